@@ -1,0 +1,65 @@
+# `make survey` shows what the engine does, `make test` runs every check; both set everything up first.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help survey test check bench smoke lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+SURVEY := survey
+# Test processes; two suit the smallest machine that CI runs on.
+JOBS ?= 2
+# The interpreter of the virtual environment: the first that really starts, is new enough and can make one.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-options \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links pyproject.toml
+
+help:
+	@echo "make survey   describe a copy of this repository in survey/project/SURVEY.md"
+	@echo "make test     every check that CI runs; tools/postgres make test includes PostgreSQL"
+	@echo "make check    the same without the tests"
+	@echo "make bench    the figures of benchmarks/"
+	@echo "make smoke    build the wheel and try it in an empty environment"
+	@echo "make lock     renew requirements/*.txt from pyproject.toml (make lock UPGRADE=1: newest versions)"
+	@echo "make clean    remove everything that these made"
+
+$(READY): requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "lcp-engine needs Python 3.11 or newer with venv; none was found" >&2; exit 1; }
+	@echo "setting up $(VENV) with $$($(PYTHON) --version)" >&2
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+# Nothing of the user is touched: the survey has its own copy of the files and its own database.
+survey: $(READY)
+	@$(BIN)/python tools/copy_project.py $(SURVEY)/project
+	@rm -f $(SURVEY)/lcp.db*
+	@$(BIN)/lcp --db sqlite:///$(CURDIR)/$(SURVEY)/lcp.db run survey --root $(SURVEY)/project --approve write_file
+
+check: $(READY)
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { $(BIN)/ruff format --check; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+test: check
+	@$(BIN)/pytest --numprocesses $(JOBS) --cov --cov-report term
+
+bench: $(READY)
+	@$(PIP) install --require-hashes --requirement requirements/bench.txt
+	@$(BIN)/python -m benchmarks
+
+smoke: $(READY)
+	@$(BIN)/python tools/smoke.py
+
+lock: $(READY)
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres -o requirements/runtime.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres --extra dev -o requirements/dev.txt
+
+clean:
+	@rm -rf $(VENV) $(SURVEY) dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

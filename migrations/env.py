@@ -1,0 +1,51 @@
+"""Run the migrations: over the connection that the engine passes, or for a developer's `alembic` over a URL."""
+
+from __future__ import annotations
+
+import os
+
+from alembic import context
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.pool import NullPool
+
+from lcp_engine.store.schema import metadata
+
+
+def main() -> None:
+    connection = context.config.attributes.get("connection")
+    if isinstance(connection, Connection):
+        _migrate(connection)
+    elif context.is_offline_mode():
+        _print_sql(_url())
+    else:
+        with create_engine(_url(), poolclass=NullPool).begin() as own:
+            _migrate(own)
+
+
+def _migrate(connection: Connection) -> None:
+    # The caller's transaction holds: several processes that open a new database migrate it once.
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        render_as_batch=connection.dialect.name == "sqlite",
+        compare_server_default=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _print_sql(url: str) -> None:
+    context.configure(url=url, target_metadata=metadata, literal_binds=True)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _url() -> str:
+    url = context.get_x_argument(as_dictionary=True).get("url") or os.environ.get("LCP_DATABASE_URL")
+    if isinstance(url, str):
+        return url
+    message = "alembic needs a database: -x url=URL or LCP_DATABASE_URL; neither is set"
+    raise SystemExit(message)
+
+
+main()

@@ -1,0 +1,67 @@
+"""Look whether a mission's acceptance checks pass (R9)."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Sequence
+
+from lcp_engine.errors import LcpError
+from lcp_engine.mission import AcceptCheck
+from lcp_engine.sandbox.reading import read_bytes
+from lcp_engine.sandbox.root import Root
+
+MOST_BYTES = 10 * 1024 * 1024
+
+
+def unmet(checks: Sequence[AcceptCheck], root: Root) -> tuple[str, ...]:
+    """What does not pass now: the check and the fact, a sentence each."""
+    found = ((check, _fault(check, root)) for check in checks)
+    return tuple(f"{check.description}: {fault}" for check, fault in found if fault is not None)
+
+
+def _fault(check: AcceptCheck, root: Root) -> str | None:
+    assert check.path is not None
+    try:
+        opened = root.open_file(check.path)
+    except LcpError as error:
+        return str(error)
+    try:
+        if check.file_exists is not None:
+            return None
+        data = read_bytes(opened.descriptor, opened.size, MOST_BYTES, check.path)
+    except LcpError as error:
+        return str(error)
+    finally:
+        os.close(opened.descriptor)
+    text = data.decode("utf-8", errors="replace")
+    if check.file_matches is not None:
+        return None if _matches(check.file_matches.pattern, text) else "the pattern is not found in it"
+    return _syntax_error(check.path, text)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    import re2  # type: ignore[import-untyped]  # ships no types; slow to load, and seldom needed
+
+    return re2.search(pattern, text) is not None
+
+
+def _syntax_error(path: str, text: str) -> str | None:
+    """Why `text` does not parse as what the name says it is; other names need only be text."""
+    import ast
+
+    import yaml
+
+    try:
+        if path.endswith(".json"):
+            json.loads(text)
+        elif path.endswith(".toml"):
+            tomllib.loads(text)
+        elif path.endswith((".yaml", ".yml")):
+            yaml.safe_load(text)
+        elif path.endswith(".py"):
+            ast.parse(text)
+    except (ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
+        return f"it does not parse: {str(error).splitlines()[0]}"
+    return None

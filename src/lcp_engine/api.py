@@ -1,0 +1,252 @@
+"""Offer the engine to programs: launch missions, work, decide, look (CONTRACT.md, Python)."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from lcp_engine.clock import SECOND, Clock
+from lcp_engine.engine import steering
+from lcp_engine.engine.records import Job, Mission
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.mission import MissionSpec, parse_mission
+from lcp_engine.policy import Rule
+from lcp_engine.protocol import reading
+from lcp_engine.protocol.actions import Action, Malformed
+from lcp_engine.runner import Runner
+from lcp_engine.site import open_site
+from lcp_engine.store import history
+from lcp_engine.store.database import Connection, Tx
+from lcp_engine.store.ledger import Ledger, ledger_of
+from lcp_engine.store.text import JsonObject, to_json
+from lcp_engine.workers.base import Worker, Workers
+from lcp_engine.workers.registry import BUILT_IN
+
+T = TypeVar("T")
+QUEUE = "jobs"
+
+
+def read_reply(
+    text: str, dialect: str = "lcp", kinds: Mapping[str, type[BaseModel]] | None = None
+) -> Action | Malformed:
+    """The action that `text` states, or every reason why it is none (R1–R3). Pure; no text raises.
+
+    `kinds` maps kinds of jobs to the models of their params; the default is the built-in ones. Raises
+    `INVALID_ARGUMENT` for a dialect that there is not.
+    """
+    if dialect != "lcp":
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is 'lcp'; there is no {dialect!r}")
+    known = {kind: worker.params for kind, worker in BUILT_IN.items()} if kinds is None else kinds
+    return reading.read_reply(text, known)
+
+
+class Engine:
+    """The engine over one database; a context manager, usable from any thread.
+
+    `database_url` is `sqlite:///PATH` or `postgresql://…`; a new database is created. `workers` are added to the
+    built-in and the installed ones. `user_rules` are policy rules of the person who runs this (R5).
+    """
+
+    def __init__(
+        self,
+        database_url: str,
+        *,
+        workers: Sequence[Worker[BaseModel]] = (),
+        user_rules: Sequence[Rule] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self.site = open_site(database_url, workers=workers, user_rules=user_rules, clock=clock)
+        self._database = self.site.database
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._database.close()
+
+    @property
+    def workers(self) -> Workers:
+        return self.site.bench.workers
+
+    def launch(
+        self, spec: MissionSpec | Mapping[str, JsonValue], *, root: str | os.PathLike[str], key: str | None = None
+    ) -> Mission:
+        """Store a mission over the directory `root`; nothing runs before somebody works.
+
+        With a `key` that was used before, the mission of then. Raises `INVALID_MISSION`, `PATH_NOT_FOUND`,
+        `NOT_A_FILE`.
+        """
+        if not isinstance(spec, MissionSpec):
+            spec = _parsed(spec)
+        directory = _directory(root)
+        mission_id = self._books(lambda ledger: steering.launch(ledger, spec, directory, key=key))
+        return self.mission(mission_id)
+
+    def enqueue(
+        self,
+        kind: str,
+        params: Mapping[str, JsonValue] | None = None,
+        *,
+        mission_id: int | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        connection: Connection | None = None,
+    ) -> int:
+        """Queue a job without a planner; its id. It is durable when this returns.
+
+        `delay` is in seconds; higher priorities run first. With `connection` (a DB-API connection inside the caller's
+        transaction) the job exists when the caller commits. Raises `NO_WORKER`, `INVALID_PARAMS`, `NOT_FOUND`.
+        """
+        worker = self._worker(kind)
+        given = dict(params or {})
+        _check(worker, given)
+
+        def put(ledger: Ledger) -> int:
+            mission = mission_id if mission_id is not None else steering.open_queue(ledger, QUEUE)
+            after = None if delay <= 0 else ledger.tx.now + int(delay * SECOND)
+            return steering.enqueue(ledger, worker, mission, given, name=name, priority=priority, run_after=after)
+
+        if connection is None:
+            return self._books(put)
+        tx = self._database.join(connection)
+        job_id = put(ledger_of(tx))
+        tx.end()
+        return job_id
+
+    def work(
+        self,
+        *,
+        until_idle: bool = False,
+        threads: int = 1,
+        mission_id: int | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> None:
+        """Execute jobs in this process: until nothing is queued, delayed or leased, or else until it is stopped."""
+        Runner(self.site, threads=threads, mission_id=mission_id, kinds=kinds, until_idle=until_idle).run()
+
+    def mission(self, mission_id: int) -> Mission:
+        """The mission as it is now. Raises `NOT_FOUND`."""
+        return Mission(self._database.read(lambda tx: history.find_mission(tx, mission_id)))
+
+    def missions(self, *, limit: int | None = None) -> list[Mission]:
+        """Missions, the newest first."""
+        return [Mission(row) for row in self._database.read(lambda tx: history.find_missions(tx, limit=limit))]
+
+    def job(self, job_id: int) -> Job:
+        """The job with its attempts. Raises `NOT_FOUND`."""
+        return Job(self._database.read(lambda tx: history.find_job(tx, job_id)))
+
+    def jobs(
+        self,
+        *,
+        mission_id: int | None = None,
+        states: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Job]:
+        """Jobs that fit every filter, in the order of their ids."""
+
+        def find(tx: Tx) -> list[JsonObject]:
+            return history.find_jobs(
+                tx, mission_id=mission_id, states=states, kinds=kinds, limit=limit, newest_first=newest_first
+            )
+
+        return [Job(row) for row in self._database.read(find)]
+
+    def events(
+        self, mission_id: int, *, after_seq: int = 0, job_id: int | None = None, limit: int | None = None
+    ) -> list[JsonObject]:
+        """The mission's history after event `after_seq`, in order."""
+        return self._database.read(
+            lambda tx: history.find_events(tx, mission_id, after_seq=after_seq, job_id=job_id, limit=limit)
+        )
+
+    def turns(self, mission_id: int) -> list[JsonObject]:
+        """Questions and replies, in order."""
+        return self._database.read(lambda tx: history.find_turns(tx, mission_id))
+
+    def changes(self, mission_id: int) -> list[JsonObject]:
+        """The mission's file effects, in order."""
+        return self._database.read(lambda tx: history.find_changes(tx, mission_id))
+
+    def approve(self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None) -> bool:
+        """Let a held job run, with other `params` if given; False if that was decided before.
+
+        Raises `NOT_FOUND`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`.
+        """
+        revised = None if params is None else dict(params)
+        return self._books(
+            lambda ledger: steering.approve(ledger, self.workers, job_id, by=by or _user(), params=revised)
+        )
+
+    def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:
+        """Refuse a held job; the planner reads the reason. False if that was decided before. Raises `WRONG_STATE`."""
+        return self._books(lambda ledger: steering.reject(ledger, job_id, reason, by=by or _user()))
+
+    def cancel(self, mission_id: int, *, by: str | None = None) -> bool:
+        """Stop a mission for good; False if it is cancelled already. Raises `NOT_FOUND`, `WRONG_STATE`."""
+        return self._books(lambda ledger: steering.cancel(ledger, mission_id, by=by or _user()))
+
+    def resume(
+        self, mission_id: int, *, limits: Mapping[str, JsonValue] | None = None, by: str | None = None
+    ) -> Mission:
+        """Go on with a mission that ended, with other limits if given. Raises `WRONG_STATE`, `INVALID_MISSION`."""
+        self._books(lambda ledger: steering.resume(ledger, mission_id, limits or {}, by=by or _user()))
+        return self.mission(mission_id)
+
+    def retry(self, job_id: int, *, by: str | None = None) -> Job:
+        """Queue a failed, skipped or cancelled job again. Raises `WRONG_STATE`."""
+        self._books(lambda ledger: steering.retry(ledger, job_id, by=by or _user()))
+        return self.job(job_id)
+
+    def _books(self, work: Callable[[Ledger], T]) -> T:
+        return self._database.write(lambda tx: work(ledger_of(tx)))
+
+    def _worker(self, kind: str) -> Worker[BaseModel]:
+        worker = self.workers.get(kind)
+        if worker is None:
+            known = ", ".join(sorted(self.workers))
+            raise LcpError(ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}; there are {known}")
+        return worker
+
+
+def _parsed(spec: Mapping[str, JsonValue]) -> MissionSpec:
+    return parse_mission(to_json(spec), source="mission")
+
+
+def _directory(root: str | os.PathLike[str]) -> Path:
+    path = Path(root)
+    if not path.exists():
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root {path} has to be a directory; it is not there")
+    if not path.is_dir():
+        raise LcpError(ErrorCode.NOT_A_FILE, f"root {path} has to be a directory; it is a file")
+    return path.resolve()
+
+
+def _check(worker: Worker[BaseModel], params: dict[str, JsonValue]) -> None:
+    try:
+        worker.params.model_validate(params)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(("params", *map(str, first["loc"])))
+        raise LcpError(ErrorCode.INVALID_PARAMS, f"{worker.kind}: {where}: {first['msg']}") from error
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

@@ -1,0 +1,1 @@
+"""Carry out use cases, one transaction each: launch, ask, settle, decide."""

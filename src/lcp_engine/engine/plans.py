@@ -1,0 +1,241 @@
+"""Move plans and missions on: queue turns, unblock them, end what is over (R6–R8, R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from typing import TypeAlias
+
+from pydantic import JsonValue
+from sqlalchemy import bindparam, select, text, update
+
+from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, UNBLOCK, State, Transition
+from lcp_engine.loop import End, Outcome, Usage
+from lcp_engine.mission import MissionSpec
+from lcp_engine.store.changes import changed_paths
+from lcp_engine.store.database import Statement
+from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.records import JobRow, MissionRow, PlanRow
+from lcp_engine.store.schema import LIVE, jobs, missions, plans
+from lcp_engine.store.text import to_json
+
+_Choice: TypeAlias = Callable[[JobRow], bool]
+
+TURN_KIND = "agent_plan"
+TURN_PRIORITY = 10
+TURN_ATTEMPTS = 3
+TURN_ORDER = "turn_order"
+"""Why a turn is blocked: turns of a mission are asked one at a time, in the order of job ids (R7)."""
+
+_LIVE_JOBS = Statement(
+    select(*(jobs.c[field.name] for field in fields(JobRow)))
+    .where(text(LIVE), jobs.c.mission_id == bindparam("mission"))
+    .order_by(jobs.c.id)
+    .with_for_update()
+)
+_SUB_PLANS = Statement(
+    select(plans.c.id)
+    .where(plans.c.mission_id == bindparam("mission"), plans.c.job_id.is_not(None), plans.c.outcome.is_(None))
+    .order_by(plans.c.id)
+)
+_PLAN_OF_STEP = Statement(
+    select(plans.c.id).where(plans.c.mission_id == bindparam("mission"), plans.c.job_id == bindparam("job"))
+)
+_END = Statement(
+    update(missions)
+    .where(missions.c.id == bindparam("mission"))
+    .values({name: bindparam(f"new_{name}") for name in ("summary", "deliverables", "metrics", "error", "ended_at")})
+)
+
+
+@lru_cache(maxsize=256)
+def spec_of(text_: str) -> MissionSpec:
+    """The mission's spec, from its stored text."""
+    return MissionSpec.model_validate_json(text_)
+
+
+def usage_of(mission: MissionRow, now: int) -> Usage:
+    ran = mission.ran + (max(0, now - mission.running_since) if mission.running_since is not None else 0)
+    return Usage(mission.turns, ran / 1_000_000, mission.input_tokens + mission.output_tokens)
+
+
+def acting_plan(ledger: Ledger, job: JobRow) -> PlanRow:
+    """The plan that a turn speaks for: its own, or the one that it begins as a step."""
+    if job.role != "step":
+        assert job.plan_id is not None
+        return ledger.plan(job.plan_id)
+    row = ledger.tx.row(_PLAN_OF_STEP, mission=job.mission_id, job=job.id)
+    if row is not None:
+        return ledger.plan(int(row[0]))
+    return ledger.new_plan(job.mission_id, job_id=job.id, parent_id=job.plan_id, depth=job.depth)
+
+
+def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = (), corrects: int | None = None) -> int:
+    """Queue the plan's next turn, behind a turn of the mission that is still open; the id of its job."""
+    params: dict[str, JsonValue] = {}
+    if notices:
+        params["notices"] = list(notices)
+    if corrects is not None:
+        params["corrects"] = corrects
+    mission = ledger.mission(plan.mission_id)
+    is_free = mission.asking is None
+    job_id = ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=plan.id,
+            kind=TURN_KIND,
+            params=to_json(params),
+            role="turn",
+            state=State.QUEUED if is_free else State.BLOCKED,
+            reason=None if is_free else TURN_ORDER,
+            priority=TURN_PRIORITY,
+            depth=plan.depth,
+            max_attempts=TURN_ATTEMPTS,
+        ),
+    )
+    if is_free:
+        mission.asking = job_id
+    return job_id
+
+
+def after_settling(ledger: Ledger, job: JobRow) -> None:
+    """What a settled job means for its plan: the next turn, once nothing of the plan goes on by itself (R7)."""
+    mission = ledger.mission(job.mission_id)
+    if job.plan_id is None or mission.has_ended:
+        return
+    plan = ledger.plan(job.plan_id)
+    spec = spec_of(mission.spec)
+    if job.state is State.FAILED and spec.on_job_failure == "fail":
+        message = f"job {job.id} ({job.kind}) has failed, and on_job_failure is fail"
+        end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message))
+        return
+    if plan.outcome is None and (spec.continue_ == "per_result" or plan.open == 0):
+        queue_turn(ledger, plan)
+    refresh(ledger, mission)
+
+
+def after_rejecting(ledger: Ledger, job: JobRow) -> None:
+    """When the last held job of a plan is rejected and nothing else goes on, a turn is queued with the reasons."""
+    mission = ledger.mission(job.mission_id)
+    if job.plan_id is not None and not mission.has_ended:
+        plan = ledger.plan(job.plan_id)
+        if plan.outcome is None and plan.open == 0 and plan.held == 0:
+            queue_turn(ledger, plan)
+    refresh(ledger, mission)
+
+
+def refresh(ledger: Ledger, mission: MissionRow) -> None:
+    """Unblock the next turn, and set the status: waiting when nothing goes on by itself and something is held."""
+    if mission.has_ended:
+        return
+    unblock_turn(ledger, mission)
+    waits = mission.open == 0 and mission.held > 0
+    status = "waiting" if waits else "running"
+    if mission.status != status:
+        mission.status = status
+        ledger.note(mission, "mission_waits" if waits else "mission_goes_on")
+
+
+def unblock_turn(ledger: Ledger, mission: MissionRow) -> None:
+    """Let the blocked turn with the lowest id be asked, once no other one is open."""
+    if mission.asking is not None or mission.blocked == 0:
+        return
+    for job in live_jobs(ledger, mission):
+        if job.state is State.BLOCKED and job.reason == TURN_ORDER:
+            ledger.move(job, UNBLOCK)
+            mission.asking = job.id
+            return
+
+
+def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None) -> None:
+    """End a plan: the mission for the root plan, else the job that began it (R12)."""
+    mission = ledger.mission(plan.mission_id)
+    plan.outcome = end.outcome
+    if plan.job_id is None:
+        end_mission(ledger, mission, end, error)
+        return
+    _settle_live(ledger, mission, SKIP, "the plan has ended", lambda job: job.plan_id == plan.id and job.role != "work")
+    owner = ledger.job(plan.job_id)
+    if owner.state is State.BLOCKED:
+        result = to_json({"ok": end.succeeded, "action": end.outcome, "summary": end.message})
+        ledger.move(owner, PLAN_SUCCEED if end.succeeded else PLAN_FAIL, result=result, error=error)
+        after_settling(ledger, owner)
+
+
+def end_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None = None) -> None:
+    """End a mission. Queued work completes, held work can still be approved, no turn follows (R8)."""
+    if mission.has_ended:
+        return
+    mission.status = "completed" if end.succeeded else "failed"
+    _close_mission(ledger, mission, end, error)
+    _settle_live(ledger, mission, SKIP, "the mission has ended", lambda job: job.role != "work")
+
+
+def cancel_mission(ledger: Ledger, mission: MissionRow, reason: str) -> None:
+    """Stop a mission: nothing of it runs any more; attempts that are under way lose their lease."""
+    mission.status = "cancelled"
+    _close_mission(ledger, mission, End(Outcome.CANCELLED, succeeded=False, message=reason), None)
+    _settle_live(ledger, mission, CANCEL, reason, lambda job: True)
+
+
+def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
+    """A limit is reached: sub-plans are cancelled, and the root plan gets the last turn (R6)."""
+    ended = {int(row[0]) for row in ledger.tx.rows(_SUB_PLANS, mission=mission.id)}
+    for plan_id in ended:
+        ledger.plan(plan_id).outcome = f"limit:{limit}"
+    owners = {ledger.plan(plan_id).job_id for plan_id in ended}
+    reason = f"the mission reached {limit}"
+    _settle_live(
+        ledger, mission, CANCEL, reason,
+        lambda job: (job.plan_id in ended or job.id in owners) and (job.state is not State.RUNNING or job.role != "work"),
+    )  # fmt: skip
+    assert mission.root_plan is not None
+    root = ledger.plan(mission.root_plan)
+    if root.open == 0 and root.outcome is None:
+        queue_turn(ledger, root)
+    refresh(ledger, mission)
+
+
+def live_jobs(ledger: Ledger, mission: MissionRow) -> list[JobRow]:
+    """The mission's jobs that are not settled, oldest first."""
+    found = [JobRow(*row) for row in ledger.tx.rows(_LIVE_JOBS, mission=mission.id)]
+    for job in found:
+        job.state = State(job.state)
+    return found
+
+
+def _settle_live(
+    ledger: Ledger, mission: MissionRow, transition: Transition, reason: str, chosen: _Choice
+) -> None:
+    for job in live_jobs(ledger, mission):
+        if job.state in transition.sources and chosen(job):
+            ledger.move(job, transition, reason=reason)
+            if mission.asking == job.id:
+                mission.asking = None
+
+
+def _close_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None) -> None:
+    mission.outcome = end.outcome
+    if mission.root_plan is not None:
+        ledger.plan(mission.root_plan).outcome = end.outcome
+    mission.asking = None
+    paths = changed_paths(ledger.tx, mission.id)
+    metrics: dict[str, JsonValue] = {
+        "turns": mission.turns,
+        "jobs_succeeded": mission.succeeded,
+        "jobs_failed": mission.failed,
+        "files_written": len(paths),
+        "bytes_written": mission.bytes_written,
+        "running_seconds": round(usage_of(mission, ledger.tx.now).seconds, 3),
+    }
+    ledger.note(mission, f"mission_{mission.status}", None, {"outcome": end.outcome})
+    ledger.tx.run(
+        _END,
+        mission=mission.id,
+        new_summary=end.message,
+        new_deliverables=to_json(list(paths)),
+        new_metrics=to_json(metrics),
+        new_error=error,
+        new_ended_at=ledger.tx.now,
+    )

@@ -1,0 +1,111 @@
+"""Settle attempts: success, failure with retry, hold, release, rescue (R10, R17–R19)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from lcp_engine.clock import SECOND, Micros
+from lcp_engine.engine.judging import agent_error
+from lcp_engine.engine.plans import after_settling, end_plan, refresh
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.jobs import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED
+from lcp_engine.loop import End, Outcome
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.records import JobRow, RunnerRow
+from lcp_engine.store.text import to_json
+from lcp_engine.workers.base import Hold
+
+MAX_DEATHS = 5
+MAX_BACKOFF = 300.0
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    """A result; `written_bytes` counts where the job changed a file."""
+
+    result: dict[str, JsonValue]
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Settling:
+    """What an attempt came to. `backoff` is the first wait before a retry, in seconds."""
+
+    job: JobRow
+    outcome: Succeeded | Failed | Hold
+    backoff: float = 1.0
+
+
+def settle(ledger: Ledger, settling: Settling, jitter: random.Random) -> bool:
+    """Settle an attempt, and move its plan on. False where its lease was lost: then nothing is written."""
+    job = settling.job
+    mission = ledger.mission(job.mission_id)
+    match settling.outcome:
+        case Succeeded(result, written):
+            if not ledger.move(job, SUCCEED, result=to_json(result), is_leased=True):
+                return False
+            ledger.attempted(job, SUCCEED.event)
+            if written is not None:
+                mission.bytes_written += written
+                mission.changed_seq = mission.events
+            after_settling(ledger, job)
+        case Hold(reason):
+            if not ledger.move(job, HOLD_AGAIN, reason=reason, is_leased=True):
+                return False
+            ledger.attempted(job, HOLD_AGAIN.event)
+            refresh(ledger, mission)
+        case Failed() as failed:
+            return _fail(ledger, job, failed, settling.backoff, jitter)
+    return True
+
+
+def rescue(ledger: Ledger, job: JobRow, runner: RunnerRow, *, has_started: bool) -> bool:
+    """Take a job back from a runner that died; too many deaths fail it (R17)."""
+    if has_started:
+        job.deaths += 1
+    reason = f"runner {runner.id} (pid {runner.pid}) died"
+    if job.deaths >= MAX_DEATHS:
+        message = f"job {job.id} ({job.kind}) was running in {job.deaths} runners that died; {MAX_DEATHS} are too many"
+        return _give_up(ledger, job, Failed(ErrorCode.RUNNER_DIED, message))
+    if not ledger.move(job, RESCUE, reason=reason, is_leased=True, until=runner.alive_until):
+        return False
+    if has_started:
+        ledger.attempted(job, RESCUE.event)
+    return True
+
+
+def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: random.Random) -> bool:
+    job.failures += 1
+    if not failed.meaning.retry or job.failures >= job.max_attempts:
+        return _give_up(ledger, job, failed)
+    mission = ledger.mission(job.mission_id)
+    wait = min(MAX_BACKOFF, backoff * 2.0 ** (job.failures - 1)) * jitter.uniform(0.75, 1.25)
+    error = agent_error(failed, mission.uid, ledger.tx.now)
+    run_after: Micros = ledger.tx.now + int(wait * SECOND)
+    if not ledger.move(job, BACK_OFF, reason=failed.code, error=error, run_after=run_after, is_leased=True):
+        return False
+    ledger.attempted(job, BACK_OFF.event, error)
+    return True
+
+
+def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
+    mission = ledger.mission(job.mission_id)
+    error = agent_error(failed, mission.uid, ledger.tx.now)
+    if not ledger.move(job, FAIL, error=error, is_leased=True):
+        return False
+    ledger.attempted(job, FAIL.event, error)
+    if job.role == "work":
+        after_settling(ledger, job)
+        return True
+    if mission.asking == job.id:
+        mission.asking = None
+    if job.role == "step":
+        after_settling(ledger, job)
+    elif job.plan_id is not None and not mission.has_ended:
+        message = f"turn {job.id} got no reply: {failed.message}"
+        end_plan(ledger, ledger.plan(job.plan_id), End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
+    refresh(ledger, mission)
+    return True

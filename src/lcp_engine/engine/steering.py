@@ -1,0 +1,245 @@
+"""Let people steer: launch, approve, reject, cancel, resume, retry (one transaction each)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from sqlalchemy import bindparam, insert, null, select, update
+
+from lcp_engine.engine.judging import agent_error
+from lcp_engine.engine.plans import (
+    TURN_KIND,
+    TURN_ORDER,
+    after_rejecting,
+    cancel_mission,
+    queue_turn,
+    refresh,
+    spec_of,
+)
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, REJECT, RETRY, State
+from lcp_engine.mission import Limits, MissionSpec
+from lcp_engine.store.database import Statement, Tx
+from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.records import JobRow
+from lcp_engine.store.schema import jobs, missions
+from lcp_engine.store.text import from_json, to_json
+from lcp_engine.workers.base import Worker, Workers
+
+_NEW_MISSION_COLUMNS = ("uid", "key", "name", "goal", "root", "planner", "spec", "status", "created_at")
+_NEW_MISSION = Statement(
+    insert(missions)
+    .values({name: bindparam(name) for name in _NEW_MISSION_COLUMNS})
+    .returning(missions.c.id)
+)
+_BY_KEY = Statement(select(missions.c.id).where(missions.c.key == bindparam("wanted")))
+_SPEC = Statement(update(missions).where(missions.c.id == bindparam("mission")).values(spec=bindparam("new_spec")))
+_REOPEN = Statement(
+    update(missions).where(missions.c.id == bindparam("mission")).values(ended_at=null(), error=null(), summary=null())
+)
+_PARAMS = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(params=bindparam("new_params")))
+
+
+
+def launch(ledger: Ledger, spec: MissionSpec, root: Path, *, key: str | None = None) -> int:
+    """Store a mission with its first turn; its id. With a `key` that was used before, the mission of then."""
+    tx = ledger.tx
+    if key is not None and (known := tx.row(_BY_KEY, wanted=key)) is not None:
+        return int(known[0])
+    mission_id = _insert(tx, spec, root, key)
+    mission = ledger.mission(mission_id)
+    ledger.note(mission, "launched", None, {"name": spec.name})
+    plan = ledger.new_plan(mission_id, job_id=None, parent_id=None, depth=0)
+    mission.root_plan = plan.id
+    params: dict[str, JsonValue] = {"user_prompt": spec.goal}
+    mission.asking = ledger.create(
+        mission,
+        NewJobRow(plan_id=plan.id, kind=TURN_KIND, params=to_json(params), role="turn", priority=10, max_attempts=3),
+    )
+    return mission_id
+
+
+def open_queue(ledger: Ledger, name: str) -> int:
+    """The mission that holds jobs without a planner, made where there is none; its id."""
+    key = f"queue:{name}"
+    known = ledger.tx.row(_BY_KEY, wanted=key)
+    if known is not None:
+        return int(known[0])
+    spec = MissionSpec.model_validate({"name": name, "goal": "Run the jobs that are put here.", "planner": {"type": "none"}})
+    mission_id = _insert(ledger.tx, spec, None, key)
+    ledger.note(ledger.mission(mission_id), "launched", None, {"name": name})
+    return mission_id
+
+
+def enqueue(
+    ledger: Ledger, worker: Worker[BaseModel], mission_id: int, params: Mapping[str, JsonValue], *,
+    name: str | None, priority: int, run_after: int | None,
+) -> int:  # fmt: skip
+    """Put a job into a mission, past planner and policy: whoever calls this is the operator. Its id."""
+    mission = ledger.mission(mission_id)
+    return ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=mission.root_plan,
+            name=name,
+            kind=worker.kind,
+            params=to_json(dict(params)),
+            priority=priority,
+            run_after=run_after,
+            max_attempts=worker.max_attempts,
+        ),
+    )
+
+
+def approve(
+    ledger: Ledger, workers: Workers, job_id: int, *, by: str, params: dict[str, JsonValue] | None = None
+) -> bool:
+    """Let a held job run, with other params if given. False where it was approved before: deciding twice is harmless.
+
+    Raises `WRONG_STATE` where somebody decided otherwise, `NO_WORKER` where nothing executes its kind,
+    `INVALID_PARAMS` for params that do not fit.
+    """
+    job = _locked(ledger, job_id)
+    if job.state is not State.HELD:
+        if job.approved:
+            return False
+        raise LcpError(ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be approved; it is {job.state}")
+    worker = workers.get(job.kind)
+    if worker is None:
+        message = f"job {job_id} needs a worker for the kind {job.kind!r}; none is installed"
+        raise LcpError(ErrorCode.NO_WORKER, message)
+    revised = _revised(worker, job, params)
+    mission = ledger.mission(job.mission_id)
+    job.approved = job.attempt + 1
+    waits_for_turn = job.role != "work" and mission.asking is not None
+    if waits_for_turn:
+        ledger.move(job, APPROVE_BLOCKED, reason=TURN_ORDER)
+    else:
+        ledger.move(job, APPROVE)
+        if job.role != "work":
+            mission.asking = job.id
+    if revised is not None:
+        ledger.tx.run(_PARAMS, job=job.id, new_params=to_json(revised))
+    ledger.note(mission, "decided", job.id, {"by": by, "decision": "approve", "params": revised})
+    refresh(ledger, mission)
+    return True
+
+
+def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
+    """Refuse a held job; the planner reads the reason. False where it was rejected before. Raises `WRONG_STATE`."""
+    job = _locked(ledger, job_id)
+    if job.state is State.REJECTED:
+        return False
+    mission = ledger.mission(job.mission_id)
+    if not ledger.move(job, REJECT, reason=reason, error=_rejection(ledger, job, reason)):
+        raise LcpError(ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be rejected; it is {job.state}")
+    ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
+    after_rejecting(ledger, job)
+    return True
+
+
+def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
+    """Stop a mission and everything of it that is not settled. False where it is cancelled already."""
+    mission = ledger.mission(mission_id)
+    if mission.status == "cancelled":
+        return False
+    if mission.has_ended and mission.open == 0 and mission.held == 0:
+        message = f"mission {mission_id} has to be running or waiting to be cancelled; it is {mission.status}"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    cancel_mission(ledger, mission, f"cancelled by {by}")
+    return True
+
+
+def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, by: str) -> None:
+    """Go on with a mission that has ended, with other limits if given. Raises `WRONG_STATE` while it goes on anyway."""
+    mission = ledger.mission(mission_id)
+    if not mission.has_ended:
+        message = f"mission {mission_id} has to have ended to be resumed; it is {mission.status}"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    if mission.root_plan is None:
+        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; there is nothing to resume")
+    if limits:
+        ledger.tx.run(_SPEC, mission=mission_id, new_spec=_with_limits(mission.spec, limits))
+    ended_on = mission.outcome
+    mission.status, mission.outcome = "running", None
+    plan = ledger.plan(mission.root_plan)
+    plan.outcome, plan.corrections, plan.stalled, plan.refused = None, 0, 0, 0
+    ledger.tx.run(_REOPEN, mission=mission_id)
+    ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits)})
+    if plan.open == 0:
+        queue_turn(ledger, plan, notices=[f"a person resumed the mission; it had ended with {ended_on}"])
+    refresh(ledger, mission)
+
+
+def retry(ledger: Ledger, job_id: int, *, by: str) -> None:
+    """Queue a failed, skipped or cancelled job again. Raises `WRONG_STATE`."""
+    job = _locked(ledger, job_id)
+    mission = ledger.mission(job.mission_id)
+    if job.role != "work":
+        message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    job.failures = job.deaths = 0
+    if not ledger.move(job, RETRY):
+        expected = ", ".join(sorted(RETRY.sources))
+        raise LcpError(ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}")
+    ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
+    refresh(ledger, mission)
+
+
+def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> int:
+    row = tx.row(
+        _NEW_MISSION,
+        uid=f"req-{uuid4()}",
+        key=key,
+        name=spec.name,
+        goal=spec.goal,
+        root=None if root is None else str(root),
+        planner=spec.planner.type,
+        spec=spec.model_dump_json(by_alias=True),
+        status="running",
+        created_at=tx.now,
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def _locked(ledger: Ledger, job_id: int) -> JobRow:
+    """The job, read after its mission was locked: what it says stays true until the commit."""
+    ledger.mission(ledger.job(job_id).mission_id)
+    return ledger.job(job_id)
+
+
+def _revised(
+    worker: Worker[BaseModel], job: JobRow, params: dict[str, JsonValue] | None
+) -> dict[str, JsonValue] | None:
+    try:
+        worker.params.model_validate(params if params is not None else _present(from_json(job.params)))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "params"
+        message = f"job {job.id}: {where} does not fit the kind {job.kind!r}: {first['msg']}"
+        raise LcpError(ErrorCode.INVALID_PARAMS, message) from error
+    return params
+
+
+def _present(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {key: value for key, value in params.items() if value is not None}
+
+
+def _rejection(ledger: Ledger, job: JobRow, reason: str) -> str:
+    failed = Failed(ErrorCode.NOT_ALLOWED, f"job {job.id} ({job.kind}) was rejected by a person: {reason}")
+    return agent_error(failed, ledger.mission(job.mission_id).uid, ledger.tx.now)
+
+
+def _with_limits(spec: str, limits: Mapping[str, JsonValue]) -> str:
+    old = spec_of(spec)
+    try:
+        merged = Limits.model_validate({**old.limits.model_dump(), **limits})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        message = f"limits.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise LcpError(ErrorCode.INVALID_MISSION, message) from error
+    return old.model_copy(update={"limits": merged}).model_dump_json(by_alias=True)

@@ -1,0 +1,201 @@
+"""Execute one leased job: a turn asks the planner, work calls its worker."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ValidationError
+
+from lcp_engine.acceptance import unmet
+from lcp_engine.effects import Journal
+from lcp_engine.engine.asking import Asked, conclude_turn, history, keep_reply, open_question
+from lcp_engine.engine.judging import Bench
+from lcp_engine.engine.plans import spec_of
+from lcp_engine.engine.settling import Settling, Succeeded, settle
+from lcp_engine.errors import ErrorCode, Failed, LcpError, LeaseLost
+from lcp_engine.mission import MissionSpec
+from lcp_engine.planners.base import Correction, Planner, Question
+from lcp_engine.planners.registry import make_planner
+from lcp_engine.protocol.actions import Action, AnalysisResult, Malformed, MissionComplete
+from lcp_engine.protocol.reading import read_reply
+from lcp_engine.sandbox.root import Root
+from lcp_engine.site import Site
+from lcp_engine.store.database import Tx
+from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
+from lcp_engine.store.records import JobRow, TurnRow
+from lcp_engine.store.text import from_json
+from lcp_engine.store.turns import StoredReply
+from lcp_engine.workers.base import Caps, Context, FileEffect, Hold, Outcome, Worker
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a job came to, to be settled with others in one transaction. `seconds` is how long it took."""
+
+    job: JobRow
+    settling: Settling | None = None
+    reply: Action | Malformed | None = None
+    bench: Bench | None = None
+    unmet: tuple[str, ...] = ()
+    seconds: float = 1.0
+
+    def settle(self, ledger: Ledger, jitter: random.Random) -> None:
+        """Settle the job in this transaction; nothing happens where its lease was lost."""
+        if self.reply is not None and self.bench is not None:
+            conclude_turn(ledger, self.bench, copy(self.job), self.reply, self.unmet)
+        elif self.settling is not None:
+            settling = self.settling
+            settle(ledger, Settling(copy(self.job), settling.outcome, settling.backoff), jitter)
+
+
+@dataclass
+class _Mission:
+    """What jobs of one mission need, kept open between them."""
+
+    spec: MissionSpec
+    root: Root | None
+    planner: Planner | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Executor:
+    """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
+
+    def __init__(self, site: Site, settle_now: Callable[[Tx, Settling], None]) -> None:
+        self._site = site
+        self._database = site.database
+        self._settle_now = settle_now
+        self._missions: dict[int, _Mission] = {}
+        self._lock = threading.Lock()
+        self._kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
+
+    def execute(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | None:
+        """Do the job; what it came to, or None where that is settled already."""
+        began = time.monotonic()
+        try:
+            if worker.asks_planner:
+                return self._take_turn(job, began)
+            outcome = self._work(job, worker)
+            if isinstance(outcome, FileEffect):
+                self._apply(job, worker, outcome)
+                return None
+        except LeaseLost:
+            return None
+        except LcpError as error:
+            outcome = error.failed
+        except BaseException as error:
+            outcome = _raised(job, error)
+        return Conclusion(job, _settling(job, worker, outcome), seconds=time.monotonic() - began)
+
+    def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Outcome:
+        try:
+            params = worker.params.model_validate(from_json(job.params))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(("params", *map(str, first["loc"])))
+            return Failed(ErrorCode.INVALID_PARAMS, f"job {job.id} ({job.kind}): {where}: {first['msg']}")
+        return worker.execute(params, self._context(job, worker))
+
+    def _apply(self, job: JobRow, worker: Worker[BaseModel], effect: FileEffect) -> None:
+        def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
+            self._settle_now(tx, Settling(leased, outcome, worker.backoff))
+
+        context = self._context(job, worker)
+        Journal(self._database, settle_one).perform(job, effect, context.root, context.caps.write_bytes)
+
+    def _context(self, job: JobRow, worker: Worker[BaseModel]) -> Context:
+        mission = self._mission(job.mission_id)
+        policy = self._site.bench.policy(mission.spec, None if mission.root is None else mission.root.path)
+        judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+        return Context(mission.root, mission.spec.root_aliases, judge, Caps(), approved=bool(job.approved))
+
+    def _take_turn(self, job: JobRow, began: float) -> Conclusion | None:
+        asked = self._database.write(lambda tx: open_question(ledger_of(tx), copy(job)))
+        if asked is None:
+            return None
+        turn = asked.turn if asked.turn.reply is not None else self._ask(asked)
+        reply = read_reply(turn.reply or "", self._kinds)
+        mission = self._mission(job.mission_id)
+        faults: tuple[str, ...] = ()
+        if mission.spec.accept and mission.root and isinstance(reply, MissionComplete | AnalysisResult):
+            faults = unmet(mission.spec.accept, mission.root)
+        return Conclusion(
+            job, reply=reply, bench=self._site.bench, unmet=faults, seconds=time.monotonic() - began
+        )
+
+    def _ask(self, asked: Asked) -> TurnRow:
+        """Have the planner answer; the reply is stored before anybody reads it (R21)."""
+        mission = self._mission(asked.mission.id)
+        with mission.lock:
+            if mission.planner is None:
+                mission.planner = make_planner(mission.spec.planner)
+        began = time.monotonic()
+        reply = mission.planner.answer(self._question(asked, mission.spec))
+        stored = StoredReply(
+            reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began
+        )
+        return self._database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
+
+    def _question(self, asked: Asked, spec: MissionSpec) -> Question:
+        turn, correction = asked.turn, None
+        if asked.corrected is not None:
+            malformed = read_reply(asked.corrected.reply or "", self._kinds)
+            if not isinstance(malformed, Malformed):
+                malformed = Malformed(errors=())
+            correction = Correction(asked.corrected.reply or "", malformed)
+        return Question(
+            mission_id=turn.mission_id,
+            number=turn.number,
+            turn=turn.turn,
+            goal=asked.mission.goal,
+            root=asked.mission.root or "",
+            prompt=asked.prompt,
+            context=asked.context,
+            results=asked.results,
+            waiting=asked.waiting,
+            notices=asked.notices,
+            correction=correction,
+            last_turn=turn.last_turn,
+            options={"max_followups": spec.limits.max_followups},
+            history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
+        )
+
+    def _mission(self, mission_id: int) -> _Mission:
+        with self._lock:
+            known = self._missions.get(mission_id)
+            if known is None or (known.root is not None and not _is_there(known.root)):
+                known = self._missions[mission_id] = self._open(mission_id)
+            return known
+
+    def _open(self, mission_id: int) -> _Mission:
+        spec_text, root = self._database.read(lambda tx: spec_and_root(tx, mission_id))
+        return _Mission(spec_of(spec_text), None if root is None else Root(root))
+
+
+def _is_there(root: Root) -> bool:
+    """Whether the root's path still leads to the directory that was opened."""
+    try:
+        now, then = os.stat(root.path), os.fstat(root.descriptor)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+
+
+def _settling(job: JobRow, worker: Worker[BaseModel], outcome: BaseModel | Failed | Hold) -> Settling:
+    if isinstance(outcome, BaseModel):
+        return Settling(job, Succeeded(outcome.model_dump(mode="json")), worker.backoff)
+    return Settling(job, outcome, worker.backoff)
+
+
+def _raised(job: JobRow, error: BaseException) -> Failed:
+    """A surprise in a worker or a planner, as a value: this is the one place that catches everything."""
+    trace = traceback.format_exception(error)[-20:]
+    message = f"job {job.id} ({job.kind}): its worker raised {type(error).__name__}: {error}"
+    return Failed(ErrorCode.WORKER_FAILED, message, {"traceback": "".join(trace)})

@@ -1,0 +1,70 @@
+"""Define the states of a job and every way from one to another (R16)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a job stands. `SETTLED` are final unless a person retries."""
+
+    HELD = "held"
+    BLOCKED = "blocked"
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+SETTLED = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.SKIPPED, State.CANCELLED})
+OPEN = frozenset({State.QUEUED, State.RUNNING})
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A named change of state; the name is the event that it leaves in the history."""
+
+    event: str
+    sources: frozenset[State]
+    target: State
+
+
+def _from(*sources: State) -> frozenset[State]:
+    return frozenset(sources)
+
+
+QUEUE = Transition("queued", _from(), State.QUEUED)
+HOLD = Transition("held", _from(), State.HELD)
+BLOCK = Transition("blocked", _from(), State.BLOCKED)
+REFUSE = Transition("refused", _from(), State.REJECTED)
+
+APPROVE = Transition("approved", _from(State.HELD), State.QUEUED)
+APPROVE_BLOCKED = Transition("approved_in_turn", _from(State.HELD), State.BLOCKED)
+REJECT = Transition("rejected", _from(State.HELD), State.REJECTED)
+ANSWER = Transition("answered", _from(State.HELD), State.SUCCEEDED)
+UNBLOCK = Transition("unblocked", _from(State.BLOCKED), State.QUEUED)
+START = Transition("started", _from(State.QUEUED), State.RUNNING)
+SUCCEED = Transition("succeeded", _from(State.RUNNING), State.SUCCEEDED)
+FAIL = Transition("failed", _from(State.RUNNING), State.FAILED)
+BACK_OFF = Transition("backed_off", _from(State.RUNNING), State.QUEUED)
+RELEASE = Transition("released", _from(State.RUNNING), State.QUEUED)
+RESCUE = Transition("rescued", _from(State.RUNNING), State.QUEUED)
+HOLD_AGAIN = Transition("held_again", _from(State.RUNNING), State.HELD)
+DELEGATE = Transition("delegated", _from(State.RUNNING), State.BLOCKED)
+PLAN_SUCCEED = Transition("plan_succeeded", _from(State.BLOCKED), State.SUCCEEDED)
+PLAN_FAIL = Transition("plan_failed", _from(State.BLOCKED), State.FAILED)
+SKIP = Transition("skipped", _from(State.HELD, State.BLOCKED, State.QUEUED), State.SKIPPED)
+CANCEL = Transition(
+    "cancelled", _from(State.HELD, State.BLOCKED, State.QUEUED, State.RUNNING), State.CANCELLED
+)
+RETRY = Transition("retried", _from(State.FAILED, State.CANCELLED, State.SKIPPED), State.QUEUED)
+
+CREATIONS = {t.target: t for t in (QUEUE, HOLD, BLOCK, REFUSE)}
+TRANSITIONS = (
+    *CREATIONS.values(), APPROVE, APPROVE_BLOCKED, REJECT, ANSWER, UNBLOCK, START, SUCCEED, FAIL, BACK_OFF, RELEASE, RESCUE,
+    HOLD_AGAIN, DELEGATE, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
+)  # fmt: skip

@@ -1,0 +1,294 @@
+"""Define the mission file: goal, root, planner, limits, policy, acceptance checks (pure)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.policy import Rule
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+
+class Limits(_Frozen):
+    """Caps of one mission (R6). Seconds are of running time, bytes of file content; None is without limit."""
+
+    max_followups: int = Field(default=5, ge=1)
+    overflow: Literal["refuse", "hold"] = "refuse"
+    max_jobs: int = Field(default=100, ge=0)
+    max_turns: int = Field(default=25, ge=1)
+    max_seconds: float | None = Field(default=1800, gt=0)
+    max_tokens: int | None = Field(default=None, ge=0)
+    max_depth: int = Field(default=5, ge=0)
+    max_bytes_written: int | None = Field(default=100 * 1024 * 1024, ge=0)
+    max_corrections: int = Field(default=2, ge=0)
+    max_stalled: int = Field(default=3, ge=1)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_booleans(cls, value: JsonValue) -> JsonValue:
+        if isinstance(value, bool):
+            raise ValueError("should be a number")  # noqa: TRY004  # pydantic wants ValueError
+        return value
+
+
+class PlannerSpec(BaseModel):
+    """Which planner answers; every further key is an option of it. A bare name has none."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: JsonValue) -> JsonValue:
+        return {"type": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, JsonValue]:
+        return dict(self.model_extra or {})
+
+
+def _is_confined(path: str) -> str:
+    if not path.strip() or "\0" in path or path.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", path):
+        raise ValueError("should be a path beneath the root, relative to it")
+    return path
+
+
+def _is_pattern(pattern: str) -> str:
+    import re2  # type: ignore[import-untyped]  # ships no types
+
+    quiet = re2.Options()
+    quiet.log_errors = False
+    try:
+        re2.compile(pattern, quiet)
+    except re2.error as refused:
+        raise ValueError(f"should be a regular expression (RE2): {refused}") from None
+    return pattern
+
+
+ConfinedPath = Annotated[str, AfterValidator(_is_confined)]
+
+
+class FileMatch(_Frozen):
+    """A file, and a regular expression (RE2) that is found somewhere in it."""
+
+    path: ConfinedPath
+    pattern: Annotated[str, AfterValidator(_is_pattern)]
+
+
+class AcceptCheck(_Frozen):
+    """One condition for `mission_complete` to count (R9); exactly one of the fields is set."""
+
+    file_exists: ConfinedPath | None = None
+    file_matches: FileMatch | None = None
+    file_parses: ConfinedPath | None = None
+
+    @model_validator(mode="after")
+    def _states_one_check(self) -> AcceptCheck:
+        if (self.file_exists, self.file_matches, self.file_parses).count(None) != 2 or self.path is None:
+            raise ValueError("should state exactly one of file_exists, file_matches, file_parses")
+        return self
+
+    @property
+    def path(self) -> str | None:
+        """The file that is checked."""
+        return self.file_matches.path if self.file_matches else self.file_exists or self.file_parses
+
+    @property
+    def description(self) -> str:
+        """The condition as a sentence."""
+        if self.file_matches:
+            return f"the file {self.path} matches {self.file_matches.pattern}"
+        return f"the file {self.path} {'exists' if self.file_exists else 'parses'}"
+
+
+class MissionSpec(_Frozen):
+    """A mission as its file states it (CONTRACT.md, mission file)."""
+
+    name: str = Field(default="mission", min_length=1, max_length=200)
+    goal: str = Field(min_length=1, pattern=r"\S")
+    root: str | None = Field(default=None, min_length=1)
+    root_aliases: tuple[str, ...] = ()
+    planner: PlannerSpec
+    limits: Limits = Limits()
+    policy: tuple[Rule, ...] = ()
+    accept: tuple[AcceptCheck, ...] = ()
+    continue_: Literal["per_batch", "per_result"] = Field(default="per_batch", alias="continue")
+    on_job_failure: Literal["report", "fail"] = "report"
+    allow_admin: bool = False
+
+
+def parse_mission(
+    text: str, *, source: str, variables: Mapping[str, str] = {}, settings: Sequence[str] = ()
+) -> MissionSpec:
+    """The mission that `text` (YAML or JSON) states; `source` names it in errors.
+
+    `${name}` in a string is replaced from `variables`, `$${` stands for `${`; then `settings` replace values
+    (`limits.max_jobs=200`). Raises `LcpError` (`INVALID_MISSION`) with source, key, expectation and fact.
+    """
+    from lcp_engine.strict_yaml import NotReadable, read_document  # yaml is slow
+
+    try:
+        value = read_document(text)
+    except NotReadable as refused:
+        _refuse(f"{source}: {refused}")
+    if not isinstance(value, dict):
+        _refuse(f"{source}: a mapping with a goal and a planner is expected, not {_fact(value)}")
+    stated = {key: _substitute(item, variables, f"{source}: {key}") for key, item in value.items()}
+    for setting in settings:
+        _apply(stated, setting)
+    try:
+        return MissionSpec.model_validate(stated)
+    except ValidationError as refused:
+        lines = [_explain(error) for error in refused.errors(include_url=False)]
+        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+
+
+def resolve_root(spec: MissionSpec, base: Path, override: Path | None = None) -> Path:
+    """The absolute, existing directory of a mission: `override`, else its `root` relative to `base`.
+
+    A mission without a root has `base`: the directory of its file, or the current one where it has no file.
+    Raises `LcpError`: `PATH_NOT_FOUND`, or `INVALID_MISSION` for what is no directory.
+    """
+    stated = override if override is not None else base / (spec.root or ".")
+    try:
+        root = stated.resolve()
+        if root.is_dir():
+            return root
+        exists = root.exists()
+    except (OSError, ValueError, RuntimeError) as refused:
+        _refuse(f"root: a directory is expected, {str(stated)!r} cannot be looked at: {refused}")
+    if exists:
+        _refuse(f"root: a directory is expected, {str(root)!r} is not one")
+    raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root: a directory is expected, {str(root)!r} does not exist")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """A hint for a name that is not known: the nearest of `known`, else all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}|\$\{")
+
+
+def _substitute(value: JsonValue, variables: Mapping[str, str], where: str) -> JsonValue:
+    def replace(found: re.Match[str]) -> str:
+        if found[0] == "$${":
+            return "${"
+        if not found[1]:
+            _refuse(f"{where}: '${{' begins a variable such as ${{name}}; '$${{' stands for the characters")
+        if found[1] not in variables:
+            hint = nearest(found[1], list(variables)) if variables else f"give it with --var {found[1]}=VALUE"
+            _refuse(f"{where}: the variable {found[1]!r} has no value; {hint}")
+        return variables[found[1]]
+
+    if isinstance(value, str):
+        return _VARIABLE.sub(replace, value)
+    if isinstance(value, list):
+        return [_substitute(item, variables, f"{where}.{index}") for index, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _substitute(item, variables, f"{where}.{key}") for key, item in value.items()}
+    return value
+
+
+def _apply(stated: dict[str, JsonValue], setting: str) -> None:
+    from lcp_engine.strict_yaml import NotReadable, read_document, read_scalar
+
+    key, equals, text = setting.partition("=")
+    *parents, last = key.strip().split(".")
+    if not equals or not all((*parents, last)) or len(parents) > 20:
+        _refuse(f"--set: key=value is expected, not {_fact(setting)}")
+    try:
+        flow = text.lstrip().startswith(("[", "{", '"', "'"))
+        value = read_document(text) if flow else read_scalar(text.strip())
+    except NotReadable as refused:
+        _refuse(f"--set {key}: {refused}")
+    place: JsonValue = stated
+    for parent in parents:
+        place = (
+            place.setdefault(parent, {})
+            if isinstance(place, dict)
+            else _item(place, parent, key)[int(parent)]
+        )
+    if isinstance(place, dict):
+        place[last] = value
+    else:
+        _item(place, last, key)[int(last)] = value
+
+
+def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
+    if not isinstance(place, list):
+        _refuse(f"--set {key}: {index!r} needs a mapping or a list around it, not {_fact(place)}")
+    if not (index.isascii() and index.isdigit() and int(index) < len(place)):
+        _refuse(f"--set {key}: {index!r} should be an index of a list of {len(place)}")
+    return place
+
+
+_KEYS: Mapping[str, type[BaseModel]] = {
+    "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch,
+}  # fmt: skip
+
+
+_EXPECTATIONS: Mapping[str, str] = {
+    "string_type": "should be text",
+    "string_too_short": "should be text that is not empty",
+    "string_pattern_mismatch": "should be text that is not empty",
+    "tuple_type": "should be a list",
+    "model_type": "should be a mapping",
+    "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "finite_number": "should be a number",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+}
+
+
+def _explain(error: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    match error["type"]:
+        case "missing":
+            return f"{where}: is required and missing"
+        case "extra_forbidden":
+            return f"{where}: is not a known key; {nearest(str(error['loc'][-1]), _known(error['loc'][:-1]))}"
+    said = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    return f"{where}: {_EXPECTATIONS.get(error['type'], said)}, not {_fact(error['input'])}"
+
+
+def _known(parents: Sequence[str | int]) -> list[str]:
+    names = [part for part in parents if isinstance(part, str)]
+    model = _KEYS.get(names[-1], MissionSpec) if names else MissionSpec
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _fact(value: object) -> str:
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+
+
+def _refuse(message: str, details: Sequence[str] = ()) -> NoReturn:
+    line = "".join(char if char.isprintable() else " " for char in message)
+    raise LcpError(ErrorCode.INVALID_MISSION, line, {"problems": list(details)} if details else {})

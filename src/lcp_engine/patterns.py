@@ -1,0 +1,224 @@
+"""Match gitignore-style pattern lists. Pure.
+
+A path is selected when any positive pattern matches it and no negative one (`!`) does; the order never matters. Without
+a positive pattern everything is. A pattern that matches a directory matches all that lies beneath it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from lcp_engine.errors import ErrorCode, LcpError
+
+MAX_PATTERNS = 256
+MAX_LENGTH = 1024
+
+Matcher: TypeAlias = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Side:
+    """All patterns of one sign. What a name alone decides is told apart: it needs no regular expression."""
+
+    everything: bool = False
+    suffixes: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+    directories: frozenset[str] = frozenset()
+    match: Matcher | None = None
+    cover: Matcher | None = None
+
+    def has_file(self, name: str, path: str) -> bool:
+        """Whether a pattern matches the file `path`, whose last part is `name`, leaving names of parents aside."""
+        return (
+            name in self.names
+            or name.endswith(self.suffixes)
+            or (self.match is not None and bool(self.match(path)))
+        )
+
+    def names_directory(self, name: str) -> bool:
+        """Whether the name of a directory alone puts everything beneath it on this side."""
+        return name in self.directories or name in self.names or name.endswith(self.suffixes)
+
+    def has_directory(self, name: str, path: str) -> bool:
+        """Whether everything beneath the directory `path` is on this side, as far as one pattern tells."""
+        return (
+            self.everything
+            or self.names_directory(name)
+            or (self.cover is not None and bool(self.cover(path)))
+        )
+
+    def matches(self, path: str) -> bool:
+        """Whether a pattern matches the file `path`."""
+        *parents, name = path.split("/")
+        return self.everything or self.has_file(name, path) or any(map(self.names_directory, parents))
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """A compiled list: what it includes, what it excludes."""
+
+    include: Side
+    exclude: Side
+    fold: bool = False
+
+    def matches(self, path: str) -> bool:
+        """Whether the list selects the file `path` (relative, with "/")."""
+        if self.fold:
+            path = path.casefold()
+        return self.include.matches(path) and not self.exclude.matches(path)
+
+
+def compile_patterns(patterns: Sequence[str], *, fold: bool = False) -> Patterns:
+    """The list as something that matches, without regard to case with `fold`. Raises `LcpError` INVALID_PATTERN."""
+    return _compile(tuple(patterns), fold)
+
+
+@lru_cache(maxsize=256)
+def _compile(patterns: tuple[str, ...], fold: bool) -> Patterns:
+    if len(patterns) > MAX_PATTERNS:
+        raise LcpError(
+            ErrorCode.INVALID_PATTERN, f"{len(patterns)} patterns are given, at most {MAX_PATTERNS} may be"
+        )
+    cleaned = [_clean(pattern) for pattern in patterns]
+    if fold:
+        cleaned = [pattern.casefold() for pattern in cleaned]
+    positive = [pattern for pattern in cleaned if not pattern.startswith("!")]
+    negative = [pattern[1:] for pattern in cleaned if pattern.startswith("!")]
+    return Patterns(_side(positive or ["**"]), _side(negative), fold)
+
+
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+
+def _clean(pattern: str) -> str:
+    """`pattern` without a leading "./", refused where it is empty, too long or names what lies outside."""
+    shown = pattern if len(pattern) <= 60 else f"{pattern[:60]}…"
+    sign, body = ("!", pattern[1:]) if pattern.startswith("!") else ("", pattern)
+    if len(pattern) > MAX_LENGTH:
+        raise _invalid(shown, f"has {len(pattern)} characters, at most {MAX_LENGTH} may be")
+    while body.startswith("./"):
+        body = body[2:]
+    if not body.endswith("\\ "):
+        body = body.rstrip()
+    if not body or (not sign and body.startswith("#")):
+        raise _invalid(shown, "matches nothing: it is blank or a comment")
+    if ".." in re.split(r"[/\\]", body) or _WINDOWS.match(body):
+        raise _invalid(shown, "leaves the root: patterns are relative to it, with '/' and without '..'")
+    if any("\ud800" <= c <= "\udfff" or c < " " for c in body):
+        raise _invalid(shown, "holds a control character or half a surrogate pair")
+    return sign + body
+
+
+def _side(patterns: Iterable[str]) -> Side:
+    suffixes: dict[str, None] = {}
+    names, directories = set(), set()
+    general = []
+    for pattern in dict.fromkeys(patterns):
+        match _by_name(pattern):
+            case "suffix", text:
+                suffixes[text] = None
+            case "name", text:
+                names.add(text)
+            case "directory", text:
+                directories.add(text)
+            case _:
+                general.append((pattern, _translate(pattern)))
+    if any(regex == _EVERYTHING for _, regex in general):
+        return Side(everything=True)
+    covers = [base for pattern, _ in general if (base := _covering(pattern))]
+    return Side(
+        suffixes=tuple(suffixes),
+        names=frozenset(names),
+        directories=frozenset(directories),
+        match=_matcher(general),
+        cover=_matcher([(base, _translate(base)) for base in covers]),
+    )
+
+
+def _by_name(pattern: str) -> tuple[str, str] | None:
+    """The pattern as a rule about one name at any depth, if it is one: suffix, name, or name of a directory."""
+    rest = pattern
+    while rest.startswith("**/"):
+        rest = rest[3:]
+    kind = "name"
+    if rest.endswith("/**") and rest != pattern:
+        kind, rest = "directory", rest[:-3]
+    elif rest.endswith("/"):
+        kind, rest = "directory", rest[:-1]
+    elif rest.startswith("*"):
+        kind, rest = "suffix", rest[1:]
+    return (kind, rest) if rest and not _SPECIAL.search(rest) else None
+
+
+_SPECIAL = re.compile(r"[*?\[\\/]")
+
+
+def _covering(pattern: str) -> str | None:
+    """A pattern that matches a directory only if `pattern` matches everything beneath it."""
+    if pattern.endswith("/**"):
+        base = pattern[:-3]
+        return base if "/" in base else f"/{base}"
+    if pattern.endswith("/"):
+        return pattern[:-1]
+    # "a/*" matches what is in a, and not what is in a directory in a.
+    return None if pattern.rsplit("/", 1)[-1] == "*" else pattern
+
+
+_EVERYTHING = "."
+
+
+def _translate(pattern: str) -> str:
+    from pathspec.patterns.gitignore.basic import GitIgnoreBasicPattern  # slow to import, often not needed
+
+    # A sign or "#" at the start has had its meaning already.
+    text = f"\\{pattern}" if pattern[0] in "!#" else pattern
+    try:
+        regex: str | None = GitIgnoreBasicPattern.pattern_to_regex(text)[0]
+    except ValueError as error:
+        raise _invalid(pattern, "is not a gitignore-style pattern") from error
+    if regex is None:
+        raise _invalid(pattern, "matches nothing")
+    return regex
+
+
+def _matcher(patterns: Sequence[tuple[str, str]]) -> Matcher | None:
+    """One automaton for all; its time is linear in the length of a path, whatever the patterns (no backtracking)."""
+    if not patterns:
+        return None
+    match = _automaton("|".join(f"(?:{regex})" for _, regex in patterns))
+    if match is None:
+        for pattern, regex in patterns:
+            if _automaton(regex) is None:
+                raise _invalid(pattern, "is not a usable pattern: a range is reversed, or it is too large")
+        raise _invalid(patterns[0][0], "and the patterns beside it are too large together")
+    return match
+
+
+# No path holds a NUL: an automaton that does not accept it had no room for its states, and would accept nothing.
+_PROBE = "\0"
+
+
+def _automaton(regex: str) -> Matcher | None:
+    import re2  # type: ignore[import-untyped]  # google-re2 ships no types
+
+    options = re2.Options()
+    options.never_capture = True
+    options.dot_nl = True
+    options.log_errors = False
+    options.max_mem = 32 << 20
+    automaton = re2.Set.SearchSet(options)
+    try:
+        automaton.Add(f"{regex}|\\x00")
+        automaton.Compile()
+    except re2.error:
+        return None
+    match: Matcher = automaton.Match
+    return match if match(_PROBE) else None
+
+
+def _invalid(pattern: str, fact: str) -> LcpError:
+    return LcpError(ErrorCode.INVALID_PATTERN, f"pattern {pattern!r} {fact}")

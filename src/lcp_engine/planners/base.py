@@ -1,0 +1,77 @@
+"""Define what a planner is: it gets a question and answers with text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from lcp_engine.protocol.actions import Malformed
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """A job as the planner sees it once it is settled, or while it waits for a person (`state` `held`)."""
+
+    job_id: int
+    name: str | None
+    kind: str
+    params: Mapping[str, JsonValue]
+    state: str
+    reason: str | None
+    result: Mapping[str, JsonValue] | None
+    error: Mapping[str, JsonValue] | None
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The reply before this question was not LCP: what it was, and every reason."""
+
+    reply: str
+    malformed: Malformed
+
+
+@dataclass(frozen=True)
+class Question:
+    """One turn's question.
+
+    `number` counts all questions of the mission from 1, corrective ones included; `turn` counts turns. `results` are
+    the jobs that were settled since the last turn of this plan, `waiting` those that are held. `prompt` is the
+    `user_prompt` and `context` the `context` of the `agent_plan` job; for the mission's own plan the prompt is the
+    goal. `notices` are sentences of the engine (jobs repeated, a limit reached, checks not passed). `last_turn` names
+    the limit that was reached: only `mission_complete`, `analysis_result` and `error` are allowed then (R6).
+    `history` gives every settled job of the plan from the start, oldest first; it costs a query.
+    """
+
+    mission_id: int
+    number: int
+    turn: int
+    goal: str
+    root: str
+    prompt: str
+    context: str | None = None
+    results: Sequence[JobResult] = ()
+    waiting: Sequence[JobResult] = ()
+    notices: Sequence[str] = ()
+    correction: Correction | None = None
+    last_turn: str | None = None
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+    history: Callable[[], Sequence[JobResult]] = tuple
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a planner answered: the raw text, and what it cost (tokens; None where nobody counted)."""
+
+    text: str
+    prompt: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Planner(Protocol):
+    """Answers questions. Raises `LcpError` (`PLANNER_FAILED`) where it cannot; the engine then tries again."""
+
+    def answer(self, question: Question, /) -> Reply: ...

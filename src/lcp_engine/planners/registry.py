@@ -1,0 +1,82 @@
+"""Find the planner that a mission names: built in, or a plug-in of the group `lcp_engine.planners`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeAlias
+
+from pydantic import ValidationError
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.mission import PlannerSpec, nearest
+from lcp_engine.planners.base import Planner
+
+GROUP = "lcp_engine.planners"
+Factory: TypeAlias = Callable[..., Planner]
+
+BUILT_IN: Mapping[str, str] = {
+    "script": "lcp_engine.planners.script:ScriptPlanner",
+    "surveyor": "lcp_engine.planners.surveyor:Surveyor",
+}
+
+
+def make_planner(spec: PlannerSpec) -> Planner:
+    """The planner that `spec` names, made with its options as keyword arguments.
+
+    Raises `LcpError`: `NO_PLANNER` for an unknown name or a plug-in that cannot be loaded, `INVALID_MISSION`
+    for options that do not fit.
+    """
+    known = _entry_points()
+    if spec.type not in known:
+        hint = nearest(spec.type, list(known))
+        raise LcpError(ErrorCode.NO_PLANNER, f"planner.type: no planner is named {spec.type!r}; {hint}")
+    factory = _load(known[spec.type])
+    _check_names(spec, factory)
+    try:
+        return factory(**spec.options)
+    except ValidationError as refused:
+        error = refused.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in ("planner", *error["loc"]))
+        message = error["msg"].replace("Input should", "should")
+        raise LcpError(ErrorCode.INVALID_MISSION, f"{where}: {message}") from refused
+    except (TypeError, ValueError) as refused:
+        raise LcpError(ErrorCode.INVALID_MISSION, f"planner {spec.type!r}: {refused}") from refused
+
+
+def planner_names() -> list[str]:
+    """Every name that `make_planner` knows."""
+    return sorted(_entry_points())
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    """Built-ins win: a plug-in cannot take the place of one."""
+    built_in = {name: EntryPoint(name, target, GROUP) for name, target in BUILT_IN.items()}
+    return {point.name: point for point in entry_points(group=GROUP)} | built_in
+
+
+def _load(point: EntryPoint) -> Factory:
+    try:
+        factory: object = point.load()
+    except (ImportError, AttributeError) as missing:
+        message = f"planner {point.name!r}: {point.value} cannot be imported: {missing}"
+        raise LcpError(ErrorCode.NO_PLANNER, message) from missing
+    if not callable(factory):
+        kind = type(factory).__name__
+        message = f"planner {point.name!r}: {point.value} should be callable, it is a {kind}"
+        raise LcpError(ErrorCode.NO_PLANNER, message)
+    return factory
+
+
+def _check_names(spec: PlannerSpec, factory: Factory) -> None:
+    parameters = inspect.signature(factory).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = {parameter.name for parameter in parameters}
+    for name in sorted(set(spec.options) - known):
+        message = f"planner.{name}: is not an option of {spec.type!r}; {nearest(name, list(known))}"
+        raise LcpError(ErrorCode.INVALID_MISSION, message)
+    required = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL}
+    for name in sorted(required - set(spec.options)):
+        raise LcpError(ErrorCode.INVALID_MISSION, f"planner.{name}: is required by {spec.type!r} and missing")

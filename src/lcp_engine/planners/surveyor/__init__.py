@@ -1,0 +1,7 @@
+"""The planner without a model: it describes a project in SURVEY.md."""
+
+from __future__ import annotations
+
+from lcp_engine.planners.surveyor.turns import Surveyor
+
+__all__ = ["Surveyor"]

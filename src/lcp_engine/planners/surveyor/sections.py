@@ -1,0 +1,237 @@
+"""Write the sections of SURVEY.md, each a function of the survey; one that has nothing to say is empty."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from lcp_engine.planners.surveyor import findings
+from lcp_engine.planners.surveyor.languages import Sort
+from lcp_engine.planners.surveyor.layout import Place, lay_out
+from lcp_engine.planners.surveyor.manifests import is_manifest
+from lcp_engine.planners.surveyor.manifests.model import Manifest
+from lcp_engine.planners.surveyor.markdown import bullets, code, listing, number, plain, share, size, table
+from lcp_engine.planners.surveyor.selection import is_entry
+from lcp_engine.planners.surveyor.tree import EXCLUDED, File
+
+if TYPE_CHECKING:
+    from lcp_engine.planners.surveyor.document import Survey
+
+_MOST_LANGUAGES = 12
+_MOST_ROWS = 15
+_MOST_OPEN_ENDS = 20
+_MOST_NAMES = 25
+_NOT_CHOSEN = frozenset({"", "pinned", "indirect"})
+
+
+def glance(survey: Survey) -> str:
+    tree, main, tests = survey.tree, survey.main, survey.tests
+    if not tree.files:
+        return ""
+    code_size = sum(file.size for file in tree.code)
+    groups = [item for manifest in survey.manifests for item in manifest.dependencies.items()]
+    needed = len({name for group, names in groups if not group for name in names})
+    further = len({name for group, names in groups if group not in _NOT_CHOSEN for name in names})
+    rows = {
+        "Files": f"{number(len(tree.files), 'file')}, {size(tree.size)}{', and more' if tree.truncated else ''}",
+        "Source code": f"{number(len(tree.code), 'file')}, {size(code_size)}" if tree.code else "none",
+        "Version": plain(main.version, 40) if main else "",
+        "Needs": plain(main.needs, 100) if main else "",
+        "Licence": plain(survey.licence, 60) or "none stated",
+        "Dependencies": f"{needed:,} to run, {further:,} for development and extras"
+        if needed or further
+        else "",
+        "Tests": _tests_in_short(survey) if tests.files else "none found",
+        "CI": ", ".join(findings.find_ci(tree)) or "none found",
+    }
+    return table(["", ""], [[f"**{title}**", value] for title, value in rows.items() if value])
+
+
+def _tests_in_short(survey: Survey) -> str:
+    tests = survey.tests
+    code_size = sum(file.size for file in survey.tree.code)
+    with_ = f" with {plain(', '.join(tests.frameworks), 100)}" if tests.frameworks else ""
+    return f"{number(tests.files, 'file')}, {share(tests.size, code_size)} of the code{with_}"
+
+
+def languages(survey: Survey) -> str:
+    rows = survey.languages
+    whole = sum(row[2] for row in rows)
+    most = (
+        sum(count >= whole / 1000 for _, _, count in rows[:_MOST_LANGUAGES]) if len(rows) > 5 else len(rows)
+    )
+    shown = rows[:most]
+    if rest := rows[most:]:
+        shown = [*shown, (number(len(rest), "other"), sum(r[1] for r in rest), sum(r[2] for r in rest))]
+    lines = [
+        [
+            name,
+            f"{files:,}",
+            size(count),
+            share(count, whole),
+            "█" * round(20 * count / whole) if whole else "",
+        ]
+        for name, files, count in shown
+    ]
+    code_table = table(["Language", "Files:", "Size:", "Share:", ""], lines) if lines else ""
+    return "\n\n".join(filter(None, (code_table, _besides_code(survey))))
+
+
+def _besides_code(survey: Survey) -> str:
+    rows = []
+    for sort in (Sort.PROSE, Sort.DATA, Sort.BINARY, Sort.OTHER):
+        files = [file for file in survey.tree.files if file.language.sort is sort]
+        if files:
+            rows.append(
+                [sort.value, f"{len(files):,}", size(sum(f.size for f in files)), _kinds(files, sort)]
+            )
+    return table(["Besides code", "Files:", "Size:", "Mostly"], rows) if rows else ""
+
+
+def _kinds(files: list[File], sort: Sort) -> str:
+    """The most frequent languages, or suffixes where the language is not known."""
+    if sort is not Sort.OTHER:
+        counted = Counter(file.language.name for file in files)
+        return ", ".join(f"{name} ({count:,})" for name, count in _most_frequent(counted, 4))
+    suffixes = Counter(f".{f.name.rpartition('.')[2]}" if "." in f.name[1:] else "no suffix" for f in files)
+    return ", ".join(f"{code(name, 24)} ({count:,})" for name, count in _most_frequent(suffixes, 4))
+
+
+def _most_frequent(counted: Counter[str], most: int) -> list[tuple[str, int]]:
+    return sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:most]
+
+
+def layout(survey: Survey) -> str:
+    rows = lay_out(survey.tree, survey.manifests)
+    if not rows:
+        return ""
+    return table(
+        ["Directory", "Files:", "Size:", "Mostly", "What it seems to be"],
+        (
+            [_directory(row), f"{row.files:,}", size(row.size), row.mostly, plain(row.purpose, 80)]
+            for row in rows
+        ),
+    )
+
+
+def _directory(row: Place) -> str:
+    indent = "&emsp;" * row.depth
+    if not row.path or row.path.startswith("… "):
+        return f"{indent}{row.path or '(top)'}"
+    return f"{indent}{code(row.path, 60)}"
+
+
+def sources(survey: Survey) -> str:
+    """The first sentence of each source that was read, and its length."""
+    rows = []
+    for path, text in sorted(survey.texts.items()):
+        file = survey.tree.by_path.get(path)
+        if file and file.is_code and not is_manifest(path) and (said := findings.first_words(text)):
+            more = "+" if path in survey.partly else ""
+            rows.append([code(path, 70), f"{len(text.splitlines()):,}{more}", plain(said, 160)])
+    return table(["File", "Lines:", "Begins with"], rows) if rows else ""
+
+
+def entry_points(survey: Survey) -> str:
+    stated = [
+        f"{code(name)} → {code(target)} ({code(manifest.path)})" if target else code(name)
+        for manifest in survey.manifests
+        for name, target in manifest.entries
+    ]
+    started = findings.scripts_with_main(survey.texts)
+    files = [file.path for file in survey.tree.files if is_entry(file) and not file.is_vendored]
+    files = sorted({*files, *started}, key=lambda path: (path.count("/"), path))
+    why = dict.fromkeys(started, "starts when it is run")
+    by_name = (f"{code(path)}, {why.get(path, 'by its name')}" for path in files[:_MOST_ROWS])
+    lines = [*stated[:_MOST_ROWS], *by_name]
+    more = len(stated) + len(files) - len(lines)
+    return bullets([*lines, f"and {more:,} more"] if more > 0 else lines)
+
+
+def commands(survey: Survey) -> str:
+    found = findings.commands(survey.texts, survey.manifests, survey.tree)
+    rows = [[code(name, 50), code(what, 90) if what else "", code(path, 50)] for name, what, path in found]
+    shown = rows[:_MOST_ROWS]
+    if len(rows) > len(shown):
+        shown.append([f"and {len(rows) - len(shown):,} more", "", ""])
+    return table(["Command", "Runs, or says of itself", "Where"], shown) if shown else ""
+
+
+def dependencies(survey: Survey) -> str:
+    parts = [_dependencies_of(manifest) for manifest in survey.manifests if manifest.dependencies]
+    return "\n\n".join(parts)
+
+
+def _dependencies_of(manifest: Manifest) -> str:
+    title = " ".join(filter(None, (manifest.name, manifest.version)))
+    head = f"**{code(manifest.path)}** — {', '.join(filter(None, (manifest.ecosystem, plain(title, 80))))}"
+    groups = (
+        f"{plain(name, 40) if name else 'to run'} ({len(names)}): {listing([code(n, 60) for n in names], _MOST_NAMES)}"
+        for name, names in list(manifest.dependencies.items())[:8]
+    )
+    return f"{head}\n\n{bullets(groups)}"
+
+
+def tests(survey: Survey) -> str:
+    found = survey.tests
+    if not found.files:
+        return ""
+    places = [f"{code(path)} ({number(count, 'file')})" for path, count in found.places]
+    return f"{_tests_in_short(survey)}. They lie in {listing(places, 8)}."
+
+
+def integration(survey: Survey) -> str:
+    lines = []
+    for system, files in findings.find_ci(survey.tree).items():
+        lines += [f"{system}: {code(f.path)}{_workflow(survey.texts.get(f.path, ''))}" for f in files[:8]]
+        if len(files) > 8:
+            lines.append(f"{system}: {len(files) - 8:,} more")
+    return bullets(lines)
+
+
+def _workflow(text: str) -> str:
+    """The name of a workflow and the first commands that it runs."""
+    name = re.search(r"(?m)^name:\s*[\"']?([^\n\"']+)", text)
+    runs = re.findall(r"(?m)^\s*-?\s*run:\s*([^|>\s][^\n]*)", text)
+    said = f" — {plain(name[1], 60)}" if name else ""
+    return (
+        f"{said}: runs {listing([code(run.strip(), 60) for run in dict.fromkeys(runs)], 4)}" if runs else said
+    )
+
+
+def open_ends(survey: Survey) -> str:
+    found = survey.open_ends
+    lines = [
+        f"{code(f'{end.path}:{end.line}')} {plain(end.text, 140)}{f' ({end.times} times)' if end.times > 1 else ''}"
+        for end in found[:_MOST_OPEN_ENDS]
+    ]
+    if len(found) > len(lines):
+        lines.append(f"and {len(found) - len(lines):,} more in the files that were read")
+    return bullets(lines)
+
+
+def largest(survey: Survey) -> str:
+    tree = survey.tree
+    files = sorted(tree.files, key=lambda file: (-file.size, file.path))[:10]
+    large = [file for file in files if file.size >= max(1, tree.size / 100)]
+    rows = [[code(f.path, 90), size(f.size), share(f.size, tree.size), f.language.name] for f in large]
+    return table(["File", "Size:", "Share:", "Language"], rows) if len(rows) > 1 else ""
+
+
+def left_out(survey: Survey) -> str:
+    tree = survey.tree
+    names = listing([code(name) for name in EXCLUDED], 9)
+    lines = [f"Directories of version control, dependencies, caches and build output: {names} such names."]
+    if tree.truncated:
+        left = tree.total - len(tree.files)
+        lines.append(f"**The listing was cut**: at least {number(left, 'file')} beyond the cap.")
+    read = len(survey.texts)
+    lines += [f"{code(path)} could not be listed." for path in tree.skipped[:10]]
+    lines.append(f"{number(read, 'file was', 'files were')} read, {len(tree.files) - read:,} only listed.")
+    if survey.partly:
+        names = listing([code(path) for path in sorted(survey.partly)], 8)
+        lines.append(f"Only the beginning was read of {names}.")
+    for path, reason in list(survey.unread.items())[:10]:
+        lines.append(f"{code(path)} was not read: {plain(reason, 160)}")
+    return bullets(lines)

@@ -1,0 +1,222 @@
+"""Decide the surveyor's next action from the results so far: list, read, write, end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, TypeAlias
+
+from pydantic import ConfigDict, Field, JsonValue
+from pydantic.dataclasses import dataclass as options
+
+from lcp_engine.planners.base import Correction, JobResult, Question, Reply
+from lcp_engine.planners.surveyor.document import Survey
+from lcp_engine.planners.surveyor.selection import Choice, choose
+from lcp_engine.planners.surveyor.tree import EXCLUDED, Tree, read_listing
+
+_Action: TypeAlias = dict[str, JsonValue]
+_Jobs: TypeAlias = list[JsonValue]
+
+
+@options(frozen=True, config=ConfigDict(extra="forbid"))
+class Surveyor:
+    """Lists the tree, reads at most `max_reads` files that tell what it is, writes `file`, and ends.
+
+    A function of the question alone: nothing is kept between two. `max_followups` of the question's options comes
+    before its own.
+    """
+
+    file: Annotated[str, Field(min_length=1)] = "SURVEY.md"
+    max_followups: Annotated[int, Field(ge=1)] = 5
+    max_reads: Annotated[int, Field(ge=0, le=500)] = 25
+
+    def answer(self, question: Question, /) -> Reply:
+        seen = _look(question)
+        action = self._end_early(question, seen) if question.last_turn else self._go_on(question, seen)
+        if question.correction:
+            action = _narrow(action, question.correction)
+        return Reply(json.dumps(action, ensure_ascii=False))
+
+    def _go_on(self, question: Question, seen: _Seen) -> _Action:
+        if seen.written:
+            return self._end(question, seen, seen.written)
+        if seen.write_waits:
+            said = f"{self.file} waits for a person as job {seen.write_waits.job_id}."
+            return _ask(said, [_again(seen.write_waits)])
+        if seen.listed is None:
+            return _ask("First the whole tree.", [_again(seen.list_waits) if seen.list_waits else _LIST])
+        if seen.listed.state != "succeeded":
+            return _give_up(seen.listed)
+        tree = read_listing(seen.listed.result or {}, without=[self.file])
+        asked = seen.reads.keys() | seen.reads_waiting
+        left = [choice for choice in choose(tree, self.max_reads) if choice.path not in asked]
+        if left:
+            most = _most(question.options, self.max_followups)
+            return _ask(
+                f"{len(left)} files left that tell what this is.", [_read(one) for one in left[:most]]
+            )
+        survey = _survey(question, seen, tree)
+        return _ask(f"{len(survey.texts)} files read; this is the survey.", [self._write(survey)])
+
+    def _write(self, survey: Survey) -> JsonValue:
+        """Whether it runs at once is for policy to say, so `auto_dispatch` is left out."""
+        params: _Action = {"rel_path": self.file, "content": survey.markdown(), "mode": "overwrite"}
+        return {"name": f"Write {self.file}"[:200], "kind": "write_file", "params": params}
+
+    def _end(self, question: Question, seen: _Seen, write: JobResult) -> _Action:
+        tree = read_listing((seen.listed and seen.listed.result) or {}, without=[self.file])
+        survey = _survey(question, seen, tree)
+        if write.state != "succeeded":
+            return _findings(survey, f"{self.file} was not written: {_reason(write)}")
+        path = (write.result or {}).get("path")
+        return {
+            "ok": True,
+            "action": "mission_complete",
+            "summary": survey.summary,
+            "deliverables": [path if isinstance(path, str) else self.file],
+            "metrics": {**survey.metrics},
+        }
+
+    def _end_early(self, question: Question, seen: _Seen) -> _Action:
+        """A limit was reached: what is known is said, nothing more is asked for."""
+        if seen.written:
+            return self._end(question, seen, seen.written)
+        if seen.listed is None or seen.listed.state != "succeeded":
+            said = f"The limit {question.last_turn} was reached before anything was listed."
+            return {"ok": True, "action": "analysis_result", "summary": said}
+        survey = _survey(question, seen, read_listing(seen.listed.result or {}, without=[self.file]))
+        waits = (
+            f"waits for a person as job {seen.write_waits.job_id}" if seen.write_waits else "was not written"
+        )
+        return _findings(survey, f"The limit {question.last_turn} was reached; {self.file} {waits}.")
+
+
+_LIST: JsonValue = {
+    "name": "List the whole tree",
+    "kind": "list_files",
+    "params": {"patterns": [f"!{name}/" for name in EXCLUDED], "details": True},
+}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The jobs of the plan, sorted: what was listed, read and written, and what waits for a person."""
+
+    listed: JobResult | None
+    list_waits: JobResult | None
+    reads: Mapping[str, JobResult]
+    reads_waiting: frozenset[str]
+    written: JobResult | None
+    write_waits: JobResult | None
+
+
+def _look(question: Question) -> _Seen:
+    settled = {job.job_id: job for job in (*question.history(), *question.results)}
+    jobs = [settled[job_id] for job_id in sorted(settled)]
+    waiting = {job.kind: job for job in question.waiting}
+    lists = sorted(
+        (job for job in jobs if job.kind == "list_files"), key=lambda job: job.state == "succeeded"
+    )
+    writes = [job for job in jobs if job.kind == "write_file"]
+    return _Seen(
+        listed=lists[-1] if lists else None,
+        list_waits=waiting.get("list_files"),
+        reads={_path(job): job for job in jobs if job.kind == "read_file"},
+        reads_waiting=frozenset(_path(job) for job in question.waiting if job.kind == "read_file"),
+        written=writes[-1] if writes else None,
+        write_waits=waiting.get("write_file"),
+    )
+
+
+def _path(job: JobResult) -> str:
+    path = job.params.get("rel_path")
+    return path if isinstance(path, str) else ""
+
+
+def _survey(question: Question, seen: _Seen, tree: Tree) -> Survey:
+    texts: dict[str, str] = {}
+    partly: set[str] = set()
+    unread: dict[str, str] = {}
+    for path, job in seen.reads.items():
+        content = (job.result or {}).get("content")
+        if job.state == "succeeded" and isinstance(content, str):
+            texts[path] = content
+            if _is_cut(job, content):
+                partly.add(path)
+        else:
+            unread[path] = _reason(job)
+    unread |= dict.fromkeys(sorted(seen.reads_waiting - texts.keys()), "it waits for a person")
+    return Survey(PurePosixPath(question.root).name, tree, texts, frozenset(partly), unread)
+
+
+def _is_cut(job: JobResult, content: str) -> bool:
+    limit = job.params.get("limit")
+    full = isinstance(limit, int) and content.count("\n") >= limit
+    return full or (job.result or {}).get("truncated") is True
+
+
+def _reason(job: JobResult) -> str:
+    error = job.error or {}
+    said = error.get("user_message") or error.get("message") or job.reason
+    return str(said) if said else f"the job is {job.state}"
+
+
+def _most(given: Mapping[str, JsonValue], own: int) -> int:
+    stated = given.get("max_followups")
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 1 else own
+
+
+def _ask(commentary: str, jobs: _Jobs) -> _Action:
+    return {"ok": True, "action": "create_followup_jobs", "commentary": commentary, "new_jobs": jobs}
+
+
+def _read(choice: Choice) -> JsonValue:
+    return {"name": f"Read {choice.path}"[:200], "kind": "read_file", "params": choice.params}
+
+
+def _again(job: JobResult) -> JsonValue:
+    """The same job once more: equal to the held one it is not stored again, and the mission goes on waiting (R11)."""
+    return {"name": job.name, "kind": job.kind, "params": dict(job.params)}
+
+
+def _findings(survey: Survey, remark: str) -> _Action:
+    issues: Sequence[str] = [sentence.replace("**", "") for sentence in survey.stand_outs]
+    summary = f"{survey.summary} {remark}"
+    return {"ok": True, "action": "analysis_result", "summary": summary, "issues": list(issues)}
+
+
+def _give_up(listed: JobResult) -> _Action:
+    action: _Action = {
+        "ok": False,
+        "action": "error",
+        "error": f"The directory could not be listed: {_reason(listed)}",
+        "attempted_action": "list_files",
+    }
+    code = (listed.error or {}).get("error_code") or (listed.error or {}).get("code")
+    return action | ({"error_code": code} if isinstance(code, str) else {})
+
+
+def _narrow(action: _Action, correction: Correction) -> _Action:
+    """After a refused reply: one job instead of many, and an end where one was already too much."""
+    jobs = action.get("new_jobs")
+    if not isinstance(jobs, list):
+        return action
+    if _count_jobs(correction.reply) != 1:
+        return {**action, "new_jobs": jobs[:1]}
+    reasons = "; ".join(f"{problem.path}: {problem.message}" for problem in correction.malformed.errors[:3])
+    return {
+        "ok": False,
+        "action": "error",
+        "error": f"The surveyor's job was refused: {reasons or 'no reason given'}",
+    }
+
+
+def _count_jobs(reply: str) -> int | None:
+    try:
+        value = json.loads(reply)
+    except (ValueError, RecursionError):
+        return None
+    jobs = value.get("new_jobs") if isinstance(value, dict) else None
+    return len(jobs) if isinstance(jobs, list) else None

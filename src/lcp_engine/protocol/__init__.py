@@ -1,0 +1,1 @@
+"""Read what planners answer: the language of LCP, pure."""

@@ -1,0 +1,185 @@
+"""Decode one JSON object out of a text, strictly: nothing ambiguous, nothing unbounded, no repair (R1)."""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NoReturn
+
+from pydantic import JsonValue
+
+MAX_DEPTH = 100
+MAX_DIGITS = 1000
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A whole object and the index behind it."""
+
+    value: dict[str, JsonValue]
+    end: int
+
+
+@dataclass(frozen=True)
+class Broken:
+    """No object: one sentence that says why, and the index up to which the text was understood."""
+
+    message: str
+    end: int
+
+
+def place(text: str, index: int) -> str:
+    """`index` as people count: `line 3, column 14`."""
+    line_start = text.rfind("\n", 0, index) + 1
+    return f"line {text.count(chr(10), 0, index) + 1}, column {index - line_start + 1}"
+
+
+class StrictDecoder:
+    """Decodes objects of one text. What a number needs to be watched for is found out once for all of it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._decoder = _decoder_for(text)
+
+    def decode(self, start: int) -> Decoded | Broken:
+        """The object whose `{` stands at `start`. Never raises."""
+        try:
+            with _uncollected(len(self._text)):
+                value, end = self._decoder.raw_decode(self._text, start)
+        except json.JSONDecodeError as error:
+            return Broken(_explain(self._text, error), max(error.pos, start + 1))
+        except RecursionError:
+            return Broken(_TOO_DEEP, len(self._text))
+        except ValueError as error:
+            return Broken(str(error), self._find_end(start))
+        problem = _find_depth(self._text, start, end) or _find_escape(self._text, start, end, value)
+        return Broken(problem, end) if problem else Decoded(value, end)
+
+    def _find_end(self, start: int) -> int:
+        """The end of an object that is JSON, if not strictly, so that nobody reads it again from within."""
+        try:
+            return json.JSONDecoder(parse_int=str, parse_float=str).raw_decode(self._text, start)[1]
+        except json.JSONDecodeError as error:
+            return max(error.pos, start + 1)
+        except RecursionError:
+            return len(self._text)
+
+
+_TOO_DEEP = f"nesting goes to {MAX_DEPTH} levels at most; this object goes deeper"
+_FLATTEN_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
+_KEEP_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_UP_AND_DOWN = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def _decoder_for(text: str) -> json.JSONDecoder:
+    # The hooks for numbers cost a call each, so they are set only where a number of that size may stand.
+    digits = text.encode("utf-8", "surrogatepass").translate(_FLATTEN_DIGITS, b"+")
+    may_overflow = b"0" * 200 in digits or b"0e000" in digits
+    return json.JSONDecoder(
+        object_pairs_hook=_unique,
+        parse_constant=_refuse_constant,
+        parse_float=_finite if may_overflow else None,
+        parse_int=_short if b"0" * (MAX_DIGITS + 1) in digits else None,
+    )
+
+
+@contextmanager
+def _uncollected(size: int) -> Iterator[None]:
+    # Millions of new containers make the collector look at all of them again and again, for nothing: it doubles
+    # or triples the time of a large text.
+    if size < 1_000_000 or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"a key stands once in an object; {shown(twice)} stands more than once in one")
+    return unique
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"a number is written with digits; {name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"a number fits a double (at most about 1.8e308); {shown(digits)} does not")
+    return number
+
+
+def _short(digits: str) -> int:
+    count = len(digits.lstrip("-"))
+    if count > MAX_DIGITS:
+        raise ValueError(f"an integer has {MAX_DIGITS:,} digits at most; one here has {count:,}")
+    return int(digits)
+
+
+_EXPECTED = {
+    "Expecting property name": "a key in double quotes is expected",
+    "Illegal trailing comma": "no comma is expected before the end",
+    "Expecting ':'": "a colon is expected behind the key",
+    "Expecting ','": "a comma or the closing bracket is expected",
+    "Expecting value": "a JSON value is expected",
+    "Unterminated string": "a string ends with a double quote",
+    "Invalid control character": "control characters in a string are escaped (\\n, \\t)",
+    "Invalid \\escape": 'a backslash in a string is written \\\\ or escapes one of "\\/bfnrtu',
+    "Invalid \\u": "\\u takes four hexadecimal digits",
+}
+
+
+def _explain(text: str, error: json.JSONDecodeError) -> str:
+    expected = next((words for start, words in _EXPECTED.items() if error.msg.startswith(start)), error.msg)
+    if error.msg.startswith("Unterminated string"):
+        return f"{place(text, error.pos)}: {expected}; the string that begins here never ends"
+    rest = text[error.pos : error.pos + 20]
+    found = shown(rest) if rest.strip() else "the end of the text: the object is not complete"
+    return f"{place(text, error.pos)}: {expected}; found {found}"
+
+
+def _find_depth(text: str, start: int, end: int) -> str | None:
+    if text.count("{", start, end) + text.count("[", start, end) <= MAX_DEPTH:
+        return None
+    # Without what is escaped, every second piece between quotes lies outside of strings.
+    plain = text[start:end].encode("utf-8", "surrogatepass").replace(rb"\\", b"").replace(rb"\"", b"")
+    brackets = b"".join(plain.split(b'"')[::2]).translate(_UP_AND_DOWN, _KEEP_BRACKETS)
+    return _TOO_DEEP if max(accumulate(memoryview(brackets).cast("b"))) > MAX_DEPTH else None
+
+
+def _find_escape(text: str, start: int, end: int, value: JsonValue) -> str | None:
+    if text.find("\\u", start, end) < 0:
+        return None
+    if text.find("\\u0000", start, end) >= 0 and _NUL_ESCAPE.search(text, start, end):
+        return "no string holds U+0000; \\u0000 stands in one here"
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"surrogates come in pairs; \\u{ord(error.object[error.start]):04x} stands alone in a string"
+    return None
+
+
+def shown(value: JsonValue, limit: int = 60) -> str:
+    """`value` for a message, as JSON on one line, shortened; never longer than `limit` by much."""
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= limit else value[:limit] + "…", ensure_ascii=False)
+    if isinstance(value, dict):
+        return "an object" if value else "{}"
+    if isinstance(value, list):
+        return f"a list of {len(value):,}" if value else "[]"
+    words = json.dumps(value)
+    return words if len(words) <= limit else words[:limit] + "…"

@@ -1,0 +1,172 @@
+"""Turn the names in a job's params into paths relative to the mission's root (R22). Pure.
+
+Nothing here is a safeguard by itself: whatever comes out is opened by `root`, which the kernel confines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from lcp_engine.errors import ErrorCode, LcpError
+
+MAX_NAME = 255
+MAX_PATH = 4095
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job works: `path` is relative to the mission's root, `shown` to `params.root`; "" is the root itself."""
+
+    path: str
+    shown: str
+    is_directory: bool = False
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the mission's root may be called: its absolute paths, and aliases such as a Windows path."""
+
+    spellings: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+
+    def place(
+        self, *, root: str | None = None, rel_path: str | None = None, path: str | None = None
+    ) -> Place:
+        """Where `rel_path` (beneath `root`) or `path` (absolute, or beneath `root`) lies. Raises `LcpError`."""
+        windows = self._is_windows(root if path is None else path)
+        base = self.base(root)
+        if rel_path is not None:
+            return _beneath(base, _relative(rel_path, windows), rel_path)
+        if path is None:
+            return Place(base, "")
+        inner = self._inside(path)
+        if inner is None:
+            return _beneath(base, _relative(path, windows), path)
+        whole = _collapse(inner, path)
+        if base and not f"{whole}/".startswith(f"{base}/"):
+            raise _outside(path, f"params.root {root!r}")
+        return _checked(Place(whole, whole[len(base) :].lstrip("/"), _names_directory(inner)), path)
+
+    def base(self, root: str | None) -> str:
+        """`params.root` relative to the mission's root."""
+        if root is None:
+            return ""
+        inner = self._inside(root)
+        return _collapse(_relative(root, self._is_windows(root)) if inner is None else inner, root)
+
+    def relative(self, path: str) -> str:
+        """Any spelling of a path, relative to the root where that can be told, for rules of a policy; never raises."""
+        inner = self._inside(path)
+        parts = [part for part in (_split(path, True) if inner is None else inner) if part not in ("", ".")]
+        return "/".join(parts)
+
+    def _inside(self, path: str) -> list[str] | None:
+        """The parts of `path` below a name of the root; None where it does not begin with one."""
+        for spelling in self.spellings:
+            if (rest := _after(_split(spelling, False), _split(path, False))) is not None:
+                return rest
+        for alias in self.aliases:
+            windows = _is_windows(alias)
+            ours, theirs = _split(alias, windows), _split(path, windows)
+            if windows:
+                rest = _after([part.casefold() for part in ours], [part.casefold() for part in theirs])
+                rest = rest if rest is None else theirs[len(theirs) - len(rest) :]
+            else:
+                rest = _after(ours, theirs)
+            if rest is not None:
+                return rest
+        return None
+
+    def _is_windows(self, name: str | None) -> bool:
+        """Whether the planner speaks Windows: the name it used says so, or the only aliases it was told."""
+        if name is None or not (_is_windows(name) or name.startswith("/")):
+            return any(map(_is_windows, self.aliases))
+        return _is_windows(name)
+
+
+@lru_cache(maxsize=64)
+def names_of(spellings: tuple[str, ...], aliases: tuple[str, ...]) -> Names:
+    """The same `Names` for the same root: workers ask for every job."""
+    return Names(spellings, aliases)
+
+
+_DRIVE = re.compile(r"[A-Za-z]:(?:[\\/]|\Z)")
+
+
+def _is_windows(path: str) -> bool:
+    return path.startswith("\\") or _DRIVE.match(path) is not None
+
+
+def _split(path: str, windows: bool) -> list[str]:
+    return (path.replace("\\", "/") if windows else path).split("/")
+
+
+def _after(prefix: Sequence[str], parts: Sequence[str]) -> list[str] | None:
+    """What follows `prefix` in `parts`, empty parts and "." aside; None if it is no prefix."""
+    wanted = [part for part in prefix if part not in ("", ".")]
+    absolute = bool(prefix) and prefix[0] == ""
+    if absolute != (bool(parts) and parts[0] == ""):
+        return None
+    index = 0
+    for part in wanted:
+        while index < len(parts) and parts[index] in ("", "."):
+            index += 1
+        if index == len(parts) or parts[index] != part:
+            return None
+        index += 1
+    return list(parts[index:])
+
+
+def _relative(path: str, windows: bool) -> list[str]:
+    """The parts of a path that has to be relative."""
+    if path.startswith("/") or _is_windows(path):
+        raise _outside(path, "the root and its aliases")
+    if ".." in path.replace("\\", "/").split("/") and "\\" in path:
+        # As a name of this system "..\\x" is harmless; nobody who writes it means that.
+        raise _outside(path, "the root")
+    return _split(path, windows)
+
+
+def _collapse(parts: Sequence[str], shown: str) -> str:
+    """The parts as a path without "", "." and ".."; a ".." that climbs above the start is refused."""
+    kept: list[str] = []
+    for part in parts:
+        if part == "..":
+            if not kept:
+                raise _outside(shown, "the root")
+            kept.pop()
+        elif part not in ("", "."):
+            kept.append(part)
+    return "/".join(kept)
+
+
+def _beneath(base: str, parts: Sequence[str], shown: str) -> Place:
+    inner = _collapse(parts, shown)
+    whole = f"{base}/{inner}" if base and inner else base or inner
+    return _checked(Place(whole, inner, _names_directory(parts)), shown)
+
+
+def _names_directory(parts: Sequence[str]) -> bool:
+    return not parts or parts[-1] in ("", ".", "..")
+
+
+def _checked(place: Place, shown: str) -> Place:
+    if "\0" in place.path:
+        raise LcpError(ErrorCode.INVALID_PARAMS, f"path {shown!r} holds a NUL")
+    try:
+        encoded = place.path.encode()
+    except UnicodeEncodeError as error:
+        raise LcpError(ErrorCode.INVALID_PARAMS, f"path {shown!r} holds half a surrogate pair") from error
+    if len(encoded) > MAX_PATH or (len(encoded) > MAX_NAME and max(map(len, encoded.split(b"/"))) > MAX_NAME):
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS,
+            f"path {shown[:60]!r}… is too long: a path has at most {MAX_PATH} bytes, a name {MAX_NAME}",
+        )
+    return place
+
+
+def _outside(path: str, expected: str) -> LcpError:
+    return LcpError(ErrorCode.PATH_OUTSIDE_ROOT, f"path {path!r} is not beneath {expected}")

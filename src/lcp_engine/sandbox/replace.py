@@ -1,0 +1,278 @@
+"""Replace one file beneath the root atomically, alone on its directory (R20)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.paths import MAX_NAME
+from lcp_engine.sandbox.reading import read_bytes
+from lcp_engine.sandbox.root import Root, not_a_file, refusal, step_into
+
+MAX_NEW_DIRECTORIES = 32
+_TRIES = 100
+_TEMPORARY = re.compile(r"\.lcp-[0-9a-f]{32}\.tmp")
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def temporary_name() -> str:
+    """A random name for the file that is written before it takes its place."""
+    return f".lcp-{secrets.token_hex(16)}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's name is one of `temporary_name`."""
+    return name.startswith(".lcp-") and _TEMPORARY.fullmatch(name) is not None
+
+
+@contextmanager
+def locked(root: Root, path: str) -> Iterator[Target]:
+    """The file at `path`, whose directory is locked for every other process and thread until the end.
+
+    Missing parents are made, and removed again where the body raises before it has replaced anything. No link is
+    followed. Raises `LcpError` before anything changes where the target cannot be a regular file.
+    """
+    parent, _, name = path.rpartition("/")
+    _check_name(name, path)
+    descriptor, made = _lock_parent(root, parent, name, path)
+    target = Target(path, name, descriptor, made)
+    try:
+        yield target
+    except BaseException:
+        if not target.replaced:
+            _remove_empty(root, made)
+        raise
+    finally:
+        os.close(descriptor)  # and with it goes the lock
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """A file as it is: its bytes, their SHA-256 in hex, its mode bits."""
+
+    data: bytes
+    sha256: str
+    mode: int
+
+
+class Target:
+    """A file in a directory that is locked. `made` are the parents that were made for it, outermost first."""
+
+    def __init__(self, path: str, name: str, directory: int, made: tuple[str, ...]) -> None:
+        self.path = path
+        self.made = made
+        self.replaced = False
+        self._name = name
+        self._directory = directory
+
+    def read(self, cap: int | None) -> Current | None:
+        """What is there, None where nothing is. Raises `LcpError`: TOO_LARGE above `cap` bytes, NOT_A_FILE."""
+        try:
+            descriptor = os.open(self._name, _READ, dir_fd=self._directory)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise refusal(error, self.path) from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise not_a_file(self.path, status.st_mode)
+            data = read_bytes(descriptor, status.st_size, cap, self.path)
+        except OSError as error:
+            raise refusal(error, self.path) from error
+        finally:
+            os.close(descriptor)
+        return Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
+
+    def replace(self, data: bytes, temporary: str) -> None:
+        """Makes `data` the whole file, at once and durably; `temporary` is the name it has on the way.
+
+        Mode bits stay, and the owner where the system lets them. Whatever fails, the file is as it was.
+        """
+        try:
+            before = _status(self._directory, self._name)
+            if before is not None and not stat.S_ISREG(before.st_mode):
+                raise not_a_file(self.path, before.st_mode)
+            try:
+                self._write(temporary, data, before)
+                os.rename(temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            except BaseException:
+                self.discard(temporary)
+                raise
+            self.replaced = True
+            os.fsync(self._directory)
+        except OSError as error:
+            raise refusal(error, self.path) from error
+
+    def remove(self) -> None:
+        """Takes the file away durably; nothing happens where it is not there."""
+        try:
+            _unlink(self._directory, self._name)
+            os.fsync(self._directory)
+        except OSError as error:
+            raise refusal(error, self.path) from error
+
+    def discard(self, temporary: str) -> None:
+        """Takes away what an interrupted `replace` may have left."""
+        if not is_temporary(temporary):
+            raise ValueError(f"{temporary!r} is not a name of temporary_name()")
+        _unlink(self._directory, temporary)
+
+    def _write(self, temporary: str, data: bytes, before: os.stat_result | None) -> None:
+        # Until it has the mode of the file it replaces, nobody else may read it.
+        descriptor = os.open(temporary, _CREATE, 0o666 if before is None else 0o600, dir_fd=self._directory)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if before is not None:
+                _keep_owner_and_mode(descriptor, before)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _keep_owner_and_mode(descriptor: int, before: os.stat_result) -> None:
+    now = os.fstat(descriptor)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        with suppress(PermissionError):  # only root may give files away; the mode matters more
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
+
+
+def _check_name(name: str, path: str) -> None:
+    if name in ("", ".", ".."):
+        raise LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a directory, not a regular file")
+    if "\0" in path or len(os.fsencode(name)) > MAX_NAME:
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS, f"path {path[:60]!r} holds a NUL or a name above {MAX_NAME} bytes"
+        )
+
+
+def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tuple[str, ...]]:
+    """The parent directory, made where it is missing, locked, and still the one that its path names."""
+    made: tuple[str, ...] = ()
+    try:
+        for _ in range(_TRIES):
+            descriptor, new = _open_parent(root, parent, path)
+            made += tuple(directory for directory in new if directory not in made)
+            try:
+                _check_target(descriptor, name, path)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if _is_at(root, parent, descriptor):
+                    return descriptor, made
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+    except BaseException as error:
+        _remove_empty(root, made)
+        if isinstance(error, OSError):
+            raise refusal(error, path) from error
+        raise
+    raise LcpError(
+        ErrorCode.FILE_SYSTEM, f"{path!r}: its directory was moved or replaced {_TRIES} times meanwhile"
+    )
+
+
+def _check_target(directory: int, name: str, path: str) -> None:
+    status = _status(directory, name)
+    if status is None or stat.S_ISREG(status.st_mode):
+        return
+    if stat.S_ISLNK(status.st_mode):
+        raise LcpError(ErrorCode.PATH_DENIED, f"{path!r} is a symbolic link, which is not written through")
+    raise not_a_file(path, status.st_mode)
+
+
+def _is_at(root: Root, parent: str, descriptor: int) -> bool:
+    """Whether the locked directory is what its path names: it may have been removed while the lock was waited for."""
+    try:
+        named = root.open_directory(parent)
+    except FileNotFoundError:
+        return False
+    try:
+        return os.path.samestat(os.fstat(named), os.fstat(descriptor))
+    finally:
+        os.close(named)
+
+
+def _open_parent(root: Root, parent: str, path: str) -> tuple[int, tuple[str, ...]]:
+    """The parent directory and what had to be made for it. A refusal comes before the first is made."""
+    here, existing = _deepest(root, parent)
+    missing = parent[len(existing) :].strip("/").split("/") if existing != parent else []
+    if len(missing) > MAX_NEW_DIRECTORIES:
+        os.close(here)
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS,
+            f"{path[:60]!r}… needs {len(missing)} new directories, at most {MAX_NEW_DIRECTORIES} are made at once",
+        )
+    return _make(root, here, existing, missing)
+
+
+def _deepest(root: Root, path: str) -> tuple[int, str]:
+    """The innermost directory of `path` that exists, opened, and its path."""
+    while True:
+        try:
+            return root.open_directory(path), path
+        except FileNotFoundError:
+            if not path:
+                raise
+        path = path.rpartition("/")[0]
+
+
+def _make(root: Root, here: int, existing: str, missing: list[str]) -> tuple[int, tuple[str, ...]]:
+    made: list[str] = []
+    try:
+        for name in missing:
+            existing = f"{existing}/{name}" if existing else name
+            try:
+                os.mkdir(name, dir_fd=here)
+            except FileExistsError:
+                pass  # somebody else was quicker
+            else:
+                made.append(existing)
+                os.fsync(here)
+            there = step_into(here, name)
+            os.close(here)
+            here = there
+    except BaseException:
+        os.close(here)
+        _remove_empty(root, made)
+        raise
+    return here, tuple(made)
+
+
+def _remove_empty(root: Root, made: tuple[str, ...] | list[str]) -> None:
+    """Takes back the directories that were made, as long as nobody has put anything into them."""
+    for directory in reversed(made):
+        parent, _, name = directory.rpartition("/")
+        with suppress(OSError):
+            descriptor = root.open_directory(parent)
+            try:
+                os.rmdir(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _status(directory: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+
+
+def _unlink(directory: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)

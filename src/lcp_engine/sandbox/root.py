@@ -1,0 +1,208 @@
+"""Keep every opened file beneath one directory (R22)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.syscalls import (
+    RESOLVE_BENEATH,
+    RESOLVE_NO_MAGICLINKS,
+    RESOLVE_NO_SYMLINKS,
+    has_openat2,
+    opener,
+)
+
+# O_NONBLOCK: opening a FIFO must not wait for its writer. O_NOCTTY: a terminal must not become ours.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LINKS = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
+_INNER_LINKS = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+
+
+class Opened(NamedTuple):
+    """A descriptor of a regular file, which the caller closes, its size, and its path after links."""
+
+    descriptor: int
+    size: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Openers:
+    """How this root opens what lies beneath it; `linked_file` follows links that stay within."""
+
+    file: Callable[[str], int]
+    directory: Callable[[str], int]
+    linked_file: Callable[[str], int] | None
+
+
+class Root:
+    """A directory that an operator named, opened once; hands out descriptors of what lies beneath it.
+
+    Paths are relative to it, with "/", without "..", as `paths` makes them. With `kernel` openat2 resolves them;
+    without it a walk that follows no link at all. Default: what the kernel can. Raises `LcpError`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, kernel: bool | None = None) -> None:
+        given = os.fspath(path)
+        self.path = os.path.realpath(given)
+        self.spellings = tuple(dict.fromkeys((os.path.abspath(given), self.path)))
+        self.kernel = has_openat2() if kernel is None else kernel
+        try:
+            self.descriptor = os.open(self.path, _DIRECTORY)
+        except OSError as error:
+            raise refusal(error, given) from error
+        self._openers = self._bind()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the root; descriptors that it handed out stay open."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def open_file(self, path: str) -> Opened:
+        """The regular file at `path`, opened for reading without ever blocking; links within the root are followed."""
+        resolved = path
+        try:
+            try:
+                descriptor = self._openers.file(path)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                descriptor, resolved = self._follow(path)
+        except OSError as error:
+            raise refusal(error, path) from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise not_a_file(path, status.st_mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return Opened(descriptor, status.st_size, resolved)
+
+    def open_directory(self, path: str) -> int:
+        """A descriptor of the directory at `path` ("" is the root itself); no link is followed. Raises OSError."""
+        return self._openers.directory(path or ".")
+
+    def _bind(self) -> _Openers:
+        if self.kernel:
+            return _Openers(
+                file=opener(self.descriptor, _READ, _NO_LINKS),
+                directory=opener(self.descriptor, _DIRECTORY, _NO_LINKS),
+                linked_file=opener(self.descriptor, _READ, _INNER_LINKS),
+            )
+        return _Openers(
+            file=partial(_walk, self.descriptor, _READ),
+            directory=partial(_walk, self.descriptor, _DIRECTORY),
+            linked_file=None,
+        )
+
+    def _follow(self, path: str) -> tuple[int, str]:
+        """Opens through links that stay in the root, where the kernel can tell that they do; and where that led."""
+        if self._openers.linked_file is None:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        descriptor = self._openers.linked_file(path)
+        try:
+            return descriptor, self._place_of(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _place_of(self, descriptor: int) -> str:
+        """Where an open file is now. A file that was moved out of the root meanwhile is refused."""
+        root = os.readlink(f"/proc/self/fd/{self.descriptor}").rstrip("/")
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        if not place.startswith(f"{root}/"):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return place[len(root) + 1 :]
+
+
+def refusal(error: OSError, path: str) -> LcpError:
+    """What an error of the file system means for `path`."""
+    match error.errno:
+        case errno.ENOENT:
+            return LcpError(ErrorCode.PATH_NOT_FOUND, f"{path!r} does not exist")
+        case errno.ENOTDIR:
+            return LcpError(
+                ErrorCode.PATH_NOT_FOUND, f"{path!r} does not exist: a part of it is not a directory"
+            )
+        case errno.EXDEV:
+            return LcpError(ErrorCode.PATH_OUTSIDE_ROOT, f"{path!r} leads out of the root through a link")
+        case errno.ELOOP:
+            return LcpError(
+                ErrorCode.PATH_DENIED, f"{path!r} is or passes a symbolic link, which is not followed"
+            )
+        case errno.EISDIR:
+            return LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a directory, not a regular file")
+        case errno.ENXIO | errno.ENODEV:
+            return LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a socket or device, not a regular file")
+        case errno.ENAMETOOLONG:
+            return LcpError(ErrorCode.INVALID_PARAMS, f"{path[:60]!r}… is longer than the file system allows")
+    reason = error.strerror or str(error)
+    return LcpError(ErrorCode.FILE_SYSTEM, f"{path!r}: {reason}", {"errno": error.errno})
+
+
+def not_a_file(path: str, mode: int) -> LcpError:
+    """The refusal of anything but a regular file."""
+    return LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a {_kind(mode)}, not a regular file")
+
+
+def _kind(mode: int) -> str:
+    names = {
+        stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFLNK: "symbolic link",
+        stat.S_IFCHR: "character device", stat.S_IFBLK: "block device",
+    }  # fmt: skip
+    return names.get(stat.S_IFMT(mode), "special file")
+
+
+def _walk(directory: int, flags: int, path: str) -> int:
+    """Opens one component after the other, none through a link and none upwards."""
+    *parents, name = path.split("/")
+    if ".." in parents or name == "..":
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+    here = os.dup(directory)
+    try:
+        for parent in parents:
+            there = step_into(here, parent)
+            os.close(here)
+            here = there
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, dir_fd=here)
+        except NotADirectoryError as error:
+            raise _link_error(here, name, error) from error
+    finally:
+        os.close(here)
+
+
+def step_into(directory: int, name: str) -> int:
+    """A descriptor of the directory `name` in `directory`, which must not be a link. Raises OSError."""
+    try:
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    except NotADirectoryError as error:
+        raise _link_error(directory, name, error) from error
+
+
+def _link_error(directory: int, name: str, error: OSError) -> OSError:
+    # O_DIRECTORY with O_NOFOLLOW says ENOTDIR to a link; people want to know that it is one.
+    try:
+        is_link = stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return error
+    return OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) if is_link else error

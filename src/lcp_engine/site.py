@@ -1,0 +1,55 @@
+"""Open what a process works with: the database, the workers, the bell, a place for locks and sockets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from lcp_engine.clock import Clock
+from lcp_engine.engine.judging import Bench
+from lcp_engine.policy import Rule
+from lcp_engine.presence import runtime_directory
+from lcp_engine.store.create import open_database
+from lcp_engine.store.database import Backend, Database
+from lcp_engine.store.sqlite import Sqlite
+from lcp_engine.wake import Bell, make_bell
+from lcp_engine.workers.base import Worker
+from lcp_engine.workers.registry import find_workers
+
+
+@dataclass(frozen=True)
+class Site:
+    """What producers and runners of one process share."""
+
+    database: Database
+    bench: Bench
+    bell: Bell
+    runtime: Path
+
+
+def open_site(
+    url: str, *, workers: Sequence[Worker[BaseModel]] = (), user_rules: Sequence[Rule] = (), clock: Clock | None = None
+) -> Site:
+    """Open the database at `url`, created or upgraded as needed. Raises `DATABASE_VERSION`, `DATABASE_FAILED`."""
+    database = open_database(url, clock)
+    found = {**find_workers(), **{worker.kind: worker for worker in workers}}
+    runtime = runtime_directory(_identity(database.backend, url), os.environ)
+    bell = make_bell(database, runtime)
+    bell.attach(database)
+    return Site(database, Bench(found, tuple(user_rules), _engine_files(database.backend)), bell, runtime)
+
+
+def _identity(backend: Backend, url: str) -> str:
+    return str(backend.path.resolve()) if isinstance(backend, Sqlite) else url
+
+
+def _engine_files(backend: Backend) -> tuple[str, ...]:
+    """The database's own files, which no job may touch."""
+    if not isinstance(backend, Sqlite):
+        return ()
+    path = str(backend.path.resolve())
+    return (path, f"{path}-wal", f"{path}-shm")

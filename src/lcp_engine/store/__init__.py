@@ -1,0 +1,1 @@
+"""Keep everything in one database: all SQL of the engine is in here."""

@@ -1,0 +1,83 @@
+"""Keep the journal of file effects: intents, what became of them, and the contents before (R20)."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import fields
+
+from sqlalchemy import bindparam, insert, select, text, update
+
+from lcp_engine.store.database import Statement, Tx
+from lcp_engine.store.records import ChangeRow
+from lcp_engine.store.schema import blobs, changes
+
+_CHANGE = select(*(changes.c[field.name] for field in fields(ChangeRow)))
+_OPEN = Statement(
+    _CHANGE.where(text("state = 'intent'"), changes.c.path == bindparam("path"), changes.c.root == bindparam("root"))
+)
+_OF_JOB = Statement(_CHANGE.where(changes.c.job_id == bindparam("job")).order_by(changes.c.id.desc()))
+_NEW = tuple(field.name for field in fields(ChangeRow) if field.name != "id") + ("intended_at",)
+_INTEND = Statement(insert(changes).values({name: bindparam(name) for name in _NEW}).returning(changes.c.id))
+_CLOSE = Statement(
+    update(changes)
+    .where(changes.c.id == bindparam("change"), text("state = 'intent'"))
+    .values(state=bindparam("new_state"), closed_at=bindparam("now"))
+)
+_HAS_BLOB = Statement(select(blobs.c.size).where(blobs.c.sha256 == bindparam("hash")))
+_BLOB = Statement(
+    text("INSERT INTO blobs (sha256, size, data) VALUES (:sha256, :size, :data) ON CONFLICT (sha256) DO NOTHING")
+)
+_CONTENT = Statement(select(blobs.c.data).where(blobs.c.sha256 == bindparam("hash")))
+_APPLIED = Statement(
+    select(changes.c.path)
+    .where(changes.c.mission_id == bindparam("mission"), text("state = 'applied'"))
+    .group_by(changes.c.path)
+    .order_by(changes.c.path)
+)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def open_intents(tx: Tx, root: str, path: str) -> Sequence[ChangeRow]:
+    """Intents on a path that nobody closed."""
+    return [ChangeRow(*row) for row in tx.rows(_OPEN, root=root, path=path)]
+
+
+def changes_of(tx: Tx, job_id: int) -> Sequence[ChangeRow]:
+    """What a job intended, the newest first."""
+    return [ChangeRow(*row) for row in tx.rows(_OF_JOB, job=job_id)]
+
+
+def intend(tx: Tx, change: ChangeRow, before: bytes | None) -> int:
+    """Record an intent and the content that it will replace; its id."""
+    if before is not None and change.sha256_before is not None:
+        keep(tx, change.sha256_before, before)
+    values = {name: getattr(change, name) for name in _NEW if name != "intended_at"}
+    row = tx.row(_INTEND, **values, intended_at=tx.now)
+    assert row is not None
+    return int(row[0])
+
+
+def keep(tx: Tx, sha: str, data: bytes) -> None:
+    """Store a content once."""
+    if tx.row(_HAS_BLOB, hash=sha) is None:
+        tx.run(_BLOB, sha256=sha, size=len(data), data=zlib.compress(data, 6))
+
+
+def content(tx: Tx, sha: str) -> bytes | None:
+    row = tx.row(_CONTENT, hash=sha)
+    return None if row is None else zlib.decompress(row[0])
+
+
+def close_intent(tx: Tx, change_id: int, state: str) -> bool:
+    """Mark an intent `applied`, `void` or `conflict`. False where somebody closed it before."""
+    return tx.run(_CLOSE, change=change_id, new_state=state, now=tx.now) == 1
+
+
+def changed_paths(tx: Tx, mission_id: int) -> list[str]:
+    """The paths that the mission has written, sorted."""
+    return [str(row[0]) for row in tx.rows(_APPLIED, mission=mission_id)]

@@ -1,0 +1,124 @@
+"""Read history through the views: missions, jobs, events, turns, changes as JSON objects (CONTRACT.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+from sqlalchemy import ColumnElement, Select, column, select, table
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.database import Tx
+from lcp_engine.store.text import JsonObject
+
+_JSON = frozenset({"jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts",
+                   "data", "errors"})  # fmt: skip
+_COLUMNS = {
+    "mission_overview": (
+        "id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics",
+        "error", "limits", "turns", "jobs", "tokens", "created_at", "started_at", "ended_at",
+    ),
+    "job_history": (
+        "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason",
+        "priority", "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "result", "error",
+        "attempts",
+    ),
+    "turn_history": (
+        "mission_id", "number", "turn", "job_id", "corrects", "last_turn", "prompt", "reply", "action", "errors",
+        "input_tokens", "output_tokens", "latency", "asked_at", "replied_at",
+    ),
+    "change_history": (
+        "id", "mission_id", "job_id", "attempt", "root", "path", "mode", "state", "sha256_before", "sha256_after",
+        "size_bytes", "intended_at", "closed_at",
+    ),
+    "event_history": ("mission_id", "seq", "job_id", "at", "event", "data"),
+}  # fmt: skip
+
+
+def find_mission(tx: Tx, mission_id: int) -> JsonObject:
+    """The mission. Raises `NOT_FOUND`."""
+    found = _read(tx, "mission_overview", column("id") == mission_id)
+    if not found:
+        raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+    return found[0]
+
+
+def find_missions(tx: Tx, *, limit: int | None = None) -> list[JsonObject]:
+    """Missions, the newest first."""
+    return _read(tx, "mission_overview", newest_first=True, limit=limit)
+
+
+def find_job(tx: Tx, job_id: int) -> JsonObject:
+    """The job. Raises `NOT_FOUND`."""
+    found = _read(tx, "job_history", column("id") == job_id)
+    if not found:
+        raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
+    return found[0]
+
+
+def find_jobs(
+    tx: Tx,
+    *,
+    mission_id: int | None = None,
+    states: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    limit: int | None = None,
+    newest_first: bool = False,
+) -> list[JsonObject]:
+    """Jobs that fit every filter, in the order of their ids."""
+    where: list[ColumnElement[bool]] = []
+    if mission_id is not None:
+        where.append(column("mission_id") == mission_id)
+    if states:
+        where.append(column("state").in_(states))
+    if kinds:
+        where.append(column("kind").in_(kinds))
+    return _read(tx, "job_history", *where, limit=limit, newest_first=newest_first)
+
+
+def find_events(
+    tx: Tx, mission_id: int, *, after_seq: int = 0, job_id: int | None = None, limit: int | None = None
+) -> list[JsonObject]:
+    """The mission's events after one, in order."""
+    where = [column("mission_id") == mission_id, column("seq") > after_seq]
+    if job_id is not None:
+        where.append(column("job_id") == job_id)
+    return _read(tx, "event_history", *where, order="seq", limit=limit)
+
+
+def find_turns(tx: Tx, mission_id: int) -> list[JsonObject]:
+    return _read(tx, "turn_history", column("mission_id") == mission_id, order="number")
+
+
+def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
+    return _read(tx, "change_history", column("mission_id") == mission_id)
+
+
+def _read(
+    tx: Tx,
+    view: str,
+    *where: ColumnElement[bool],
+    order: str = "id",
+    newest_first: bool = False,
+    limit: int | None = None,
+) -> list[JsonObject]:
+    names = _COLUMNS[view]
+    clause: Select[tuple[object, ...]] = select(*(column(name) for name in names)).select_from(table(view)).where(*where)
+    clause = clause.order_by(column(order).desc() if newest_first else column(order))
+    if limit is not None:
+        clause = clause.limit(limit)
+    return [dict(zip(names, map(_value, names, row), strict=True)) for row in tx.query(clause)]
+
+
+def _value(name: str, value: object) -> JsonValue:
+    if value is None:
+        return None
+    if name in _JSON:
+        parsed: JsonValue = json.loads(str(value))
+        return parsed
+    if name == "auto_dispatch":
+        return bool(value)
+    if isinstance(value, int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,321 @@
+"""Keep a transaction's books: locked missions and plans, job states, gapless events, counters.
+
+Nothing else writes `jobs.state`. Everything that one transaction does to missions goes through one `Ledger`, which
+writes counters and events at the end of the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from functools import cache
+from typing import TypeVar
+
+from pydantic import JsonValue
+from sqlalchemy import Table, bindparam, insert, literal_column, select, text, update
+
+from lcp_engine.clock import Micros
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.jobs import CREATIONS, SETTLED, State, Transition
+from lcp_engine.store.database import Statement, Tx
+from lcp_engine.store.records import JobRow, MissionRow, PlanRow
+from lcp_engine.store.schema import attempts, events, jobs, missions, plans
+from lcp_engine.store.text import to_json
+
+R = TypeVar("R", MissionRow, PlanRow, JobRow)
+
+
+def _columns(table: Table, record: type[R]) -> list[str]:
+    return [field.name for field in fields(record)]
+
+
+def _select(table: Table, record: type[R]) -> Statement:
+    clause = select(*(table.c[name] for name in _columns(table, record))).where(table.c.id == bindparam("id"))
+    return Statement(clause.with_for_update())
+
+
+_MISSION = _select(missions, MissionRow)
+_PLAN = _select(plans, PlanRow)
+_JOB = _select(jobs, JobRow)
+_SPEC = Statement(select(missions.c.spec, missions.c.root).where(missions.c.id == bindparam("id")))
+_FIXED = {"id", "uid", "name", "goal", "root", "planner", "mission_id", "job_id", "parent_id", "depth"}
+
+
+def _save(table: Table, record: type[R]) -> Statement:
+    kept = {name: bindparam(f"new_{name}") for name in _columns(table, record) if name not in _FIXED}
+    return Statement(update(table).where(table.c.id == bindparam("row")).values(kept))
+
+
+_SAVE_MISSION = _save(missions, MissionRow)
+_SAVE_PLAN = _save(plans, PlanRow)
+_EVENT = Statement(
+    insert(events).values({name: bindparam(name) for name in ("mission_id", "seq", "job_id", "at", "event", "data")})
+)
+_ATTEMPT = Statement(insert(attempts).values({column.name: bindparam(column.name) for column in attempts.c}))
+_NEW_PLAN = Statement(
+    insert(plans)
+    .values({name: bindparam(name) for name in ("mission_id", "job_id", "parent_id", "depth")})
+    .returning(plans.c.id)
+)
+_NEW_JOB_COLUMNS = (
+    "mission_id", "plan_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "role", "state", "reason",
+    "priority", "depth", "fingerprint", "max_attempts", "run_after", "created_at", "ended_at", "settled_seq", "error",
+)  # fmt: skip
+_NEW_JOB = Statement(
+    insert(jobs).values({name: bindparam(name) for name in _NEW_JOB_COLUMNS}).returning(jobs.c.id)
+)
+
+_MOVED = ("reason", "ended_at", "settled_seq", "result", "error", "run_after", "approved", "failures", "deaths")
+
+
+@cache
+def _move(transition: Transition, is_leased: bool) -> Statement:
+    """The guarded UPDATE of one transition; a leased one names its attempt, the fence (R17)."""
+    sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
+    guard = [jobs.c.id == bindparam("job"), text(f"state IN ({sources})")]
+    if is_leased:
+        guard.append(jobs.c.attempt == bindparam("fence"))
+    values = {name: bindparam(f"new_{name}") for name in _MOVED}
+    target = literal_column(f"'{transition.target}'")
+    return Statement(update(jobs).where(*guard).values({"state": target, **values}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJobRow:
+    """A job to create."""
+
+    plan_id: int | None = None
+    turn: int | None = None
+    parent_id: int | None = None
+    name: str | None = None
+    kind: str
+    params: str
+    auto_dispatch: bool | None = None
+    role: str = "work"
+    state: State = State.QUEUED
+    reason: str | None = None
+    priority: int = 0
+    depth: int = 0
+    fingerprint: str | None = None
+    max_attempts: int = 1
+    run_after: Micros | None = None
+    error: str | None = None
+
+
+def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
+    """A mission's spec as text and its root, read without a lock. Raises `NOT_FOUND`."""
+    row = tx.row(_SPEC, id=mission_id)
+    if row is None:
+        raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+    return row[0], row[1]
+
+
+def ledger_of(tx: Tx) -> Ledger:
+    """The books of this transaction: one, however many callers share it."""
+    known = tx.books
+    if not isinstance(known, Ledger):
+        known = tx.books = Ledger(tx)
+        tx.at_end.append(known.close)
+    return known
+
+
+class Ledger:
+    """The books of one transaction."""
+
+    def __init__(self, tx: Tx) -> None:
+        self.tx = tx
+        self._missions: dict[int, MissionRow] = {}
+        self._plans: dict[int, PlanRow] = {}
+        self._saved: dict[int, tuple[object, ...]] = {}
+        self._events: list[dict[str, object]] = []
+        self._attempts: list[dict[str, object]] = []
+
+    def lock(self, mission_ids: Iterable[int]) -> None:
+        """Lock missions in the order of their ids, so that two transactions never wait for each other (R7)."""
+        for mission_id in sorted(set(mission_ids)):
+            self.mission(mission_id)
+
+    def mission(self, mission_id: int) -> MissionRow:
+        """The mission, locked until the commit. Raises `NOT_FOUND`."""
+        known = self._missions.get(mission_id)
+        if known is None:
+            row = self.tx.row(_MISSION, id=mission_id)
+            if row is None:
+                raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+            known = self._missions[mission_id] = MissionRow(*row)
+        return known
+
+    def plan(self, plan_id: int) -> PlanRow:
+        known = self._plans.get(plan_id)
+        if known is None:
+            row = self.tx.row(_PLAN, id=plan_id)
+            if row is None:
+                raise LcpError(ErrorCode.NOT_FOUND, f"plan {plan_id} is not in the database")
+            known = self._plans[plan_id] = PlanRow(*row)
+            self._saved[plan_id] = astuple(known)
+        return known
+
+    def job(self, job_id: int) -> JobRow:
+        """The job, its mission locked first. Raises `NOT_FOUND`."""
+        row = self.tx.row(_JOB, id=job_id)
+        if row is None:
+            raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
+        return _job(row)
+
+    def new_plan(self, mission_id: int, *, job_id: int | None, parent_id: int | None, depth: int) -> PlanRow:
+        row = self.tx.row(_NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth)
+        assert row is not None
+        return self.plan(int(row[0]))
+
+    def create(self, mission: MissionRow, new: NewJobRow) -> int:
+        """Store a job; its id."""
+        transition = CREATIONS[new.state]
+        self._count(mission, new.plan_id, new.state, 1)
+        seq = self.note(mission, transition.event, None, _reasoned(new.reason))
+        settled = new.state in SETTLED
+        row = self.tx.row(
+            _NEW_JOB,
+            mission_id=mission.id,
+            plan_id=new.plan_id,
+            turn=new.turn,
+            parent_id=new.parent_id,
+            name=new.name,
+            kind=new.kind,
+            params=new.params,
+            auto_dispatch=None if new.auto_dispatch is None else int(new.auto_dispatch),
+            role=new.role,
+            state=new.state.value,
+            reason=new.reason,
+            priority=new.priority,
+            depth=new.depth,
+            fingerprint=new.fingerprint,
+            max_attempts=new.max_attempts,
+            run_after=new.run_after,
+            created_at=self.tx.now,
+            ended_at=self.tx.now if settled else None,
+            settled_seq=seq if settled else None,
+            error=new.error,
+        )
+        assert row is not None
+        job_id = int(row[0])
+        self._events[-1]["job_id"] = job_id
+        if new.state is State.QUEUED:
+            self.tx.wakes = True
+        return job_id
+
+    def move(
+        self,
+        job: JobRow,
+        transition: Transition,
+        *,
+        reason: str | None = None,
+        result: str | None = None,
+        error: str | None = None,
+        run_after: Micros | None = None,
+        is_leased: bool = False,
+        until: Micros | None = None,
+    ) -> bool:
+        """Take `job` through `transition` and write its event. False where it is no longer where that begins.
+
+        `until` is when the job stopped running, where that was before now (a dead runner's last sign of life).
+        """
+        mission = self.mission(job.mission_id)
+        settled = transition.target in SETTLED
+        changed = self.tx.run(
+            _move(transition, is_leased),
+            job=job.id,
+            fence=job.attempt,
+            new_reason=reason,
+            new_ended_at=self.tx.now if settled else None,
+            new_settled_seq=mission.events + 1 if settled else None,
+            new_result=result,
+            new_error=error,
+            new_run_after=run_after,
+            new_approved=job.approved,
+            new_failures=job.failures,
+            new_deaths=job.deaths,
+        )
+        if changed != 1:
+            return False
+        self.count_move(job, transition, until)
+        self.note(mission, transition.event, job.id, _reasoned(reason))
+        if transition.target is State.QUEUED:
+            self.tx.wakes = True
+        job.state, job.reason = transition.target, reason
+        return True
+
+    def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
+        """Keep the counters for a job that goes through `transition`, and the mission's running time (R6)."""
+        mission = self.mission(job.mission_id)
+        was_running = mission.running > 0
+        self._count(mission, job.plan_id, job.state, -1)
+        self._count(mission, job.plan_id, transition.target, 1)
+        if mission.running > 0 and not was_running:
+            mission.running_since = self.tx.now
+        elif was_running and mission.running == 0 and mission.running_since is not None:
+            stopped = self.tx.now if until is None else min(until, self.tx.now)
+            mission.ran += max(0, stopped - mission.running_since)
+            mission.running_since = None
+
+    def note(
+        self, mission: MissionRow, event: str, job_id: int | None = None, data: dict[str, JsonValue] | None = None
+    ) -> int:
+        """Append an event; its number."""
+        mission.events += 1
+        self._events.append(
+            {
+                "mission_id": mission.id,
+                "seq": mission.events,
+                "job_id": job_id,
+                "at": self.tx.now,
+                "event": event,
+                "data": None if data is None else to_json(data),
+            }
+        )
+        return mission.events
+
+    def attempted(self, job: JobRow, outcome: str, error: str | None = None) -> None:
+        """Write the row of an attempt that ended (R19)."""
+        self._attempts.append(
+            {
+                "job_id": job.id,
+                "attempt": job.attempt,
+                "runner_id": job.runner_id,
+                "started_at": job.started_at or self.tx.now,
+                "ended_at": self.tx.now,
+                "outcome": outcome,
+                "error": error,
+            }
+        )
+
+    def close(self) -> None:
+        """Write what was collected."""
+        self.tx.many(_ATTEMPT, self._attempts)
+        self.tx.many(_EVENT, self._events)
+        for plan in self._plans.values():
+            if astuple(plan) != self._saved.get(plan.id):
+                self.tx.run(_SAVE_PLAN, **_values(plan))
+        for mission in self._missions.values():
+            self.tx.run(_SAVE_MISSION, **_values(mission))
+
+    def _count(self, mission: MissionRow, plan_id: int | None, state: State, by: int) -> None:
+        mission.count(state, by)
+        if plan_id is not None:
+            self.plan(plan_id).count(state, by)
+
+
+def _job(row: tuple[object, ...] | list[object] | object) -> JobRow:
+    job = JobRow(*row)  # type: ignore[misc]  # a driver's row has no types
+    job.state = State(job.state)
+    return job
+
+
+def _values(record: MissionRow | PlanRow) -> dict[str, object]:
+    values: dict[str, object] = {
+        f"new_{field.name}": getattr(record, field.name) for field in fields(record) if field.name not in _FIXED
+    }
+    return values | {"row": record.id}
+
+
+def _reasoned(reason: str | None) -> dict[str, JsonValue] | None:
+    return None if reason is None else {"reason": reason}

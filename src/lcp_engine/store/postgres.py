@@ -1,0 +1,61 @@
+"""Speak to PostgreSQL: one database, many machines."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlsplit
+
+import psycopg
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+from lcp_engine.clock import Clock, steady_clock
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.database import Connection
+
+_OF_OTHERS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+
+class Postgres:
+    """PostgreSQL through psycopg 3."""
+
+    name = "postgresql"
+    begin = "BEGIN"
+
+    def __init__(self, url: str) -> None:
+        self.url = url.replace("postgresql+psycopg://", "postgresql://", 1)
+        self.dialect = PGDialect_psycopg()
+        parts = urlsplit(self.url)
+        self._shown = f"{parts.hostname or 'local'}{parts.path}"
+
+    def connect(self) -> Connection:
+        return psycopg.connect(self.url, autocommit=True)  # type: ignore[return-value]  # psycopg types SQL strictly
+
+    def connect_to_read(self) -> Connection:
+        connection = psycopg.connect(self.url, autocommit=True)
+        connection.execute("SET default_transaction_read_only = on")
+        connection.execute("SET default_transaction_isolation = 'repeatable read'")
+        return connection  # type: ignore[return-value]  # psycopg types SQL strictly
+
+    def clock(self, connection: Connection) -> Clock:
+        """The server's time, carried on by this machine's monotonic clock (half of the round trip is the error)."""
+        cursor = connection.cursor()
+        sent = time.monotonic_ns()
+        cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+        row = cursor.fetchone()
+        travelled = (time.monotonic_ns() - sent) // 2000
+        assert row is not None
+        return steady_clock(int(row[0]) + travelled)
+
+    def explain(self, error: Exception) -> LcpError | None:
+        if not isinstance(error, psycopg.Error):
+            return None
+        fact = (str(error).splitlines() or [type(error).__name__])[0]
+        if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
+            return LcpError(ErrorCode.DATABASE_BUSY, f"database {self._shown} stayed locked: {fact}")
+        return LcpError(ErrorCode.DATABASE_FAILED, f"database {self._shown} refused: {fact}")
+
+    def may_retry(self, error: Exception) -> bool:
+        return isinstance(error, _OF_OTHERS)
+
+    def is_usable(self, connection: Connection) -> bool:
+        return not getattr(connection, "closed", False)

@@ -1,0 +1,174 @@
+"""Hand out jobs: claim, lease, heartbeat, rescue (R17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+
+from sqlalchemy import ColumnElement, bindparam, func, insert, literal_column, null, or_, select, text, update
+
+from lcp_engine.clock import SECOND, Micros
+from lcp_engine.jobs import RELEASE, START, State
+from lcp_engine.store.database import Statement, Tx
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.records import JobRow, RunnerRow
+from lcp_engine.store.schema import LIVE, jobs, runners
+
+LEASE: Micros = 10 * SECOND
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which jobs a runner takes: kinds (in sorted order), and one mission or all."""
+
+    kinds: tuple[str, ...]
+    mission_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to execute one attempt of a job; `(job_id, attempt)` is the fence."""
+
+    job_id: int
+    attempt: int
+
+
+_JOB_COLUMNS = tuple(jobs.c[field.name] for field in fields(JobRow))
+_ONE: ColumnElement[int] = literal_column("1")
+_NONE: ColumnElement[int] = literal_column("0")
+_QUEUED = text("state = 'queued'")
+_RUNNING = text("jobs.state = 'running'")
+_READY = or_(jobs.c.run_after.is_(None), jobs.c.run_after <= bindparam("now"))
+_BY_IDS = Statement(select(*_JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
+_CLAIM = Statement(
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        state=literal_column(f"'{START.target}'"),
+        attempt=jobs.c.attempt + _ONE,
+        runner_id=bindparam("runner"),
+        started_at=bindparam("now"),
+        reason=null(),
+    )
+)
+_NEW_RUNNER = Statement(
+    insert(runners)
+    .values({name: bindparam(name) for name in ("uid", "host", "boot", "pid", "started_at", "alive_until")})
+    .returning(runners.c.id)
+)
+_BEAT = Statement(update(runners).where(runners.c.id == bindparam("runner")).values(alive_until=bindparam("until")))
+_LEAVE = Statement(
+    update(runners)
+    .where(runners.c.id == bindparam("runner"))
+    .values(alive_until=bindparam("until"), ended_at=bindparam("until"))
+)
+_LEASING = Statement(
+    select(*(runners.c[field.name] for field in fields(RunnerRow)))
+    .where(runners.c.id.in_(select(jobs.c.runner_id).where(text("state = 'running'"))))
+    .where(runners.c.id != bindparam("runner"))
+)
+_LEASED_BY = Statement(
+    select(*_JOB_COLUMNS).where(_RUNNING, jobs.c.runner_id == bindparam("runner")).with_for_update(skip_locked=True)
+)
+
+
+@cache
+def _ready(scope: Scope) -> Statement:
+    """The next jobs of a scope, most urgent first. The kinds stand in the SQL: a runner asks the same each time."""
+    where = [_QUEUED, _READY, _kinds(scope)]
+    if scope.mission_id is not None:
+        where += [text(LIVE), jobs.c.mission_id == bindparam("mission")]
+    clause = select(*_JOB_COLUMNS).where(*where).order_by(text("priority DESC"), jobs.c.id)
+    return Statement(clause.limit(bindparam("most")).offset(_NONE).with_for_update(skip_locked=True))
+
+
+@cache
+def _next_ready(scope: Scope) -> Statement:
+    where = [_QUEUED, _kinds(scope)]
+    if scope.mission_id is not None:
+        where += [text(LIVE), jobs.c.mission_id == bindparam("mission")]
+    return Statement(select(func.min(func.coalesce(jobs.c.run_after, literal_column("0")))).where(*where))
+
+
+@cache
+def _any_open(scope: Scope) -> Statement:
+    where = [text("state IN ('queued', 'running')"), text(LIVE), _kinds(scope)]
+    if scope.mission_id is not None:
+        where.append(jobs.c.mission_id == bindparam("mission"))
+    return Statement(select(_ONE).select_from(jobs).where(*where).limit(_ONE).offset(_NONE))
+
+
+def _kinds(scope: Scope) -> object:
+    kinds = ", ".join("'" + kind.replace("'", "''") + "'" for kind in scope.kinds)
+    return text(f"kind IN ({kinds})")
+
+
+def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int) -> list[JobRow]:
+    """Lease up to `most` ready jobs to a runner; the lease stands when the transaction is committed."""
+    tx = ledger.tx
+    if not scope.kinds or most < 1:
+        return []
+    rows = tx.rows(_ready(scope), now=tx.now, most=most, mission=scope.mission_id)
+    claimed = [_job(row) for row in rows]
+    ledger.lock(job.mission_id for job in claimed)
+    tx.many(_CLAIM, [{"job": job.id, "runner": runner_id, "now": tx.now} for job in claimed])
+    for job in claimed:
+        mission = ledger.mission(job.mission_id)
+        ledger.count_move(job, START)
+        ledger.note(mission, START.event, job.id)
+        if mission.started_at is None:
+            mission.started_at = tx.now
+        job.state, job.attempt, job.runner_id, job.started_at = State.RUNNING, job.attempt + 1, runner_id, tx.now
+    return claimed
+
+
+def release(ledger: Ledger, job: JobRow, reason: str) -> bool:
+    """Give back a job that was claimed and not started; no attempt is charged."""
+    return ledger.move(job, RELEASE, reason=reason, is_leased=True)
+
+
+def next_ready_at(tx: Tx, scope: Scope) -> Micros | None:
+    """When the next queued job of the scope may run (0: now); None where nothing is queued."""
+    row = tx.row(_next_ready(scope), mission=scope.mission_id) if scope.kinds else None
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def has_open(tx: Tx, scope: Scope) -> bool:
+    """Whether anything of the scope is queued, delayed or leased."""
+    return bool(scope.kinds) and tx.row(_any_open(scope), mission=scope.mission_id) is not None
+
+
+def add_runner(tx: Tx, *, uid: str, host: str, boot: str, pid: int) -> int:
+    row = tx.row(_NEW_RUNNER, uid=uid, host=host, boot=boot, pid=pid, started_at=tx.now, alive_until=tx.now + LEASE)
+    assert row is not None
+    return int(row[0])
+
+
+def beat(tx: Tx, runner_id: int) -> None:
+    """Renew every lease of the runner."""
+    tx.run(_BEAT, runner=runner_id, until=tx.now + LEASE)
+
+
+def leave(tx: Tx, runner_id: int) -> None:
+    tx.run(_LEAVE, runner=runner_id, until=tx.now)
+
+
+def leasing_runners(tx: Tx, runner_id: int) -> list[RunnerRow]:
+    """The other runners that hold leases."""
+    return [RunnerRow(*row) for row in tx.rows(_LEASING, runner=runner_id)]
+
+
+def leased_by(tx: Tx, runner_id: int) -> list[JobRow]:
+    return [_job(row) for row in tx.rows(_LEASED_BY, runner=runner_id)]
+
+
+def find_jobs(tx: Tx, job_ids: Iterable[int]) -> Sequence[JobRow]:
+    found = (tx.row(_BY_IDS, id=job_id) for job_id in job_ids)
+    return [_job(row) for row in found if row is not None]
+
+
+def _job(row: Sequence[object]) -> JobRow:
+    job = JobRow(*row)  # type: ignore[arg-type]  # a driver's row has no types
+    job.state = State(job.state)
+    return job

@@ -1,0 +1,249 @@
+"""Define the tables; migrations lead to exactly these."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+
+from lcp_engine.jobs import State
+
+HEAD = "0001"
+"""The newest migration; a database that stands here needs no alembic."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite counts rows up by itself only in a column whose type is exactly INTEGER.
+Id = BigInteger().with_variant(Integer, "sqlite")
+Micros = BigInteger
+
+STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
+LIVE = "state IN ('held', 'blocked', 'queued', 'running')"
+"""Jobs that are not settled. Written the same in index and query, or SQLite would not use the partial index."""
+
+
+def _in(column: str, values: tuple[str, ...]) -> str:
+    return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
+
+
+def _counter(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default=text("0"))
+
+
+missions = Table(
+    "missions",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uid", Text, nullable=False, unique=True),
+    Column("key", Text, unique=True),
+    Column("name", Text, nullable=False),
+    Column("goal", Text, nullable=False),
+    Column("root", Text),
+    Column("planner", Text),
+    Column("spec", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("outcome", Text),
+    Column("summary", Text),
+    Column("deliverables", Text),
+    Column("metrics", Text),
+    Column("error", Text),
+    _counter("turns"),
+    _counter("questions"),
+    _counter("input_tokens"),
+    _counter("output_tokens"),
+    Column("bytes_written", BigInteger, nullable=False, server_default=text("0")),
+    _counter("requested"),
+    _counter("events"),
+    _counter("changed_seq"),
+    *(_counter(state.value) for state in State),
+    Column("root_plan", Id),
+    Column("asking", Id),
+    Column("ran", Micros, nullable=False, server_default=text("0")),
+    Column("running_since", Micros),
+    Column("created_at", Micros, nullable=False),
+    Column("started_at", Micros),
+    Column("ended_at", Micros),
+    CheckConstraint(_in("status", STATUSES), name="status"),
+)
+"""`events`, `requested` and the count of jobs in each state are kept by the transactions that change them."""
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("mission_id", ForeignKey("missions.id"), nullable=False, index=True),
+    Column("job_id", Id),
+    Column("parent_id", Id),
+    _counter("depth"),
+    _counter("open"),
+    _counter("held"),
+    _counter("asked_seq"),
+    _counter("corrections"),
+    _counter("stalled"),
+    _counter("refused"),
+    Column("outcome", Text),
+)
+"""A first `agent_plan` and its continuations (R12); `open` counts its jobs that are queued, running or blocked."""
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("mission_id", ForeignKey("missions.id"), nullable=False),
+    Column("plan_id", Id),
+    Column("turn", Integer),
+    Column("parent_id", Id),
+    Column("name", Text),
+    Column("kind", Text, nullable=False),
+    Column("params", Text, nullable=False),
+    Column("auto_dispatch", SmallInteger),
+    Column("role", Text, nullable=False, server_default=text("'work'")),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("priority", Integer, nullable=False, server_default=text("0")),
+    Column("depth", Integer, nullable=False, server_default=text("0")),
+    Column("fingerprint", Text),
+    Column("approved", SmallInteger, nullable=False, server_default=text("0")),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    Column("deaths", Integer, nullable=False, server_default=text("0")),
+    Column("max_attempts", Integer, nullable=False, server_default=text("1")),
+    Column("run_after", Micros),
+    Column("runner_id", Id),
+    Column("created_at", Micros, nullable=False),
+    Column("started_at", Micros),
+    Column("ended_at", Micros),
+    Column("settled_seq", Integer),
+    Column("result", Text),
+    Column("error", Text),
+    CheckConstraint(_in("state", tuple(State)), name="state"),
+    CheckConstraint(_in("role", ("work", "turn", "step")), name="role"),
+    Index("ix_jobs_ready", text("priority DESC"), "id", sqlite_where=text("state = 'queued'"),
+          postgresql_where=text("state = 'queued'")),
+    Index("ix_jobs_running", "runner_id", sqlite_where=text("state = 'running'"),
+          postgresql_where=text("state = 'running'")),
+    Index("ix_jobs_live", "mission_id", "id", sqlite_where=text(LIVE), postgresql_where=text(LIVE)),
+    Index("ix_jobs_settled", "plan_id", "settled_seq", sqlite_where=text("plan_id IS NOT NULL"),
+          postgresql_where=text("plan_id IS NOT NULL")),
+    Index("ix_jobs_fingerprint", "mission_id", "fingerprint", sqlite_where=text("fingerprint IS NOT NULL"),
+          postgresql_where=text("fingerprint IS NOT NULL")),
+)  # fmt: skip
+"""`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or the
+first attempt after a person approved the job."""
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("runner_id", Id),
+    Column("started_at", Micros, nullable=False),
+    Column("ended_at", Micros, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("error", Text),
+    sqlite_with_rowid=False,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("job_id", Id),
+    Column("at", Micros, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("data", Text),
+    sqlite_with_rowid=False,
+)
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("turn", Integer, nullable=False),
+    Column("plan_id", Id, nullable=False),
+    Column("job_id", Id, nullable=False, unique=True),
+    Column("corrects", Integer),
+    Column("last_turn", Text),
+    Column("after_seq", Integer, nullable=False),
+    Column("until_seq", Integer, nullable=False),
+    Column("asked_at", Micros, nullable=False),
+    Column("replied_at", Micros),
+    Column("prompt", Text),
+    Column("reply", Text),
+    Column("action", Text),
+    Column("errors", Text),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
+    Column("latency", Float),
+)
+"""Questions and their replies; a reply is stored before it is read, and the first one wins (R21)."""
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+"""Contents by their hash, compressed with zlib."""
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("mission_id", ForeignKey("missions.id"), nullable=False, index=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("attempt", Integer, nullable=False),
+    Column("root", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("sha256_before", ForeignKey("blobs.sha256")),
+    Column("sha256_after", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("temporary", Text, nullable=False),
+    Column("made", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("intended_at", Micros, nullable=False),
+    Column("closed_at", Micros),
+    CheckConstraint(_in("state", ("intent", "applied", "void", "conflict")), name="state"),
+    Index("ix_changes_open", "path", sqlite_where=text("state = 'intent'"),
+          postgresql_where=text("state = 'intent'")),
+)  # fmt: skip
+"""File effects: what was intended, on what, and whether it happened (R20)."""
+
+runners = Table(
+    "runners",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uid", Text, nullable=False, unique=True),
+    Column("host", Text, nullable=False),
+    Column("boot", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", Micros, nullable=False),
+    Column("alive_until", Micros, nullable=False),
+    Column("ended_at", Micros),
+)
+"""Processes that execute jobs; all leases of a runner last until `alive_until` (R17)."""

@@ -1,0 +1,78 @@
+"""Speak to SQLite: one file, many processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from lcp_engine.clock import Clock, steady_clock
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.database import Connection
+
+BUSY_SECONDS = 30.0
+
+
+class Sqlite:
+    """SQLite in WAL mode; a commit is on disk when it returns (`synchronous=FULL`)."""
+
+    name = "sqlite"
+    # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout
+    begin = "BEGIN IMMEDIATE"
+
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.path = path
+        self.dialect = SQLiteDialect_pysqlite(paramstyle="named")
+        self._busy_seconds = busy_seconds
+
+    def connect(self) -> Connection:
+        """A connection that writes; the file is created with mode 0600 where there is none."""
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            message = f"database {self.path} has to be a writable file: {error.strerror}"
+            raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
+        connection = self._open("rw")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
+
+    def connect_to_read(self) -> Connection:
+        connection = self._open("rw")
+        connection.execute("PRAGMA query_only=ON")
+        return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
+
+    def clock(self, connection: Connection) -> Clock:
+        """One machine has one clock: the system's, kept from going back."""
+        return steady_clock()
+
+    def explain(self, error: Exception) -> LcpError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        fact = str(error)
+        if "locked" in fact or "busy" in fact:
+            message = f"database {self.path} stayed locked by another process for {self._busy_seconds:g} s"
+            return LcpError(ErrorCode.DATABASE_BUSY, message)
+        if "not a database" in fact:
+            message = f"database {self.path} has to be an lcp-engine database; it is not SQLite at all"
+            return LcpError(ErrorCode.DATABASE_VERSION, message)
+        return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
+
+    def may_retry(self, error: Exception) -> bool:
+        return False
+
+    def is_usable(self, connection: Connection) -> bool:
+        return True
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )

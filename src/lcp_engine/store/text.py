@@ -1,0 +1,52 @@
+"""Turn values into text that every database stores, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from lcp_engine.errors import Json
+
+# PostgreSQL stores no U+0000, and UTF-8 has no lone surrogates.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+def to_json(value: Json | Mapping[str, JsonValue]) -> str:
+    """Compact JSON; readable for people in every script."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return _escaped(text)
+
+
+def from_json(text: str) -> JsonObject:
+    """The object that `to_json` wrote."""
+    value: JsonObject = json.loads(text)
+    return value
+
+
+def storable(text: str) -> str:
+    """`text` with U+0000 and lone surrogates written as JSON escapes: either way it is no valid reply (R1)."""
+    return _escaped(text)
+
+
+def fingerprint(kind: str, params: Mapping[str, JsonValue]) -> str:
+    """What two equal requests share (R11): kind and params, whatever the order of the keys."""
+    canonical = json.dumps([kind, params], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.blake2b(canonical.encode(), digest_size=12).hexdigest()
+
+
+def _escaped(text: str) -> str:
+    return _UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")

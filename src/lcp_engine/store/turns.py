@@ -1,0 +1,137 @@
+"""Keep questions and replies: each question once, and of its replies the first (R4, R21)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from sqlalchemy import bindparam, insert, or_, select, text, update
+
+from lcp_engine.store.database import Row, Statement, Tx
+from lcp_engine.store.records import TurnRow
+from lcp_engine.store.schema import LIVE, jobs, turns
+from lcp_engine.store.text import storable
+
+_TURN = select(*(turns.c[field.name] for field in fields(TurnRow)))
+_BY_JOB = Statement(_TURN.where(turns.c.job_id == bindparam("job")))
+_BY_NUMBER = Statement(_TURN.where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("number")))
+_ASK = Statement(
+    insert(turns).values(
+        {
+            name: bindparam(name)
+            for name in (
+                "mission_id", "number", "turn", "plan_id", "job_id", "corrects", "last_turn", "after_seq", "until_seq",
+                "asked_at",
+            )
+        }
+    )
+)  # fmt: skip
+_REPLY = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .where(turns.c.reply.is_(None))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("reply", "prompt", "input_tokens", "output_tokens", "latency", "replied_at")
+        }
+    )
+)
+_CONCLUDE = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .values(action=bindparam("new_action"), errors=bindparam("new_errors"))
+)
+_SHOWN = (jobs.c.id, jobs.c.name, jobs.c.kind, jobs.c.params, jobs.c.state, jobs.c.reason, jobs.c.result, jobs.c.error)
+_SETTLED = Statement(
+    select(*_SHOWN)
+    .where(text("plan_id IS NOT NULL"), jobs.c.plan_id == bindparam("plan"))
+    .where(jobs.c.settled_seq > bindparam("after"), jobs.c.settled_seq <= bindparam("until"), text("role <> 'turn'"))
+    .order_by(jobs.c.settled_seq)
+)
+_WAITING = Statement(
+    select(*_SHOWN)
+    .where(text(LIVE), jobs.c.mission_id == bindparam("mission"), jobs.c.plan_id == bindparam("plan"))
+    .where(text("state = 'held'"))
+    .order_by(jobs.c.id)
+)
+_EQUAL = Statement(
+    select(jobs.c.state, jobs.c.settled_seq)
+    .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
+    .where(jobs.c.fingerprint == bindparam("fingerprint"))
+    .where(or_(text("state = 'held'"), jobs.c.settled_seq >= bindparam("since")))
+)
+
+
+@dataclass(frozen=True)
+class StoredReply:
+    """A planner's reply with what it cost; latency in seconds."""
+
+    text: str
+    prompt: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    latency: float
+
+
+def question_of(tx: Tx, job_id: int) -> TurnRow | None:
+    row = tx.row(_BY_JOB, job=job_id)
+    return None if row is None else TurnRow(*row)
+
+
+def question(tx: Tx, mission_id: int, number: int) -> TurnRow | None:
+    row = tx.row(_BY_NUMBER, mission=mission_id, number=number)
+    return None if row is None else TurnRow(*row)
+
+
+def ask(tx: Tx, turn: TurnRow) -> None:
+    """Store a question."""
+    tx.run(
+        _ASK,
+        mission_id=turn.mission_id,
+        number=turn.number,
+        turn=turn.turn,
+        plan_id=turn.plan_id,
+        job_id=turn.job_id,
+        corrects=turn.corrects,
+        last_turn=turn.last_turn,
+        after_seq=turn.after_seq,
+        until_seq=turn.until_seq,
+        asked_at=turn.asked_at,
+    )
+
+
+def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> bool:
+    """Store the reply to a question. False where there is one already: the first wins."""
+    changed = tx.run(
+        _REPLY,
+        mission=mission_id,
+        question=number,
+        new_reply=storable(reply.text),
+        new_prompt=None if reply.prompt is None else storable(reply.prompt),
+        new_input_tokens=reply.input_tokens,
+        new_output_tokens=reply.output_tokens,
+        new_latency=reply.latency,
+        new_replied_at=tx.now,
+    )
+    return changed == 1
+
+
+def conclude(tx: Tx, mission_id: int, number: int, *, action: str | None, errors: str | None) -> None:
+    """Note how a reply was read."""
+    tx.run(_CONCLUDE, mission=mission_id, question=number, new_action=action, new_errors=errors)
+
+
+def settled_jobs(tx: Tx, plan_id: int, after_seq: int, until_seq: int) -> Sequence[Row]:
+    """The plan's jobs that were settled in a stretch of the mission's history, in that order; turns left out."""
+    return tx.rows(_SETTLED, plan=plan_id, after=after_seq, until=until_seq)
+
+
+def waiting_jobs(tx: Tx, mission_id: int, plan_id: int) -> Sequence[Row]:
+    """The plan's held jobs."""
+    return tx.rows(_WAITING, mission=mission_id, plan=plan_id)
+
+
+def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> list[str]:
+    """The states of equal jobs that are held, or were settled since event `since_seq` (R11)."""
+    return [str(row[0]) for row in tx.rows(_EQUAL, mission=mission_id, fingerprint=fingerprint, since=since_seq)]

@@ -1,0 +1,120 @@
+"""Run one job at once, outside any mission."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from uuid import uuid4
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.errors import AgentError, ErrorCode, Failed, Json, LcpError
+from lcp_engine.policy import Policy
+from lcp_engine.protocol.findings import Findings, param_names
+from lcp_engine.sandbox.compose import compose
+from lcp_engine.sandbox.replace import locked, temporary_name
+from lcp_engine.sandbox.root import Root
+from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker, Workers
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What one job came to: a result, or an error."""
+
+    ok: bool
+    result: dict[str, Json] | None = None
+    error: AgentError | None = None
+
+
+def run_job(
+    kind: str,
+    params: Mapping[str, JsonValue],
+    root: str | os.PathLike[str] | Root,
+    *,
+    workers: Workers | None = None,
+    policy: Policy | None = None,
+    aliases: tuple[str, ...] = (),
+    caps: Caps | None = None,
+) -> JobResult:
+    """Executes one job of `kind` in `root` now. What policy would hold runs, what it denies is denied.
+
+    Never raises for what a job may meet: every trouble is the result's `error`.
+    """
+    try:
+        worker = _worker(kind, workers)
+        given = _read_params(worker, params)
+        rules = (policy or Policy()).for_kind(kind, has_effects=worker.has_effects, writes=worker.writes)
+        with nullcontext(root) if isinstance(root, Root) else Root(root) as opened:
+            context = Context(opened, aliases, rules, caps or Caps(), approved=True)
+            return _answer(kind, worker.execute(given, context), context)
+    except LcpError as error:
+        return _failed(error.failed)
+
+
+def _answer(kind: str, outcome: Outcome, context: Context) -> JobResult:
+    match _apply(outcome, context) if isinstance(outcome, FileEffect) else outcome:
+        case Failed() as failed:
+            return _failed(failed)
+        case Hold(reason=reason):
+            return _failed(Failed(ErrorCode.NOT_ALLOWED, f"{kind} has to wait for a person: {reason}"))
+        case result:
+            return JobResult(True, result=result.model_dump(mode="json"))
+
+
+def _worker(kind: str, workers: Workers | None) -> Worker[BaseModel]:
+    # The models of all kinds take a moment to build.
+    from lcp_engine.workers.registry import BUILT_IN, find_workers
+
+    if workers is None:
+        # Looking at what is installed is slow, and no plug-in replaces a built-in kind.
+        workers = BUILT_IN if kind in BUILT_IN else find_workers()
+    if kind not in workers:
+        raise LcpError(
+            ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}, there is {', '.join(sorted(workers))}"
+        )
+    return workers[kind]
+
+
+def _read_params(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> BaseModel:
+    known, findings = param_names(worker.params), Findings()
+    given = {key: value for key, value in params.items() if value is not None or key not in known}
+    read = findings.validate(worker.params, given, "params", worker.kind)
+    if read is not None:
+        return read
+    first = findings.problems[0]
+    problems: list[Json] = [problem.model_dump() for problem in findings.problems]
+    raise LcpError(ErrorCode.INVALID_PARAMS, f"{first.path}: {first.message}", {"errors": problems})
+
+
+def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
+    try:
+        with locked(context.root, effect.path) as target:
+            before = target.read(context.caps.write_bytes)
+            data = compose(None if before is None else before.data, effect.content, effect.mode)
+            if len(data) > context.caps.write_bytes:
+                return Failed(
+                    ErrorCode.TOO_LARGE,
+                    f"{effect.path!r} would have {len(data)} bytes, at most {context.caps.write_bytes} are written",
+                )
+            target.replace(data, temporary_name())
+    except LcpError as error:
+        return error.failed
+    except OSError as error:
+        return Failed(
+            ErrorCode.FILE_SYSTEM, f"{effect.path!r}: {error.strerror or error}", {"errno": error.errno}
+        )
+    return effect.result(Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data)))
+
+
+def _failed(failed: Failed) -> JobResult:
+    error = AgentError.of(
+        failed,
+        error_id=f"err-{uuid4().hex}",
+        request_id=f"req-{uuid4().hex}",
+        timestamp=datetime.now(UTC).isoformat(timespec="microseconds"),
+    )
+    return JobResult(False, error=error)

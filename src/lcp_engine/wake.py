@@ -1,0 +1,136 @@
+"""Tell other processes at once that a job is ready; a look once a second is the fallback.
+
+On SQLite every runner listens on a Unix datagram socket in the database's runtime directory; on PostgreSQL it is
+LISTEN and NOTIFY.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from lcp_engine.store.database import Database, Tx
+from lcp_engine.store.sqlite import Sqlite
+
+CHANNEL = "lcp_engine_ready"
+
+
+class Bell(Protocol):
+    """Rings in every process that listens to the same database."""
+
+    def attach(self, database: Database) -> None:
+        """Ring after each commit of `database` that made a job ready."""
+
+    def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
+        """Call `heard` from another thread whenever it rings; what is returned ends that."""
+
+
+def make_bell(database: Database, directory: Path) -> Bell:
+    """The bell that fits the database."""
+    return DatagramBell(directory) if isinstance(database.backend, Sqlite) else NotifyBell(database)
+
+
+class DatagramBell:
+    """A datagram to each socket in a directory. Who cannot be reached looks once a second anyway."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = str(directory)
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+
+    def attach(self, database: Database) -> None:
+        database.on_wake = self.ring
+
+    def ring(self) -> None:
+        try:
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return
+        for name in names:
+            if name.endswith(".sock"):
+                self._send(f"{self._directory}/{name}")
+
+    def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
+        path = f"{self._directory}/{uid}.sock"
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        receiver.bind(path)
+        ending = threading.Event()
+
+        def wait() -> None:
+            while not ending.is_set():
+                receiver.recv(16)
+                heard()
+            receiver.close()
+
+        def end() -> None:
+            ending.set()
+            self._send(path)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+        threading.Thread(target=wait, name="lcp-bell", daemon=True).start()
+        return end
+
+    def _send(self, path: str) -> None:
+        try:
+            self._sender.sendto(b"1", path)
+        except ConnectionRefusedError:
+            with suppress(OSError):  # its process is gone; if somebody else was faster, all the better
+                os.unlink(path)
+        except OSError:
+            pass  # full or just closed: it has been told, or looks by itself within a second
+
+
+class NotifyBell:
+    """NOTIFY as a part of the transaction: PostgreSQL delivers it with the commit."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def attach(self, database: Database) -> None:
+        database.in_transaction_wake = self._notify
+
+    def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
+        import psycopg
+
+        ending = threading.Event()
+        awake, ender = os.pipe()
+
+        def wait() -> None:
+            while not ending.is_set():
+                with suppress(psycopg.Error):  # the server may come back; until then a look a second serves
+                    self._hear(heard, awake, ending)
+                ending.wait(1.0)
+            os.close(awake)
+
+        def end() -> None:
+            ending.set()
+            os.close(ender)
+
+        threading.Thread(target=wait, name="lcp-bell", daemon=True).start()
+        return end
+
+    def _hear(self, heard: Callable[[], None], awake: int, ending: threading.Event) -> None:
+        import psycopg
+
+        backend = self._database.backend
+        url = getattr(backend, "url", "")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            heard()
+            while not ending.is_set():
+                select.select([connection.fileno(), awake], [], [])
+                if ending.is_set():
+                    return
+                for _ in connection.notifies(timeout=0):
+                    heard()
+
+    @staticmethod
+    def _notify(tx: Tx) -> None:
+        tx.plain(f"NOTIFY {CHANNEL}")

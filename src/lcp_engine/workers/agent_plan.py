@@ -1,0 +1,54 @@
+"""Ask the planner for the next action (`agent_plan`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.workers.base import Context, Worker
+from lcp_engine.workers.params import ContentText, Params, PathText, Result
+
+
+class AgentPlanParams(Params):
+    """`scope: step` makes a plan of its own, whose terminal action is this job's result (R12)."""
+
+    user_prompt: ContentText = Field(min_length=1, description="What the planner is asked to do.")
+    project_root: PathText | None = Field(
+        default=None, description="The mission's root or a directory in it."
+    )
+    context: ContentText | None = Field(default=None, description="What the planner should know.")
+    scope: Literal["step"] | None = Field(default=None, description="step: its end is this job's result.")
+
+
+class AgentPlanResult(Result):
+    """The action that the planner answered with, all its keys included."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    action: str
+
+
+def execute(params: AgentPlanParams, context: Context) -> Failed:
+    """Refuses: a turn belongs to a mission, whose engine asks the planner itself."""
+    return Failed(
+        ErrorCode.NOT_ALLOWED, "agent_plan asks a mission's planner, and outside a mission there is none"
+    )
+
+
+def _requested_paths(params: AgentPlanParams) -> tuple[str, ...]:
+    return () if params.project_root is None else (params.project_root,)
+
+
+WORKER = Worker(
+    kind="agent_plan",
+    params=AgentPlanParams,
+    result=AgentPlanResult,
+    execute=execute,
+    description="Ask the planner for the next action.",
+    has_effects=False,
+    timeout=600.0,
+    asks_planner=True,
+    paths=_requested_paths,
+)

@@ -1,0 +1,63 @@
+"""Make a function the worker of a kind of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.workers.base import Context, Outcome, Permission, Worker
+
+P = TypeVar("P", bound=BaseModel)
+
+REGISTERED: dict[str, Worker[BaseModel]] = {}
+"""The workers that this process made; every engine opened after that knows them."""
+
+
+def worker(
+    kind: str,
+    *,
+    params: type[P],
+    result: type[BaseModel],
+    has_effects: bool = True,
+    permission: Permission = Permission.USER,
+    timeout: float = 60.0,
+    max_attempts: int = 3,
+    backoff: float = 1.0,
+    description: str = "",
+) -> Callable[[Callable[..., Outcome]], Worker[BaseModel]]:
+    """Decorate a function of `(params)` or `(params, context)` to execute jobs of `kind`.
+
+    It returns a `result`, a `Failed` or a `FileEffect`; what it raises fails the attempt. Jobs of a kind with effects
+    wait for a person by default. `timeout` and `backoff` are seconds. The worker is known to every engine that this
+    process opens afterwards; for `lcp`, name it as an entry point of the group `lcp_engine.workers`. Raises
+    `INVALID_ARGUMENT` for a kind that is taken.
+    """
+
+    def register(function: Callable[..., Outcome]) -> Worker[BaseModel]:
+        made = Worker(
+            kind=kind,
+            params=params,
+            result=result,
+            execute=_with_context(function),
+            description=description or inspect.getdoc(function) or "",
+            has_effects=has_effects,
+            permission=permission,
+            timeout=timeout,
+            max_attempts=max_attempts,
+            backoff=backoff,
+        ).for_any_params()
+        if kind in REGISTERED:
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r} has a worker already")
+        REGISTERED[kind] = made
+        return made
+
+    return register
+
+
+def _with_context(function: Callable[..., Outcome]) -> Callable[[P, Context], Outcome]:
+    wants_context = len(inspect.signature(function).parameters) > 1
+    return function if wants_context else lambda params, context: function(params)

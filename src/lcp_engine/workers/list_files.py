@@ -1,0 +1,82 @@
+"""List the files of a directory tree (`list_files`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.patterns import compile_patterns
+from lcp_engine.sandbox.walk import list_files
+from lcp_engine.workers.base import Context, Hold, Worker
+from lcp_engine.workers.params import Params, PathText, PatternText, Result
+
+
+class ListFilesParams(Params):
+    """Patterns are gitignore-style and relative to `root`; excludes (`!`) win whatever their place."""
+
+    root: PathText | None = Field(
+        default=None, description="The mission's root, an alias of it, or a directory in it."
+    )
+    patterns: list[PatternText] | None = Field(default=None, description='Such as "**/*.py", "!**/dist/**".')
+    limit: int | None = Field(default=None, ge=0, description="How many paths to list at most.")
+    details: bool | None = Field(default=None, description="Whether to tell the size of each file.")
+
+
+class ListFilesResult(Result):
+    """`files` are relative to `root`, in order of their bytes; `total` counts all that match where some were left out.
+
+    `skipped` names directories that could not be read, and files whose names are not UTF-8.
+    """
+
+    action: Literal["list_files_result"] = "list_files_result"
+    files: list[str]
+    root: str
+    patterns: list[str]
+    sizes: list[int] | None = Field(default=None, exclude_if=lambda value: value is None)
+    truncated: bool = Field(default=False, exclude_if=lambda value: not value)
+    total: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    skipped: list[str] = Field(default=[], exclude_if=lambda value: not value)
+
+
+def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold | Failed:
+    """Lists regular files; no link is followed, `.git` and the engine's own directory are never entered."""
+    try:
+        patterns = compile_patterns(params.patterns or ())
+        base = context.names.place(root=params.root).path
+        if (refused := context.judge(base)) is not None:
+            return refused
+        cap = context.caps.listed_paths
+        limit = cap if params.limit is None else min(params.limit, cap)
+        listing = list_files(context.root, base, patterns, limit=limit, sizes=bool(params.details))
+    except LcpError as error:
+        return error.failed
+    except OSError as error:
+        where = params.root or "."
+        return Failed(ErrorCode.FILE_SYSTEM, f"{where!r}: {error.strerror or error}", {"errno": error.errno})
+    left_out = listing.total > len(listing.files)
+    return ListFilesResult(
+        files=listing.files,
+        root=params.root or ".",
+        patterns=params.patterns or [],
+        sizes=listing.sizes,
+        truncated=left_out,
+        total=listing.total if left_out else None,
+        skipped=listing.skipped,
+    )
+
+
+def _requested_paths(params: ListFilesParams) -> tuple[str, ...]:
+    return () if params.root is None else (params.root,)
+
+
+WORKER = Worker(
+    kind="list_files",
+    params=ListFilesParams,
+    result=ListFilesResult,
+    execute=execute,
+    description="List the files that match gitignore-style patterns.",
+    has_effects=False,
+    paths=_requested_paths,
+)

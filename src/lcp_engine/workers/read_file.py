@@ -1,0 +1,87 @@
+"""Read a text file (`read_file`)."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from pydantic import Field
+
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.reading import Text, read_lines, read_whole
+from lcp_engine.workers.base import Context, Hold, Worker
+from lcp_engine.workers.params import FileParams, Result, requested_paths
+
+
+class ReadFileParams(FileParams):
+    """`offset` lines are skipped, then at most `limit` are read; with either, a file may be larger than the cap."""
+
+    offset: int | None = Field(default=None, ge=0, description="How many lines to skip; 0 is the start.")
+    limit: int | None = Field(default=None, ge=1, description="How many lines to read at most.")
+
+
+class ReadFileResult(Result):
+    """`content` is exactly what the file's bytes decode to with `encoding`; `total` counts the lines of the file."""
+
+    action: Literal["read_file_result"] = "read_file_result"
+    path: str
+    content: str
+    encoding: str
+    size_bytes: int
+    truncated: bool = Field(default=False, exclude_if=lambda value: not value)
+    total: int | None = Field(default=None, exclude_if=lambda value: value is None)
+
+
+def execute(params: ReadFileParams, context: Context) -> ReadFileResult | Hold | Failed:
+    """Reads the file as long as policy allows the path that was named and the path that was opened."""
+    try:
+        return _read(params, context)
+    except LcpError as error:
+        return error.failed
+    except OSError as error:
+        name = params.path or params.rel_path
+        return Failed(ErrorCode.FILE_SYSTEM, f"{name!r}: {error.strerror or error}", {"errno": error.errno})
+
+
+def _read(params: ReadFileParams, context: Context) -> ReadFileResult | Hold | Failed:
+    place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
+    if (refused := context.judge(place.path)) is not None:
+        return refused
+    if place.is_directory:
+        return Failed(
+            ErrorCode.NOT_A_FILE, f"{place.shown or '.'!r} is named as a directory, a file is needed"
+        )
+    opened = context.root.open_file(place.path)
+    try:
+        if opened.path != place.path and (refused := context.judge(opened.path)) is not None:
+            return refused
+        cap = context.caps.read_bytes
+        if params.offset is None and params.limit is None:
+            text = read_whole(opened.descriptor, opened.size, cap, place.shown)
+        else:
+            text = read_lines(opened.descriptor, params.offset or 0, params.limit, cap=cap, path=place.shown)
+    finally:
+        os.close(opened.descriptor)
+    return _result(place.shown, text)
+
+
+def _result(shown: str, text: Text) -> ReadFileResult:
+    return ReadFileResult(
+        path=shown,
+        content=text.content,
+        encoding=text.encoding,
+        size_bytes=text.size_bytes,
+        truncated=text.total is not None,
+        total=text.total,
+    )
+
+
+WORKER = Worker(
+    kind="read_file",
+    params=ReadFileParams,
+    result=ReadFileResult,
+    execute=execute,
+    description="Read a text file, or some of its lines.",
+    has_effects=False,
+    paths=requested_paths,
+)

@@ -1,0 +1,96 @@
+"""Create or change a file (`write_file`, `rewrite_file`)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from pydantic import Field
+
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.workers.base import Applied, Context, FileEffect, Hold, Worker
+from lcp_engine.workers.params import ContentParams, Result, requested_paths
+
+
+class WriteFileParams(ContentParams):
+    """Replaces the file, or adds to its end; parent directories are made."""
+
+    mode: Literal["overwrite", "append"] = Field(
+        default="overwrite", description="Replace the file or add to its end."
+    )
+
+
+class RewriteFileParams(ContentParams):
+    """Replaces the file; parent directories are made."""
+
+    mode: Literal["overwrite"] = "overwrite"
+
+
+class WriteFileResult(Result):
+    """Hashes are SHA-256 in hex; `sha256_before` is null for a new file."""
+
+    action: Literal["write_file_result"] = "write_file_result"
+    path: str
+    mode: Literal["overwrite", "append"]
+    size_bytes: int
+    sha256_before: str | None
+    sha256_after: str
+    created: bool
+
+
+def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> FileEffect | Hold | Failed:
+    """Checks what can be told without opening anything and returns the change; who applies it opens the file."""
+    try:
+        place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
+    except LcpError as error:
+        return error.failed
+    if (refused := context.judge(place.path)) is not None:
+        return refused
+    if place.is_directory or not place.path:
+        return Failed(
+            ErrorCode.NOT_A_FILE, f"{place.shown or '.'!r} is named as a directory, a file is needed"
+        )
+    size, cap = written_bytes(params), context.caps.write_bytes
+    if size > cap:
+        return Failed(
+            ErrorCode.TOO_LARGE, f"{place.shown!r} would get {size} bytes, at most {cap} are written at once"
+        )
+    return FileEffect(place.path, params.text, params.mode, partial(_result, place.shown, params.mode))
+
+
+def written_bytes(params: ContentParams) -> int:
+    """What the job counts for `max_bytes_written`: its text as UTF-8."""
+    return len(params.text.encode())
+
+
+def _result(shown: str, mode: Literal["overwrite", "append"], applied: Applied) -> WriteFileResult:
+    return WriteFileResult(
+        path=shown,
+        mode=mode,
+        size_bytes=applied.size_bytes,
+        sha256_before=applied.sha256_before,
+        sha256_after=applied.sha256_after,
+        created=applied.sha256_before is None,
+    )
+
+
+WRITE_FILE = Worker(
+    kind="write_file",
+    params=WriteFileParams,
+    result=WriteFileResult,
+    execute=execute,
+    description="Create a file, replace it, or add to its end.",
+    writes=True,
+    paths=requested_paths,
+    written_bytes=written_bytes,
+)
+REWRITE_FILE = Worker(
+    kind="rewrite_file",
+    params=RewriteFileParams,
+    result=WriteFileResult,
+    execute=execute,
+    description="Replace a whole file.",
+    writes=True,
+    paths=requested_paths,
+    written_bytes=written_bytes,
+)

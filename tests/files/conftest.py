@@ -1,0 +1,38 @@
+"""Roots for file jobs: one test runs on both ways to resolve a path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.syscalls import has_openat2
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A root directory with a neighbour that must never be reached."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.txt").write_text("CANARY\n")
+    inside = tmp_path / "root"
+    (inside / "src" / "sub").mkdir(parents=True)
+    (inside / "a.txt").write_text("hello\n")
+    (inside / "src" / "main.py").write_text("print(1)\n")
+    return inside
+
+
+@pytest.fixture(params=[True, False], ids=["openat2", "walk"])
+def root(place: Path, request: pytest.FixtureRequest) -> Iterator[Root]:
+    if request.param and not has_openat2():
+        pytest.skip("this kernel has no openat2")
+    before = open_descriptors()
+    with Root(place, kernel=request.param) as opened:
+        yield opened
+    assert open_descriptors() == before, "a descriptor was left open"
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
