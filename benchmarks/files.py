@@ -1,19 +1,18 @@
-"""Measure confined file jobs against plain ones: open, read, list. Prints a table; ratios of one run count."""
+"""Measure confined file jobs against plain ones: open, read, list."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from benchmarks.figures import Contender, Figure, Goal, race, ratio
+from benchmarks.setting import Setting
 from lcp_engine.patterns import compile_patterns
 from lcp_engine.policy import Policy
 from lcp_engine.sandbox.root import Root
@@ -21,23 +20,22 @@ from lcp_engine.sandbox.walk import list_files
 from lcp_engine.workers import read_file
 from lcp_engine.workers.base import Caps, Context
 
+RG = "rg --files -j1"
 SIMPLE = ["**/*.py", "*.md", "!**/node_modules/**"]
 GENERAL = ["src/**/m*_?.py", "[a-z]*/*/*.md", "**/pkg?/**/*.py", "!**/node_mod*/**", "!build/*/out"]
+LISTS: tuple[tuple[str, list[str], float], ...] = (
+    ("suffixes and directories", SIMPLE, 1.0),
+    ("any pattern", GENERAL, 2.0),
+    ("everything", [], 2.0),
+)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--tree", type=Path, help="list this directory instead of a generated one")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        tree = arguments.tree or generate(Path(directory) / "tree")
-        small = Path(directory) / "small"
-        print(f"{'what':34}{'ours':>12}{'plain':>12}{'ratio':>8}{'wanted':>8}")
-        compare_opening(small, arguments.rounds)
-        compare_listing(tree, arguments.rounds)
+def run(setting: Setting) -> list[Figure]:
+    """Three times the rounds: each takes some milliseconds only."""
+    rounds = 3 * setting.rounds
+    with TemporaryDirectory(dir=setting.place) as directory:
+        place = Path(directory)
+        return compare_opening(place / "small", rounds) + compare_listing(generate(place / "tree"), rounds)
 
 
 def generate(tree: Path) -> Path:
@@ -55,7 +53,7 @@ def generate(tree: Path) -> Path:
     return tree
 
 
-def compare_opening(place: Path, rounds: int) -> None:
+def compare_opening(place: Path, rounds: int) -> list[Figure]:
     names = [f"a/b/c/d{number % 50}/f{number}.py" for number in range(2000)]
     for name in names:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,13 +74,15 @@ def compare_opening(place: Path, rounds: int) -> None:
             for param in params:
                 read_file.execute(param, context)
 
-        show(
-            "open, fstat, read, close (us)",
-            *race(confined, lambda: read_by_descriptor(full), rounds),
-            unit,
-            1.2,
+        plain = timed(lambda: read_by_descriptor(full), unit)
+        opening = race({"engine": timed(confined, unit), "plain": plain}, rounds)
+        reading = race(
+            {"engine": timed(worker, unit), "plain": timed(lambda: read_by_open(full), unit)}, rounds
         )
-        show("read_file worker (us)", *race(worker, lambda: read_by_open(full), rounds), unit, 3.0)
+    return [
+        against("open, fstat, read, close confined", "µs", opening, plain="os.open", wanted=1.2),
+        against("read_file", "µs", reading, plain="open", wanted=3.0),
+    ]
 
 
 def read_by_descriptor(paths: list[str]) -> None:
@@ -98,52 +98,40 @@ def read_by_open(paths: list[str]) -> None:
             file.read()
 
 
-def compare_listing(tree: Path, rounds: int) -> None:
+def compare_listing(tree: Path, rounds: int) -> list[Figure]:
     rg = shutil.which("rg")
     if rg is None:
-        sys.exit("rg is not installed: nothing to compare list_files with")
+        return [Figure("list_files", "ms", note="rg is not installed")]
+    figures = []
     with Root(tree) as root:
-        for label, patterns, wanted in (
-            ("list: suffixes, directories (ms)", SIMPLE, 1.0),
-            ("list: any pattern (ms)", GENERAL, 2.0),
-            ("list: everything (ms)", [], 2.0),
-        ):
+        for label, patterns, wanted in LISTS:
             command = [rg, "--files", "-j1", "--hidden", "--no-ignore"]
             command += [part for pattern in patterns for part in ("-g", pattern)]
             compiled = compile_patterns(patterns)
-            ours, theirs = set(list_files(root, "", compiled, limit=10**6).files), set(run(command, tree))
+            ours, theirs = set(list_files(root, "", compiled, limit=10**6).files), set(list_by(command, tree))
             if ours != theirs:
-                print(f"{label}: {len(ours)} files, rg {len(theirs)}; {sorted(ours ^ theirs)[:5]}")
-            show(
-                label,
-                *race(
-                    partial(list_files, root, "", compiled, limit=100_000),
-                    partial(run, command, tree),
-                    rounds,
-                ),
-                1e3,
-                wanted,
-            )
+                raise SystemExit(f"{label}: {len(ours)} files, rg {len(theirs)}; {sorted(ours ^ theirs)[:5]}")
+            engine = timed(partial(list_files, root, "", compiled, limit=100_000), 1e3)
+            measured = race({"engine": engine, "plain": timed(partial(list_by, command, tree), 1e3)}, rounds)
+            figures.append(against(f"list_files, {label}", "ms", measured, plain=RG, wanted=wanted))
+    return figures
 
 
-def run(command: list[str], tree: Path) -> list[str]:
+def list_by(command: list[str], tree: Path) -> list[str]:
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def race(ours: Callable[[], object], plain: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Medians in seconds; the two take turns, so that both meet the same machine."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for measured, action in zip(times, (ours, plain), strict=True):
-            start = time.perf_counter()
-            action()
-            measured.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
+def timed(action: Callable[[], object], unit: float) -> Contender:
+    """How long the action takes, in units of which a second has `unit`."""
+
+    def measure() -> float:
+        began = time.perf_counter()
+        action()
+        return (time.perf_counter() - began) * unit
+
+    return measure
 
 
-def show(label: str, ours: float, plain: float, unit: float, wanted: float) -> None:
-    print(f"{label:34}{ours * unit:12.1f}{plain * unit:12.1f}{ours / plain:8.2f}{wanted:8.1f}")
-
-
-if __name__ == "__main__":
-    main()
+def against(what: str, unit: str, measured: dict[str, list[float]], *, plain: str, wanted: float) -> Figure:
+    goal = Goal(wanted, at_least=False)
+    return ratio(what, unit, measured["engine"], measured["plain"], peer=plain, goal=goal)

@@ -154,7 +154,15 @@ def parse_mission(
         _refuse(f"{source}: {refused}")
     if not isinstance(value, dict):
         _refuse(f"{source}: a mapping with a goal and a planner is expected, not {_fact(value)}")
-    stated = {key: _substitute(item, variables, f"{source}: {key}") for key, item in value.items()}
+    replaced = {key: _substitute(item, variables, f"{source}: {key}") for key, item in value.items()}
+    return build_mission(replaced, source=source, settings=settings)
+
+
+def build_mission(
+    value: Mapping[str, JsonValue], *, source: str, settings: Sequence[str] = ()
+) -> MissionSpec:
+    """Like `parse_mission`, from a value that is read already; it has no variables."""
+    stated = dict(value)
     for setting in settings:
         _apply(stated, setting)
     try:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 import yaml
 from pydantic import JsonValue
-from typing_extensions import override
 from yaml.composer import Composer
 from yaml.parser import Parser
 from yaml.reader import Reader
@@ -114,7 +113,6 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
         Composer.__init__(self)
         BaseResolver.__init__(self)
 
-    @override
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.depth += 1
         if self.depth > MAX_DEPTH:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,5 +36,30 @@ def root(place: Path, request: pytest.FixtureRequest) -> Iterator[Root]:
     assert open_descriptors() == before, "a descriptor was left open"
 
 
+@pytest.fixture
+def swapping(place: Path) -> Iterator[None]:
+    """While the test runs, `d` is a directory at one moment and a link out of the root at the next."""
+    (place / "d").mkdir()
+    (place / "d" / "secret.txt").write_text("in\n")
+    (place / "d.alt").symlink_to("../outside")
+    exchange, stop = ctypes.CDLL(None).renameat2, threading.Event()
+    one, other = os.fsencode(place / "d"), os.fsencode(place / "d.alt")
+
+    def swap() -> None:
+        # Each state lasts long enough that a job can also succeed: a test in which all are refused shows nothing.
+        while not stop.wait(0.001):
+            exchange(_CURRENT_DIRECTORY, one, _CURRENT_DIRECTORY, other, _EXCHANGE)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    yield
+    stop.set()
+    swapper.join()
+
+
+_CURRENT_DIRECTORY = -100
+_EXCHANGE = 2
+
+
 def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -30,7 +30,14 @@ DOCS = rule(AUTO, "docs/**", kinds=("write_file",))
         ([rule(HOLD, "docs/private/**"), DOCS], [], "write_file", "docs/private/a", HOLD, "mission rule 1"),
         ([DOCS], [rule(DENY)], "write_file", "docs/a.md", AUTO, "mission rule 1"),
         ([DOCS], [rule(DENY)], "write_file", "src/a.md", DENY, "user rule 1 (*) says deny"),
-        ([DOCS], [rule(HOLD, final=True)], "write_file", "docs/a.md", HOLD, "final user rule 1 (*) says hold"),
+        (
+            [DOCS],
+            [rule(HOLD, final=True)],
+            "write_file",
+            "docs/a.md",
+            HOLD,
+            "final user rule 1 (*) says hold",
+        ),
         ([rule(DENY, final=True)], [rule(AUTO, final=True)], "read_file", "a", AUTO, "final user rule 1"),
         ([rule(AUTO)], [], "read_file", ".env", DENY, "default policy: secrets are denied"),
         ([rule(AUTO, ".env")], [], "read_file", ".env", DENY, "secrets"),
@@ -42,11 +49,13 @@ DOCS = rule(AUTO, "docs/**", kinds=("write_file",))
         ([], [rule(AUTO, ".gitmodules")], "write_file", ".gitmodules", AUTO, "user rule 1"),
     ],
 )
-def test_the_first_rule_that_matches_decides(
+def test_the_first_rule_that_matches_decides(  # noqa: PLR0917 - a table has as many columns as it has
     mission: list[Rule], user: list[Rule], kind: str, path: str, verdict: Verdict, says: str
 ) -> None:
     writes = kind in ("write_file", "rewrite_file")
-    ruling = Policy(mission, user).judge(kind, has_effects=writes, writes=writes, paths=(path,) if path else ())
+    ruling = Policy(mission, user).judge(
+        kind, has_effects=writes, writes=writes, paths=(path,) if path else ()
+    )
     assert ruling.verdict is verdict
     assert says in ruling.reason
 

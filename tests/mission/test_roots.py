@@ -48,11 +48,12 @@ def test_a_root_that_is_missing_or_no_directory_is_refused(tmp_path: Path) -> No
 def test_the_survey_is_shipped_and_is_a_valid_mission() -> None:
     from lcp_engine.mission import parse_mission
     from lcp_engine.planners.registry import make_planner
+    from lcp_engine.planners.surveyor import Surveyor
 
     assert "survey" in shipped_missions()
     spec = parse_mission(find_mission("survey").read_text(encoding="utf-8"), source="survey")
     assert (spec.name, spec.root, spec.planner.type) == ("survey", None, "surveyor")
-    assert make_planner(spec.planner)
+    assert make_planner(spec.planner) == Surveyor()
 
 
 def test_an_unknown_mission_is_answered_with_the_nearest() -> None:

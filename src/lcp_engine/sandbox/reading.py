@@ -68,7 +68,7 @@ def read_lines(descriptor: int, offset: int, limit: int | None, *, cap: int, pat
 
 
 def encoding_of(data: bytes) -> str | None:
-    """The codec that loses nothing of `data`: by byte order mark, else UTF-8, cp1252, latin-1; None where it is binary."""
+    """The codec that loses nothing of `data`: by byte order mark, else UTF-8, cp1252, latin-1; None for binary."""
     for encoding in _by_start(data):
         try:
             data.decode(encoding)

@@ -18,7 +18,7 @@ P = TypeVar("P", bound=BaseModel)
 
 
 class Permission(StrEnum):
-    """Who may let a kind run (R5): `user` is up to planner and policy, `system` holds, `admin` needs a launch with it."""
+    """Who may let a kind run (R5): `user` is up to planner and policy, `system` holds, `admin` needs a launch too."""
 
     USER = "user"
     SYSTEM = "system"

@@ -23,6 +23,7 @@ def worker(
     params: type[P],
     result: type[BaseModel],
     has_effects: bool = True,
+    writes: bool = False,
     permission: Permission = Permission.USER,
     timeout: float = 60.0,
     max_attempts: int = 3,
@@ -32,7 +33,7 @@ def worker(
     """Decorate a function of `(params)` or `(params, context)` to execute jobs of `kind`.
 
     It returns a `result`, a `Failed` or a `FileEffect`; what it raises fails the attempt. Jobs of a kind with effects
-    wait for a person by default. `timeout` and `backoff` are seconds. The worker is known to every engine that this
+    wait for a person by default; `writes` is for kinds that change files and so meet the denials for writing. `timeout` and `backoff` are seconds. The worker is known to every engine that this
     process opens afterwards; for `lcp`, name it as an entry point of the group `lcp_engine.workers`. Raises
     `INVALID_ARGUMENT` for a kind that is taken.
     """
@@ -45,6 +46,7 @@ def worker(
             execute=_with_context(function),
             description=description or inspect.getdoc(function) or "",
             has_effects=has_effects,
+            writes=writes,
             permission=permission,
             timeout=timeout,
             max_attempts=max_attempts,

@@ -45,7 +45,7 @@ def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold
     try:
         patterns = compile_patterns(params.patterns or ())
         base = context.names.place(root=params.root).path
-        if (refused := context.judge(base)) is not None:
+        if (refused := context.judge(base and f"{base}/")) is not None:
             return refused
         cap = context.caps.listed_paths
         limit = cap if params.limit is None else min(params.limit, cap)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-_NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def _no_control_characters(text: str) -> str:

@@ -90,7 +90,9 @@ class Survey:
             return f"{self.name} holds no files that a survey looks at."
         first = f"{self.name} has {number(len(self.tree.files), 'file')} ({size(self.tree.size)})"
         whole = sum(row[2] for row in self.languages)
-        named = [f"{name} {share(count, whole)}" for name, _, count in self.languages[:3]]
+        named = [
+            f"{name} {share(count, whole)}" for name, _, count in self.languages[:3] if count * 100 >= whole
+        ]
         written = f", written in {', '.join(named)}." if named else ", none of them source code."
         facts = [f"the licence {self.licence}" if self.licence else "no stated licence"]
         facts.append(number(self.tests.files, "test file") if self.tests.files else "no tests")

@@ -32,11 +32,9 @@ class Tests:
     frameworks: tuple[str, ...]
 
 
-# Right after the sign of a comment, or anywhere in one with a colon.
-_MARK = re.compile(
-    r"(?:#|//|/\*|^\s*\*|--|;|%|<!--)(?:[#/*!;%\s-]*(?=[A-Z]+\b[^|])|.{0,80}?\b(?=[A-Z]+(?:\([^()]*\))?:))"
-    r"((?:TODO|FIXME|XXX|HACK)\b.*)"
-)
+_WORD = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b(?:\([^()]{0,40}\))?(:)?")
+_RIGHT_AFTER_SIGN = re.compile(r"(?:(?:#|//|/\*|--|;|%|<!--)[\s#/*!;%-]*|^\s*\*+\s*)$")
+_SIGN = re.compile(r"#|//|/\*|^\s*\*|--|;|%|<!--")
 
 
 def open_ends(texts: Texts, tree: Tree) -> list[OpenEnd]:
@@ -47,11 +45,19 @@ def open_ends(texts: Texts, tree: Tree) -> list[OpenEnd]:
         if not (file and file.is_code):
             continue
         for number, line in enumerate(text.splitlines(), start=1):
-            if mark := _MARK.search(line[:500]):
-                said = mark[1].removesuffix("*/").removesuffix("-->").strip()
+            if said := _marked(line[:500]):
                 known = found.get((path, said)) or OpenEnd(path, number, said, 0)
                 found[path, said] = replace(known, times=known.times + 1)
     return list(found.values())
+
+
+def _marked(line: str) -> str:
+    """The words of a mark: right after the sign of a comment, or with a colon anywhere in one."""
+    for mark in _WORD.finditer(line):
+        before, after = line[: mark.start()], line[mark.start() :]
+        if _RIGHT_AFTER_SIGN.search(before[-20:]) or (mark[1] and _SIGN.search(before[-80:])):
+            return after.strip().removesuffix("*/").removesuffix("-->").strip()
+    return ""
 
 
 _PHRASES: Sequence[tuple[str, str]] = (
@@ -97,7 +103,7 @@ _FRAMEWORKS = """
 
 def find_tests(tree: Tree, manifests: Iterable[Manifest]) -> Tests:
     """What of the sources are tests, where most of them lie, and with what they are written."""
-    files = [file for file in tree.code if file.is_test and not file.is_vendored]
+    files = [file for file in tree.code if file.is_test]
     places = Counter(_place(file) for file in files)
     named = {name for manifest in manifests for name in manifest.dependency_names}
     found = {name.rpartition(":")[2] for name in named} & {*_FRAMEWORKS.split()}
@@ -131,9 +137,10 @@ def find_ci(tree: Tree) -> dict[str, list[File]]:
     found: dict[str, list[File]] = {}
     for file in tree.files:
         if is_ci(file):
-            name = next((name for start, name in _CI_SYSTEMS if file.path.startswith(start)), "CI")
+            name = next(name for start, name in _CI_SYSTEMS if file.path.startswith(start))
             found.setdefault(name, []).append(file)
-    return found
+    order = [name for _, name in _CI_SYSTEMS]
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
 
 
 def commands(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[tuple[str, str, str]]:
@@ -172,7 +179,8 @@ def _targets(text: str) -> list[tuple[str, str]]:
 _PREAMBLE = re.compile(r"""\s*$|#!|#.*coding[:=]|<\?php|//go:build|// ?\+build|package |['"]use """)
 _BLOCKS = (r"[rR]?(\"\"\"|''')(.*?)\1", r"(/)\*+!?(.*?)\*/", r"(<)!--(.*?)-->", r"(\{)-\|?(.*?)-\}")
 _NO_CONTENT = re.compile(
-    r"copyright|\(c\)|©|spdx|licen[cs]ed|this file is part|all rights|authors?:|this source code is licen|eslint|vim:",
+    r"copyright|\(c\)|©|spdx|licen[cs]ed|this file is part|all rights|authors?:|this source code is licen"
+    r"|permission is hereby|eslint|vim:|noqa|pylint|flake8|type:|mypy:|isort:|fmt:",
     re.IGNORECASE,
 )
 

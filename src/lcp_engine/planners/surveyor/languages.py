@@ -29,6 +29,8 @@ def language_of(path: str) -> Language:
         return found
     if name.endswith(".txt") and (name.startswith("requirements") or path.startswith("requirements/")):
         return _BY_NAME["requirements.txt"]
+    if ".so." in name:
+        return _BY_SUFFIX["so"]
     stem, dot, suffix = name.rpartition(".")
     if not dot or not stem:
         return OTHER

@@ -30,7 +30,11 @@ class Place:
 def lay_out(tree: Tree, manifests: Sequence[Manifest]) -> list[Place]:
     """Directories at the top, the largest first, and what is inside those that hold most of the code."""
     named = {m.path.rpartition("/")[0]: m for m in reversed(manifests) if m.name}
-    return list(_rows(tree.files, "", 0, sum(file.size for file in tree.code) or tree.size, named))
+    rows = list(_rows(tree.own, "", 0, sum(file.size for file in tree.code) or tree.size, named))
+    if len(tree.own) < len(tree.files):
+        others = [file for file in tree.files if file.is_vendored]
+        rows.append(_place("… other people's directories", 0, others, "see what stands out"))
+    return rows
 
 
 def _rows(

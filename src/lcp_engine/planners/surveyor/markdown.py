@@ -6,7 +6,11 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$])")
+# At the start of a line more means something than within; within a word `_` means nothing.
+_SPECIAL = re.compile(
+    r"[\\`*\[\]<|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|&(?=[#\w])|^[>#+=:-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]"
+)
+_CODE_SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _BACKTICKS = re.compile("`+")
 # Control, format (bidirectional overrides, zero width), surrogate, private use, not assigned, line and paragraph.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -26,8 +30,9 @@ def short(text: str, length: int) -> str:
 
 
 def plain(text: str, length: int = 300) -> str:
-    """Words that mean nothing to Markdown or HTML."""
-    return _SPECIAL.sub(r"\\\1", visible(short(text, length)))
+    """Words that mean nothing to Markdown or HTML, but for code spans that they bring whole."""
+    pieces = _CODE_SPAN.split(short(text, length))
+    return "".join(code(piece) if odd % 2 else _escaped(piece) for odd, piece in enumerate(pieces))
 
 
 def code(text: str, length: int = 120) -> str:
@@ -83,6 +88,10 @@ def listing(items: Sequence[str], most: int) -> str:
     """`a, b, c and 4 more`."""
     head = ", ".join(items[:most])
     return head if len(items) <= most else f"{head} and {len(items) - most:,} more"
+
+
+def _escaped(words: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", visible(words))
 
 
 def _escape(char: str) -> str:

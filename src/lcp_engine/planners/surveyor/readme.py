@@ -23,7 +23,7 @@ def read_readme(text: str) -> About:
         heading, rest = _heading(block)
         title, under = title or heading, heading or under
         prose = _prose(rest)
-        if len(prose) > 24 and " " in prose and prose != title:
+        if len(prose) > 12 and " " in prose and prose != title:
             found.append((_rank(prose, title, under), prose))
     return About(title, min(found, key=lambda item: item[0])[1] if found else "")
 

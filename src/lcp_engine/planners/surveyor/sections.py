@@ -30,22 +30,25 @@ def glance(survey: Survey) -> str:
     if not tree.files:
         return ""
     code_size = sum(file.size for file in tree.code)
-    groups = [item for manifest in survey.manifests for item in manifest.dependencies.items()]
-    needed = len({name for group, names in groups if not group for name in names})
-    further = len({name for group, names in groups if group not in _NOT_CHOSEN for name in names})
     rows = {
         "Files": f"{number(len(tree.files), 'file')}, {size(tree.size)}{', and more' if tree.truncated else ''}",
         "Source code": f"{number(len(tree.code), 'file')}, {size(code_size)}" if tree.code else "none",
-        "Version": plain(main.version, 40) if main else "",
+        "Version": code(main.version, 40) if main and main.version else "",
         "Needs": plain(main.needs, 100) if main else "",
         "Licence": plain(survey.licence, 60) or "none stated",
-        "Dependencies": f"{needed:,} to run, {further:,} for development and extras"
-        if needed or further
-        else "",
+        "Dependencies": _dependencies_in_short(survey),
         "Tests": _tests_in_short(survey) if tests.files else "none found",
         "CI": ", ".join(findings.find_ci(tree)) or "none found",
     }
     return table(["", ""], [[f"**{title}**", value] for title, value in rows.items() if value])
+
+
+def _dependencies_in_short(survey: Survey) -> str:
+    groups = [item for manifest in survey.manifests for item in manifest.dependencies.items()]
+    needed = {name for group, names in groups if not group for name in names}
+    further = {name for group, names in groups if group not in _NOT_CHOSEN for name in names}
+    counts = ((len(needed), "to run"), (len(further), "for development and extras"))
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
 
 
 def _tests_in_short(survey: Survey) -> str:
@@ -63,7 +66,7 @@ def languages(survey: Survey) -> str:
     )
     shown = rows[:most]
     if rest := rows[most:]:
-        shown = [*shown, (number(len(rest), "other"), sum(r[1] for r in rest), sum(r[2] for r in rest))]
+        shown = [*shown, (f"{len(rest)} more", sum(r[1] for r in rest), sum(r[2] for r in rest))]
     lines = [
         [
             name,
@@ -81,7 +84,7 @@ def languages(survey: Survey) -> str:
 def _besides_code(survey: Survey) -> str:
     rows = []
     for sort in (Sort.PROSE, Sort.DATA, Sort.BINARY, Sort.OTHER):
-        files = [file for file in survey.tree.files if file.language.sort is sort]
+        files = [file for file in survey.tree.own if file.language.sort is sort]
         if files:
             rows.append(
                 [sort.value, f"{len(files):,}", size(sum(f.size for f in files)), _kinds(files, sort)]
@@ -140,7 +143,7 @@ def entry_points(survey: Survey) -> str:
         for name, target in manifest.entries
     ]
     started = findings.scripts_with_main(survey.texts)
-    files = [file.path for file in survey.tree.files if is_entry(file) and not file.is_vendored]
+    files = [file.path for file in survey.tree.own if is_entry(file)]
     files = sorted({*files, *started}, key=lambda path: (path.count("/"), path))
     why = dict.fromkeys(started, "starts when it is run")
     by_name = (f"{code(path)}, {why.get(path, 'by its name')}" for path in files[:_MOST_ROWS])
@@ -167,10 +170,17 @@ def _dependencies_of(manifest: Manifest) -> str:
     title = " ".join(filter(None, (manifest.name, manifest.version)))
     head = f"**{code(manifest.path)}** — {', '.join(filter(None, (manifest.ecosystem, plain(title, 80))))}"
     groups = (
-        f"{plain(name, 40) if name else 'to run'} ({len(names)}): {listing([code(n, 60) for n in names], _MOST_NAMES)}"
+        f"{plain(name, 40) if name else 'to run'} ({len(names)}){_names(name, names)}"
         for name, names in list(manifest.dependencies.items())[:8]
     )
     return f"{head}\n\n{bullets(groups)}"
+
+
+def _names(group: str, names: tuple[str, ...]) -> str:
+    """What nobody chose is only counted."""
+    return (
+        "" if group in _NOT_CHOSEN - {""} else f": {listing([code(name, 60) for name in names], _MOST_NAMES)}"
+    )
 
 
 def tests(survey: Survey) -> str:
@@ -213,7 +223,7 @@ def open_ends(survey: Survey) -> str:
 
 def largest(survey: Survey) -> str:
     tree = survey.tree
-    files = sorted(tree.files, key=lambda file: (-file.size, file.path))[:10]
+    files = sorted(tree.own, key=lambda file: (-file.size, file.path))[:10]
     large = [file for file in files if file.size >= max(1, tree.size / 100)]
     rows = [[code(f.path, 90), size(f.size), share(f.size, tree.size), f.language.name] for f in large]
     return table(["File", "Size:", "Share:", "Language"], rows) if len(rows) > 1 else ""

@@ -34,7 +34,7 @@ class Choice:
 
 def choose(tree: Tree, most: int) -> list[Choice]:
     """At most `most` files, the most telling first; a function of the listing alone."""
-    files = sorted((file for file in tree.files if file.is_readable), key=_shallow_first)
+    files = sorted((file for file in tree.own if file.is_readable), key=_shallow_first)
     chosen: dict[str, Choice] = {}
     for file, lines in _by_purpose(files):
         if len(chosen) >= most:
@@ -93,14 +93,13 @@ def _shallow_first(file: File) -> tuple[int, str]:
 def _by_purpose(files: list[File]) -> Iterator[tuple[File, int | None]]:
     """Purposes in order, each with the most files it may take."""
     small = [file for file in files if file.size <= _LARGEST_WHOLE]
-    own = [file for file in small if not file.is_vendored]
     yield from ((file, _LINES_OF_PROSE) for file in [f for f in small if is_readme(f)][:1])
-    manifests = [f for f in own if is_manifest(f.path) and not f.lies_in_tests]
+    manifests = [f for f in small if is_manifest(f.path) and not f.lies_in_tests]
     yield from ((file, None) for file in _varied(manifests, 8))
     yield from ((file, _LINES_OF_PROSE) for file in [f for f in small if is_licence(f)][:2] if file.is_at_top)
     yield from ((file, None) for file in [f for f in small if is_ci(f)][:2])
-    yield from ((file, None) for file in [f for f in own if is_build(f)][:3])
-    entries = [f for f in own if is_entry(f) and f.size and f.language.sort in (Sort.CODE, Sort.OTHER)]
+    yield from ((file, None) for file in [f for f in small if is_build(f)][:3])
+    entries = [f for f in small if is_entry(f) and f.size and f.language.sort in (Sort.CODE, Sort.OTHER)]
     yield from ((file, _LINES_OF_SOURCE) for file in entries[:4])
     yield from ((file, _LINES_OF_SOURCE) for file in _largest(files))
 
@@ -114,12 +113,7 @@ def _varied(manifests: list[File], most: int) -> list[File]:
 def _largest(files: list[File]) -> list[File]:
     """Sources that people wrote, the largest first, in turns from each directory; tests last."""
     written = [
-        file
-        for file in files
-        if file.is_code
-        and 0 < file.size <= _LARGEST_SOURCE
-        and not file.is_generated
-        and not file.is_vendored
+        file for file in files if file.is_code and 0 < file.size <= _LARGEST_SOURCE and not file.is_generated
     ]
     ordered = sorted(written, key=lambda file: (file.is_test, -file.size, file.path))
     neighbours: Counter[str] = Counter()

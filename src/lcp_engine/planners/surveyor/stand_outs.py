@@ -50,7 +50,7 @@ def _paths(files: Iterable[File], most: int = 3) -> str:
 
 
 def _sensitive(tree: Tree) -> Iterator[str]:
-    secrets = [file for file in tree.files if file.is_secret]
+    secrets = [file for file in tree.own if file.is_secret]
     if secrets:
         yield (
             f"**Names that secrets have**: {_paths(secrets, 5)}. They were not read; "
@@ -77,29 +77,27 @@ def _missing(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tes
 
 
 def _large(tree: Tree) -> Iterator[str]:
-    large = sorted((f for f in tree.files if f.size >= _LARGE_FILE), key=_largest_first)
+    large = sorted((f for f in tree.own if f.size >= _LARGE_FILE), key=_largest_first)
     if large:
         part = sum(file.size for file in large)
         named = listing([f"{code(file.path)} ({size(file.size)})" for file in large], 3)
         yield f"**{number(len(large), 'file')} above 1 MB**, {share(part, tree.size)} of all bytes: {named}."
-    binary = [file for file in tree.files if file.language.sort is Sort.BINARY]
+    binary = [file for file in tree.own if file.language.sort is Sort.BINARY]
     part = sum(file.size for file in binary)
     if part > tree.size / 4 and len(tree.files) > 1:
         yield f"**Binary files** are {share(part, tree.size)} of all bytes ({number(len(binary), 'file')})."
-    sources = [
-        f for f in tree.code if f.size >= _LARGE_SOURCE and not (f.is_generated or f.is_vendored or f.is_test)
-    ]
+    sources = [f for f in tree.code if f.size >= _LARGE_SOURCE and not (f.is_generated or f.is_test)]
     if sources:
         named = listing([f"{code(f.path)} ({size(f.size)})" for f in sorted(sources, key=_largest_first)], 3)
         yield f"**{number(len(sources), 'source file')} above 60 kB**: {named}."
 
 
 def _not_written_here(tree: Tree) -> Iterator[str]:
-    generated = [file for file in tree.files if file.is_generated]
+    generated = [file for file in tree.own if file.is_generated]
     if generated:
         yield f"**Generated files** by their names: {number(len(generated), 'file')}, such as {_paths(generated)}."
     vendored = [file for file in tree.files if file.is_vendored]
-    if vendored:
+    if 0 < len(vendored) < len(tree.files):
         part = share(sum(file.size for file in vendored), tree.size)
         yield f"**Other people's code** by its directory: {number(len(vendored), 'file')}, {part} of all bytes."
 

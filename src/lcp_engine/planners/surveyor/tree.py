@@ -42,7 +42,10 @@ _GENERATED = re.compile(
     r".+\.min\.(?:js|css|mjs)|.+\.(?:js|css)\.map|.+_pb2(?:_grpc)?\.pyi?|.+\.pb\.(?:go|cc|h)|.+\.g\.(?:dart|cs)"
     r"|.+\.generated\.\w+|.+[._-]generated\.\w+|.+\.designer\.cs|zz_generated.*|.+_string\.go|.+\.bundle\.js"
 )
-_VENDORED = re.compile(r"(?:^|/)(?:third_?party|3rdparty|external|_vendor|vendored|extern)/", re.IGNORECASE)
+_VENDORED = re.compile(
+    r"(?:^|/)(?:third_?party|3rdparty|external|_vendor|vendored|extern|site-packages|dist-packages|\.venv[^/]*)/",
+    re.IGNORECASE,
+)
 
 
 class File(NamedTuple):
@@ -122,8 +125,13 @@ class Tree:
         return sum(file.size for file in self.files)
 
     @cached_property
+    def own(self) -> tuple[File, ...]:
+        """The files that other people's directories do not hold; all where there are no others."""
+        return tuple(file for file in self.files if not file.is_vendored) or self.files
+
+    @cached_property
     def code(self) -> tuple[File, ...]:
-        return tuple(file for file in self.files if file.is_code)
+        return tuple(file for file in self.own if file.is_code)
 
     @cached_property
     def by_path(self) -> Mapping[str, File]:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass as options
 
 from lcp_engine.planners.base import Correction, JobResult, Question, Reply
 from lcp_engine.planners.surveyor.document import Survey
+from lcp_engine.planners.surveyor.markdown import number
 from lcp_engine.planners.surveyor.selection import Choice, choose
 from lcp_engine.planners.surveyor.tree import EXCLUDED, Tree, read_listing
 
@@ -24,12 +25,12 @@ _Jobs: TypeAlias = list[JsonValue]
 class Surveyor:
     """Lists the tree, reads at most `max_reads` files that tell what it is, writes `file`, and ends.
 
-    A function of the question alone: nothing is kept between two. `max_followups` of the question's options comes
-    before its own.
+    A function of the question alone: nothing is kept between two. It asks for as many jobs at once as the
+    question's option `max_followups` says (5), or fewer where its own says so.
     """
 
     file: Annotated[str, Field(min_length=1)] = "SURVEY.md"
-    max_followups: Annotated[int, Field(ge=1)] = 5
+    max_followups: Annotated[int, Field(ge=1)] | None = None
     max_reads: Annotated[int, Field(ge=0, le=500)] = 25
 
     def answer(self, question: Question, /) -> Reply:
@@ -55,10 +56,11 @@ class Surveyor:
         if left:
             most = _most(question.options, self.max_followups)
             return _ask(
-                f"{len(left)} files left that tell what this is.", [_read(one) for one in left[:most]]
+                f"{number(len(left), 'file')} to read that tell what this is.",
+                [_read(one) for one in left[:most]],
             )
         survey = _survey(question, seen, tree)
-        return _ask(f"{len(survey.texts)} files read; this is the survey.", [self._write(survey)])
+        return _ask(f"{number(len(survey.texts), 'file')} read; this is the survey.", [self._write(survey)])
 
     def _write(self, survey: Survey) -> JsonValue:
         """Whether it runs at once is for policy to say, so `auto_dispatch` is left out."""
@@ -93,6 +95,7 @@ class Surveyor:
         return _findings(survey, f"The limit {question.last_turn} was reached; {self.file} {waits}.")
 
 
+_MAX_FOLLOWUPS = 5
 _LIST: JsonValue = {
     "name": "List the whole tree",
     "kind": "list_files",
@@ -163,9 +166,10 @@ def _reason(job: JobResult) -> str:
     return str(said) if said else f"the job is {job.state}"
 
 
-def _most(given: Mapping[str, JsonValue], own: int) -> int:
+def _most(given: Mapping[str, JsonValue], own: int | None) -> int:
     stated = given.get("max_followups")
-    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 1 else own
+    most = stated if isinstance(stated, int) and stated >= 1 else _MAX_FOLLOWUPS
+    return most if own is None else min(own, most)
 
 
 def _ask(commentary: str, jobs: _Jobs) -> _Action:

@@ -18,7 +18,7 @@ def setup_py(text: str) -> Manifest:
     def argument(name: str) -> str:
         return first(rf"\b{name}\s*=\s*[\"']([^\"'\n]+)[\"']", text)
 
-    required = first(r"install_requires\s*=\s*\[([^\]]*)\]", text)
+    required = first(r"install_requires\s*=\s*\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", text)
     names = requirements(re.findall(r"[\"']([^\"'\n]+)[\"']", required))
     return Manifest(
         "Python",
@@ -40,7 +40,7 @@ def requirements_txt(text: str) -> Manifest:
 
 
 def go_mod(text: str) -> Manifest:
-    blocks = "\n".join(re.findall(r"^require\s*\(([^)]*)\)", text, re.MULTILINE))
+    blocks = "\n".join(re.findall(r"^require\s*\(([^()]*)\)", text, re.MULTILINE))
     lines = [*blocks.splitlines(), *re.findall(r"^require\s+([^(\n]+)$", text, re.MULTILINE)]
     direct = [line.split()[0] for line in lines if line.strip() and "// indirect" not in line]
     indirect = [line.split()[0] for line in lines if line.strip() and "// indirect" in line]
@@ -53,15 +53,18 @@ def go_mod(text: str) -> Manifest:
 
 
 def pom_xml(text: str) -> Manifest:
-    own = re.sub(r"(?s)<(parent|dependencies|build|profiles)>.*?</\1>", "", text)
-    found = re.findall(r"(?s)<dependency>(.*?)</dependency>", text)
+    head, _, tail = text.partition("<parent>")
+    own = re.split(
+        r"<(?:dependencies|dependencyManagement|build|profiles)>", head + tail.partition("</parent>")[2]
+    )[0]
+    found = [item.partition("</dependency>")[0] for item in text.split("<dependency>")[1:]]
     artifacts = [(first(r"<artifactId>\s*([^<]+?)\s*</", item), "<scope>test<" in item) for item in found]
     return Manifest(
         "Java",
         name=first(r"<artifactId>\s*([^<]+?)\s*</", own),
         version=first(r"<version>\s*([^<]+?)\s*</", own),
         description=first(r"<description>\s*([^<]+?)\s*</", own),
-        licence=first(r"(?s)<license>.*?<name>\s*([^<]+?)\s*</", text),
+        licence=first(r"<name>\s*([^<]+?)\s*</", text.partition("<license>")[2][:1000]),
         needs=prefixed(
             "Java", first(r"<(?:maven\.compiler\.(?:release|source)|java\.version)>\s*([^<]+?)\s*</", text)
         ),
@@ -73,7 +76,7 @@ def pom_xml(text: str) -> Manifest:
 
 def gradle(text: str) -> Manifest:
     scope = r"\w*(?:[iI]mplementation|[aA]pi|[cC]ompileOnly|[rR]untimeOnly|classpath)"
-    found = re.findall(rf"^\s*({scope})\s*\(?\s*[\"']([^\"':\n]+:[^\"':\n]+)", text, re.MULTILINE)
+    found = re.findall(rf"^[ \t]*({scope})\s*\(?\s*[\"']([^\"':\n]+:[^\"':\n]+)", text, re.MULTILINE)
     plugins = re.findall(r"\bid\s*\(?\s*[\"']([\w.-]+)[\"']", text)
     groups = {
         "": [name for scope, name in found if not scope.startswith("test")],
@@ -87,7 +90,7 @@ def gradle(text: str) -> Manifest:
 
 def gemfile(text: str) -> Manifest:
     return Manifest(
-        "Ruby", dependencies=grouped({"": re.findall(r"^\s*gem\s+[\"']([^\"']+)", text, re.MULTILINE)})
+        "Ruby", dependencies=grouped({"": re.findall(r"^[ \t]*gem\s+[\"']([^\"']+)", text, re.MULTILINE)})
     )
 
 
@@ -121,13 +124,13 @@ def mix_exs(text: str) -> Manifest:
 
 
 def cmake(text: str) -> Manifest:
-    targets = re.findall(r"^\s*add_executable\s*\(\s*([\w.-]+)", text, re.MULTILINE | re.IGNORECASE)
+    targets = re.findall(r"^[ \t]*add_executable\s*\(\s*([\w.-]+)", text, re.MULTILINE | re.IGNORECASE)
     return Manifest(
         "C and C++",
-        name=first(r"(?i)^\s*project\s*\(\s*\"?([\w.+-]+)", text),
-        version=first(r"(?i)^\s*project\s*\([^)]*VERSION\s+([\d.]+)", text),
+        name=first(r"(?i)^[ \t]*project\s*\(\s*\"?([\w.+-]+)", text),
+        version=first(r"(?i)^[ \t]*project\s*\([^)]*VERSION\s+([\d.]+)", text),
         needs=prefixed("CMake", first(r"(?i)cmake_minimum_required\s*\(\s*VERSION\s+([\d.]+)", text)),
-        dependencies=grouped({"": re.findall(r"(?i)^\s*find_package\s*\(\s*(\w+)", text, re.MULTILINE)}),
+        dependencies=grouped({"": re.findall(r"(?i)^[ \t]*find_package\s*\(\s*(\w+)", text, re.MULTILINE)}),
         entries=tuple((name, "add_executable") for name in targets),
     )
 
@@ -145,9 +148,8 @@ def csproj(text: str) -> Manifest:
 
 def pubspec(text: str) -> Manifest:
     def block(name: str) -> list[str]:
-        return re.findall(
-            r"^  ([\w-]+):", first(rf"(?m)^{name}:[ ]*\n((?:[ #].*\n|\n)*)", text), re.MULTILINE
-        )
+        lines = first(rf"^{name}:[ ]*\n((?:[ #].*\n|\n)*)", text)
+        return re.findall(r"^  ([\w-]+):", f"  {lines}", re.MULTILINE)
 
     return Manifest(
         "Dart",
@@ -169,7 +171,7 @@ def package_swift(text: str) -> Manifest:
 
 
 def cabal(text: str) -> Manifest:
-    lists = re.findall(r"(?im)^\s*build-depends:((?:.*\n)(?:[ \t]+[,\w].*\n)*)", f"{text}\n")
+    lists = re.findall(r"(?im)^[ \t]*build-depends:((?:.*\n)(?:[ \t]+[,\w].*\n)*)", f"{text}\n")
     names = re.findall(r"(?:^|,)\s*([a-zA-Z][\w-]*)", ",".join(lists))
     return Manifest(
         "Haskell",

@@ -1,0 +1,112 @@
+"""A planner is found by its name and made with its options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.mission import PlannerSpec
+from lcp_engine.planners import registry
+from lcp_engine.planners.base import Question, Reply
+from lcp_engine.planners.registry import make_planner, planner_names
+from lcp_engine.planners.script import ScriptPlanner
+
+
+def spec(**keys: JsonValue) -> PlannerSpec:
+    return PlannerSpec.model_validate(keys)
+
+
+def question(number: int) -> Question:
+    return Question(1, number, number, "goal", "/", "goal")
+
+
+class TestScript:
+    REPLIES: tuple[dict[str, JsonValue] | str, ...] = ({"ok": True, "action": "é"}, "raw {text", "")
+
+    @pytest.mark.parametrize(
+        ("number", "text"), [(1, '{"ok": true, "action": "é"}'), (2, "raw {text"), (3, "")]
+    )
+    def test_reply_n_belongs_to_question_n(self, number: int, text: str) -> None:
+        script = ScriptPlanner(self.REPLIES)
+        assert script.answer(question(number)) == Reply(text)
+        assert script.answer(question(number)) == Reply(text), "a retry gets the same"
+
+    def test_a_script_that_has_run_out_answers_with_an_error(self) -> None:
+        assert json.loads(ScriptPlanner(self.REPLIES).answer(question(4)).text) == {
+            "ok": False,
+            "action": "error",
+            "error": "the script has 3 replies, question 4 has none",
+            "error_code": "SCRIPT_EXHAUSTED",
+        }
+
+    def test_keys_of_replies_are_kept_as_they_are(self) -> None:
+        script = make_planner(spec(type="script", replies=[{"b": 1, "a": [None, 1.5]}]))
+        assert script.answer(question(1)).text == '{"b": 1, "a": [null, 1.5]}'
+
+
+WRONG = [
+    (spec(type="surveyer"), ErrorCode.NO_PLANNER, "no planner is named 'surveyer'; did you mean 'surveyor'?"),
+    (spec(type="qqq"), ErrorCode.NO_PLANNER, "no planner is named 'qqq'; known: "),
+    (
+        spec(type="surveyor", max_read=3),
+        ErrorCode.INVALID_MISSION,
+        "planner.max_read: is not an option of 'surveyor'",
+    ),
+    (spec(type="surveyor", max_read=3), ErrorCode.INVALID_MISSION, "did you mean 'max_reads'?"),
+    (
+        spec(type="surveyor", max_reads="x"),
+        ErrorCode.INVALID_MISSION,
+        "planner.max_reads: should be a valid integer",
+    ),
+    (spec(type="script"), ErrorCode.INVALID_MISSION, "planner.replies: is required by 'script' and missing"),
+    (spec(type="script", replies="x"), ErrorCode.INVALID_MISSION, "planner.replies: should be a valid tuple"),
+    (spec(type="script", replies=[1]), ErrorCode.INVALID_MISSION, "planner.replies.0"),
+    (spec(type="gone"), ErrorCode.NO_PLANNER, "planner 'gone': nowhere:Planner cannot be imported"),
+    (spec(type="flat"), ErrorCode.NO_PLANNER, "planner 'flat': sys:maxsize should be callable, it is a int"),
+    (spec(type="picky"), ErrorCode.INVALID_MISSION, "planner 'picky': needs a key"),
+]
+
+
+class Echo:
+    def __init__(self, *, key: str = "", **more: JsonValue) -> None:
+        if not key:
+            raise ValueError("needs a key")
+        self.said = f"{key} {more}"
+
+    def answer(self, question: Question, /) -> Reply:
+        return Reply(self.said)
+
+
+@pytest.fixture(autouse=True)
+def _plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry points as an installed package would bring them."""
+    monkeypatch.setitem(sys.modules, "plug_in_of_a_test", sys.modules[__name__])
+    targets = {
+        "gone": "nowhere:Planner", "flat": "sys:maxsize", "picky": "plug_in_of_a_test:Echo", "script": "sys:maxsize",
+    }  # fmt: skip
+    points = [EntryPoint(name, target, registry.GROUP) for name, target in targets.items()]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
+
+
+@pytest.mark.parametrize(("wrong", "code", "said"), WRONG)
+def test_what_does_not_fit_is_named(wrong: PlannerSpec, code: ErrorCode, said: str) -> None:
+    with pytest.raises(LcpError) as refused:
+        make_planner(wrong)
+    assert refused.value.code is code
+    assert said in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+def test_a_plug_in_is_made_with_its_options() -> None:
+    made = make_planner(spec(type="picky", key="k", depth=2))
+    assert made.answer(question(1)).text == "k {'depth': 2}"
+
+
+def test_a_plug_in_does_not_take_the_place_of_a_built_in_planner() -> None:
+    assert isinstance(make_planner(spec(type="script", replies=[])), ScriptPlanner)
+    assert planner_names() == ["flat", "gone", "picky", "script", "surveyor"]

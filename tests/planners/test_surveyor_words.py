@@ -1,0 +1,285 @@
+"""What the surveyor makes of single files: manifests, readmes, comments, names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from lcp_engine.planners.surveyor.findings import commands, first_words, licence_of, open_ends
+from lcp_engine.planners.surveyor.languages import language_of
+from lcp_engine.planners.surveyor.manifests import is_manifest, read_manifest
+from lcp_engine.planners.surveyor.markdown import code, plain, size, table
+from lcp_engine.planners.surveyor.readme import read_readme
+from lcp_engine.planners.surveyor.tree import File, Tree
+
+POM = """
+<project>
+  <parent><artifactId>p</artifactId></parent>
+  <artifactId>a</artifactId>
+  <dependencies>
+    <dependency><artifactId>b</artifactId></dependency>
+    <dependency><artifactId>c</artifactId><scope>test</scope></dependency>
+  </dependencies>
+</project>
+"""
+MANIFESTS = [
+    (
+        "pyproject.toml",
+        '[tool.poetry]\nname = "a"\n[tool.poetry.dependencies]\npython = "3"\nb = "1"',
+        {"": ("b",)},
+    ),
+    ("setup.cfg", "[metadata]\nname = a\n[options]\ninstall_requires =\n  b>=1\n  c", {"": ("b", "c")}),
+    ("setup.py", 'setup(name="a", install_requires=["b>=1", "c[x]"])', {"": ("b", "c")}),
+    ("requirements.txt", "# x\n-r other\nb==1\n  c ; python_version > '3'\n", {"": ("b", "c")}),
+    ("requirements/dev.txt", "b==1 \\\n    --hash=sha256:00\n", {"pinned": ("b",)}),
+    ("Pipfile", '[packages]\nb = "*"\n[dev-packages]\nc = "*"', {"": ("b",), "dev": ("c",)}),
+    (
+        "package.json",
+        '{"name": "a", "dependencies": {"b": "1"}, "peerDependencies": {"c": "1"}}',
+        {"": ("b",), "peer": ("c",)},
+    ),
+    ("Cargo.toml", '[package]\nname="a"\n[target."cfg(unix)".dependencies]\nb="1"', {"": ("b",)}),
+    (
+        "go.mod",
+        "module a\nrequire b v1\nrequire (\n\tc v1 // indirect\n)\n",
+        {"": ("b",), "indirect": ("c",)},
+    ),
+    ("pom.xml", POM, {"": ("b",), "test": ("c",)}),
+    (
+        "build.gradle.kts",
+        'dependencies {\n  implementation("x:b:1")\n  testImplementation("x:c:1")\n}',
+        {"": ("x:b",), "test": ("x:c",)},
+    ),
+    (
+        "composer.json",
+        '{"name": "a", "require": {"php": ">=8", "ext-json": "*", "x/b": "1"}}',
+        {"": ("x/b",)},
+    ),
+    ("Gemfile", "source 'x'\ngem 'b', '~> 1'\n  gem \"c\"\n", {"": ("b", "c")}),
+    (
+        "a.gemspec",
+        's.name = "a"\ns.add_dependency "b"\ns.add_development_dependency("c")',
+        {"": ("b",), "dev": ("c",)},
+    ),
+    ("mix.exs", 'app: :a,\ndeps: [{:b, "~> 1"}, {:c, github: "x/c"}]', {"": ("b", "c")}),
+    (
+        "CMakeLists.txt",
+        "project(a VERSION 1.0)\nfind_package(B REQUIRED)\nadd_executable(run main.c)",
+        {"": ("B",)},
+    ),
+    ("x.csproj", '<PackageId>a</PackageId><PackageReference Include="b" Version="1" />', {"": ("b",)}),
+    (
+        "pubspec.yaml",
+        "name: a\ndependencies:\n  b: ^1\n  # x\n  c:\n    sdk: x\ndev_dependencies:\n  d: 1\n",
+        {"": ("b", "c"), "dev": ("d",)},
+    ),
+    (
+        "Package.swift",
+        'let package = Package(name: "a", dependencies: [.package(url: "https://x/b.git", from: "1")])',
+        {"": ("b",)},
+    ),
+    ("a.cabal", "name: a\nlibrary\n  build-depends: base >=4, b\n    , c\n", {"": ("base", "b", "c")}),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "dependencies"), MANIFESTS)
+def test_manifests_of_many_ecosystems_tell_their_dependencies(
+    path: str, text: str, dependencies: dict[str, tuple[str, ...]]
+) -> None:
+    found = read_manifest(path, text)
+    assert found
+    assert found.dependencies == dependencies
+    assert found.name in ("a", "")
+
+
+@given(st.sampled_from([path for path, _, _ in MANIFESTS]), st.text(max_size=300))
+def test_no_text_of_a_manifest_raises(path: str, text: str) -> None:
+    assert is_manifest(path)
+    read_manifest(path, text)
+
+
+ODD_SHAPES = [
+    "[]",
+    "5",
+    '"x"',
+    '{"name": 5, "dependencies": [1], "scripts": "x", "bin": {"a": 1}, "license": {"type": 3}}',
+]
+
+
+@pytest.mark.parametrize("text", ODD_SHAPES)
+def test_json_of_another_shape_reads_as_empty(text: str) -> None:
+    found = read_manifest("package.json", text)
+    assert found
+    assert (found.name, found.dependencies, found.entries) == ("", {}, ())
+
+
+READMES = [
+    (
+        "# Tool\n\n[![b](u)](v)\n\n> [!NOTE]\n> x y z\n\nDoes **one** [thing](url), well.\n",
+        "Tool",
+        "Does one thing, well.",
+    ),
+    ("Tool\n====\n\n.. image:: x\n   :alt: y\n\nDoes one *thing* well.\n", "Tool", "Does one thing well."),
+    ("====\nTool\n====\n\nDoes one thing well.\n", "Tool", "Does one thing well."),
+    (
+        "<h1 align=center>Tool</h1>\n<p><img src=x></p>\n\nDoes one thing well.",
+        "Tool",
+        "Does one thing well.",
+    ),
+    (
+        "---\na: x\n---\n\n# Tool\n\n```sh\nmake it all\n```\n\n- a b c d e f\n\nDoes it well.",
+        "Tool",
+        "Does it well.",
+    ),
+    (
+        "# Tool\n\nYou need Python for it.\n\n## What it is\n\nIt does one thing well.",
+        "Tool",
+        "It does one thing well.",
+    ),
+    ("# Tool\n\nYou need Python for it.\n\nTool does one thing well.", "Tool", "Tool does one thing well."),
+    ("", "", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "title", "paragraph"), READMES)
+def test_a_readme_says_what_the_project_is(text: str, title: str, paragraph: str) -> None:
+    about = read_readme(text)
+    assert (about.title, about.paragraph) == (title, paragraph)
+
+
+@given(st.text("#=-`<>![]()*_ \n\tab\r\"'/\\.:", max_size=200))
+def test_no_readme_raises(text: str) -> None:
+    read_readme(text)
+    first_words(text)
+
+
+FIRST_WORDS = [
+    ('#!/usr/bin/env python\n# -*- coding: utf-8 -*-\n"""Do it. And more.\n\nX."""\n', "Do it."),
+    ("/*\n * Copyright (c) 2020\n *\n * Renders the page.\n */\nint x;", "Renders the page."),
+    ("// SPDX-License-Identifier: MIT\n\npackage x", ""),
+    ("//! Runs engines.\n//! More of it.\n", "Runs engines."),
+    ("-- Creates the tables\nCREATE", "Creates the tables"),
+    ("#include <stdio.h>\n#define X\n", ""),
+    ("#[test]\nfn x() {}", ""),
+    ("import os\n# Not at the start\n", ""),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), FIRST_WORDS)
+def test_a_source_says_what_it_is_in_its_first_comment(text: str, said: str) -> None:
+    assert first_words(text) == said
+
+
+MARKS = [
+    ("x = 1  # TODO: one", "TODO: one"),
+    ("/* FIXME(bob): two */", "FIXME(bob): two"),
+    (" * XXX three", "XXX three"),
+    ("// later. HACK: four", "HACK: four"),
+    ("print('TODO: five')", ""),
+    ("# the TODO list", ""),
+    ("# TODOS and MASTODON", ""),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), MARKS)
+def test_open_ends_are_marks_in_comments(line: str, said: str) -> None:
+    tree = Tree((File.of("a.py"),), 1, sized=False)
+    assert [end.text for end in open_ends({"a.py": f"\n{line}\n"}, tree)] == ([said] if said else [])
+
+
+def test_targets_of_make_are_commands() -> None:
+    text = ".PHONY: all\nX := 5\nall: build ## Everything\nbuild:\n\t@cc x.c\n%.o: %.c\n\tcc\nnothing:\n"
+    found = commands({"Makefile": text}, [], Tree((), 0, sized=False))
+    assert found == [
+        ("make all", "Everything", "Makefile"),
+        ("make build", "cc x.c", "Makefile"),
+        ("make nothing", "", "Makefile"),
+    ]
+
+
+LICENCES = [
+    ("Apache License\nVersion 2.0", "Apache-2.0"),
+    ("MIT License\n\nPermission is hereby granted, free of\ncharge, to any person", "MIT"),
+    ("GNU GENERAL PUBLIC LICENSE\n  Version 3, 29 June 2007", "GPL-3.0"),
+    ("All mine.", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "name"), LICENCES)
+def test_a_licence_is_known_by_its_words(text: str, name: str) -> None:
+    assert licence_of(text) == name
+
+
+LANGUAGES = [
+    ("a/b.py", "Python"),
+    ("Makefile", "Makefile"),
+    ("CMakeLists.txt", "CMake"),
+    ("x.d.ts", "TypeScript"),
+    (".gitignore", "Git"),
+    (".py", "other"),
+    ("lib.so.3", "Program or library"),
+    ("lcp.1", "Manual page"),
+    ("noext", "other"),
+    ("A.JPG", "Image"),
+]
+
+
+@pytest.mark.parametrize(("path", "name"), LANGUAGES)
+def test_a_language_is_told_by_the_name(path: str, name: str) -> None:
+    assert language_of(path).name == name
+
+
+SECRETS = [
+    (".env", True),
+    ("a/.env.local", True),
+    (".env.example", False),
+    ("x/.ssh/config", True),
+    ("id_ed25519", True),
+    ("server.KEY", True),
+    ("secrets/a.txt", True),
+    ("my-credentials.json", True),
+    ("secrets.py", False),
+    (".npmrc", True),
+    ("keys.md", False),
+    ("environment.yml", False),
+]
+
+
+@pytest.mark.parametrize(("path", "secret"), SECRETS)
+def test_names_of_secrets_are_known(path: str, secret: bool) -> None:
+    assert File.of(path).is_secret is secret
+    assert not (secret and File.of(path).is_readable)
+
+
+@given(st.text(max_size=60))
+def test_any_words_stay_words_in_markdown(text: str) -> None:
+    markdown = table(["a", "b"], [[plain(text), code(text)]])
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
+    inside = [child.type for token in tokens for child in token.children or ()]
+    assert set(inside) <= {"text", "code_inline", "softbreak"}
+    assert [token.type for token in tokens].count("td_open") == 2
+    assert plain(text).isprintable()
+
+
+@given(st.text(max_size=60))
+def test_any_words_are_one_paragraph(text: str) -> None:
+    tokens = MarkdownIt("commonmark").parse(plain(text))
+    assert {token.type for token in tokens} <= {"paragraph_open", "inline", "paragraph_close"}
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_499, "999 kB"),
+        (999_999, "1.0 MB"),
+        (10**13, "10.0 TB"),
+    ],
+)
+def test_sizes_read_well(count: int, text: str) -> None:
+    assert size(count) == text
