@@ -6,6 +6,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# The peers of the figures: their dependencies are not ours.
+PEERS := .venv-bench
 SURVEY := survey
 # Test processes; two suit the smallest machine that CI runs on.
 JOBS ?= 2
@@ -15,13 +17,13 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	&& echo $$python && break; done)
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-options \
-	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links pyproject.toml
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 help:
 	@echo "make survey   describe a copy of this repository in survey/project/SURVEY.md"
 	@echo "make test     every check that CI runs; tools/postgres make test includes PostgreSQL"
 	@echo "make check    the same without the tests"
-	@echo "make bench    the figures of benchmarks/"
+	@echo "make bench    the figures of benchmarks/ against those of its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make smoke    build the wheel and try it in an empty environment"
 	@echo "make lock     renew requirements/*.txt from pyproject.toml (make lock UPGRADE=1: newest versions)"
 	@echo "make clean    remove everything that these made"
@@ -49,17 +51,26 @@ check: $(READY)
 test: check
 	@$(BIN)/pytest --numprocesses $(JOBS) --cov --cov-report term
 
-bench: $(READY)
-	@$(PIP) install --require-hashes --requirement requirements/bench.txt
-	@$(BIN)/python -m benchmarks
+$(PEERS)/ready: requirements/bench.txt
+	@echo "setting up $(PEERS) with $$($(PYTHON) --version)" >&2
+	@$(PYTHON) -m venv --clear $(PEERS)
+	@$(PEERS)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/bench.txt
+	@touch $@
+
+# On a private PostgreSQL, which has to reach the disk here; without a server its cases say so.
+# make bench BENCH="drain --rounds 9"
+bench: $(READY) $(PEERS)/ready
+	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
+	LCP_TEST_POSTGRES_FSYNC=on $$server $(BIN)/python -m benchmarks $(BENCH)
 
 smoke: $(READY)
 	@$(BIN)/python tools/smoke.py
 
 lock: $(READY)
-	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres -o requirements/runtime.txt
-	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres --extra dev -o requirements/dev.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres pyproject.toml -o requirements/runtime.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres --extra dev pyproject.toml -o requirements/dev.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/bench.in -o requirements/bench.txt
 
 clean:
-	@rm -rf $(VENV) $(SURVEY) dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(PEERS) $(SURVEY) dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

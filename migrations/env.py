@@ -9,6 +9,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
 from lcp_engine.store.schema import metadata
+from lcp_engine.store.views import VIEWS
 
 
 def main() -> None:
@@ -31,13 +32,29 @@ def _migrate(connection: Connection) -> None:
         compare_server_default=True,
     )
     with context.begin_transaction():
+        _drop_views()
         context.run_migrations()
+        if context.get_context().get_current_heads() == context.get_head_revisions():
+            _create_views(connection.dialect.name == "sqlite")
 
 
 def _print_sql(url: str) -> None:
     context.configure(url=url, target_metadata=metadata, literal_binds=True)
     with context.begin_transaction():
+        _drop_views()
         context.run_migrations()
+        _create_views(url.startswith("sqlite"))
+
+
+def _drop_views() -> None:
+    """Views are not migrated: they go before the tables change under them and are created anew at the end."""
+    for view in VIEWS:
+        context.execute(f"DROP VIEW IF EXISTS {view.name}")
+
+
+def _create_views(is_sqlite: bool) -> None:
+    for view in VIEWS:
+        context.execute(view.create(is_sqlite))
 
 
 def _url() -> str:

@@ -41,6 +41,17 @@ def postgres_url() -> Iterator[str]:
     yield from _postgres_database()
 
 
+@pytest.fixture(scope="session")
+def shared_postgres_url() -> Iterator[str]:
+    """The URL of a PostgreSQL database for many tests: creating one takes longer than most of them. They empty it.
+
+    Its commits do not wait for the disk: nothing that uses it cuts the power.
+    """
+    for url in _postgres_database():
+        _on_server(f"ALTER DATABASE {make_url(url).database} SET synchronous_commit = off")
+        yield url
+
+
 def sqlite_url(directory: Path) -> str:
     return f"sqlite:///{directory / 'lcp.db'}"
 

@@ -15,17 +15,18 @@ from lcp_engine.clock import SECOND, Clock
 from lcp_engine.engine import steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, parse_mission
+from lcp_engine.mission import MissionSpec, build_mission
 from lcp_engine.policy import Rule
 from lcp_engine.protocol import reading
 from lcp_engine.protocol.actions import Action, Malformed
 from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
 from lcp_engine.store import history
-from lcp_engine.store.database import Connection, Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.text import JsonObject, to_json
-from lcp_engine.workers.base import Worker, Workers
+from lcp_engine.store.sqlite import BUSY_SECONDS
+from lcp_engine.store.text import JsonObject
+from lcp_engine.store.transaction import Connection, Tx
+from lcp_engine.workers.base import Caps, Worker, Workers
 from lcp_engine.workers.registry import BUILT_IN
 
 T = TypeVar("T")
@@ -59,9 +60,18 @@ class Engine:
         *,
         workers: Sequence[Worker[BaseModel]] = (),
         user_rules: Sequence[Rule] = (),
+        caps: Caps | None = None,
         clock: Clock | None = None,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        self.site = open_site(database_url, workers=workers, user_rules=user_rules, clock=clock)
+        self.site = open_site(
+            database_url,
+            workers=workers,
+            user_rules=user_rules,
+            caps=caps,
+            clock=clock,
+            busy_seconds=busy_seconds,
+        )
         self._database = self.site.database
 
     def __enter__(self) -> Engine:
@@ -74,13 +84,18 @@ class Engine:
 
     def close(self) -> None:
         self._database.close()
+        self.site.bell.close()
 
     @property
     def workers(self) -> Workers:
         return self.site.bench.workers
 
     def launch(
-        self, spec: MissionSpec | Mapping[str, JsonValue], *, root: str | os.PathLike[str], key: str | None = None
+        self,
+        spec: MissionSpec | Mapping[str, JsonValue],
+        *,
+        root: str | os.PathLike[str],
+        key: str | None = None,
     ) -> Mission:
         """Store a mission over the directory `root`; nothing runs before somebody works.
 
@@ -88,7 +103,7 @@ class Engine:
         `NOT_A_FILE`.
         """
         if not isinstance(spec, MissionSpec):
-            spec = _parsed(spec)
+            spec = build_mission(dict(spec), source="mission")
         directory = _directory(root)
         mission_id = self._books(lambda ledger: steering.launch(ledger, spec, directory, key=key))
         return self.mission(mission_id)
@@ -116,7 +131,9 @@ class Engine:
         def put(ledger: Ledger) -> int:
             mission = mission_id if mission_id is not None else steering.open_queue(ledger, QUEUE)
             after = None if delay <= 0 else ledger.tx.now + int(delay * SECOND)
-            return steering.enqueue(ledger, worker, mission, given, name=name, priority=priority, run_after=after)
+            return steering.enqueue(
+                ledger, worker, mission, given, name=name, priority=priority, run_after=after
+            )
 
         if connection is None:
             return self._books(put)
@@ -134,7 +151,18 @@ class Engine:
         kinds: Sequence[str] | None = None,
     ) -> None:
         """Execute jobs in this process: until nothing is queued, delayed or leased, or else until it is stopped."""
-        Runner(self.site, threads=threads, mission_id=mission_id, kinds=kinds, until_idle=until_idle).run()
+        self.runner(until_idle=until_idle, threads=threads, mission_id=mission_id, kinds=kinds).run()
+
+    def runner(
+        self,
+        *,
+        until_idle: bool = False,
+        threads: int = 1,
+        mission_id: int | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> Runner:
+        """What `work` runs, to be run in a thread of your own and stopped from another one."""
+        return Runner(self.site, threads=threads, mission_id=mission_id, kinds=kinds, until_idle=until_idle)
 
     def mission(self, mission_id: int) -> Mission:
         """The mission as it is now. Raises `NOT_FOUND`."""
@@ -142,7 +170,9 @@ class Engine:
 
     def missions(self, *, limit: int | None = None) -> list[Mission]:
         """Missions, the newest first."""
-        return [Mission(row) for row in self._database.read(lambda tx: history.find_missions(tx, limit=limit))]
+        return [
+            Mission(row) for row in self._database.read(lambda tx: history.find_missions(tx, limit=limit))
+        ]
 
     def job(self, job_id: int) -> Job:
         """The job with its attempts. Raises `NOT_FOUND`."""
@@ -174,6 +204,10 @@ class Engine:
             lambda tx: history.find_events(tx, mission_id, after_seq=after_seq, job_id=job_id, limit=limit)
         )
 
+    def event_counts(self) -> dict[int, int]:
+        """The number of the last event of every mission, by the mission's id."""
+        return self._database.read(history.count_events)
+
     def turns(self, mission_id: int) -> list[JsonObject]:
         """Questions and replies, in order."""
         return self._database.read(lambda tx: history.find_turns(tx, mission_id))
@@ -182,7 +216,9 @@ class Engine:
         """The mission's file effects, in order."""
         return self._database.read(lambda tx: history.find_changes(tx, mission_id))
 
-    def approve(self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None) -> bool:
+    def approve(
+        self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None
+    ) -> bool:
         """Let a held job run, with other `params` if given; False if that was decided before.
 
         Raises `NOT_FOUND`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`.
@@ -221,10 +257,6 @@ class Engine:
             known = ", ".join(sorted(self.workers))
             raise LcpError(ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}; there are {known}")
         return worker
-
-
-def _parsed(spec: Mapping[str, JsonValue]) -> MissionSpec:
-    return parse_mission(to_json(spec), source="mission")
 
 
 def _directory(root: str | os.PathLike[str]) -> Path:

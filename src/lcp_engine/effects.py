@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.engine.settling import Succeeded
-from lcp_engine.errors import ErrorCode, Failed, LcpError, LeaseLost
+from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.jobs import State
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.replace import Current, Target, locked, temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changes_of, close_intent, intend, open_intents, sha256
-from lcp_engine.store.database import Database, Tx
+from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.records import ChangeRow, JobRow
 from lcp_engine.store.text import from_json, to_json
+from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Applied, FileEffect, Hold
 
 CONFLICT = "conflict"
@@ -43,6 +44,8 @@ class Journal:
         except LeaseLost:
             raise
         except LcpError as error:
+            if error.code in OF_DATABASE:
+                raise
             failed = error.failed
             self.database.write(lambda tx: self.settle(tx, copy(job), failed))
 
@@ -58,7 +61,7 @@ class Journal:
         if len(data) > cap:
             message = f"{effect.path!r} would have {len(data)} bytes, at most {cap} are written"
             raise LcpError(ErrorCode.TOO_LARGE, message)
-        change, result = _intent(job, effect, root, target, before, data)
+        change, result = _intent(job, effect, root, target, before=before, data=data)
         change_id = self.database.write(lambda tx: _record(tx, job, change, before))
         try:
             target.replace(data, change.temporary)
@@ -115,7 +118,7 @@ def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:
 
 
 def _intent(
-    job: JobRow, effect: FileEffect, root: Root, target: Target, before: Current | None, data: bytes
+    job: JobRow, effect: FileEffect, root: Root, target: Target, *, before: Current | None, data: bytes
 ) -> tuple[ChangeRow, dict[str, JsonValue]]:
     sha_before = None if before is None else before.sha256
     applied = Applied(sha_before, sha256(data), len(data))

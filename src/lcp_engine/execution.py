@@ -7,32 +7,38 @@ import random
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
 from lcp_engine.acceptance import unmet
 from lcp_engine.effects import Journal
-from lcp_engine.engine.asking import Asked, conclude_turn, history, keep_reply, open_question
+from lcp_engine.engine.asking import Asked, history, keep_reply, open_question
+from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.plans import spec_of
 from lcp_engine.engine.settling import Settling, Succeeded, settle
-from lcp_engine.errors import ErrorCode, Failed, LcpError, LeaseLost
+from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.base import Correction, Planner, Question
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.protocol.actions import Action, AnalysisResult, Malformed, MissionComplete
+from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
 from lcp_engine.protocol.reading import read_reply
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
-from lcp_engine.store.database import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
 from lcp_engine.store.records import JobRow, TurnRow
 from lcp_engine.store.text import from_json
+from lcp_engine.store.transaction import Tx
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Caps, Context, FileEffect, Hold, Outcome, Worker
+from lcp_engine.workers.base import Context, FileEffect, Hold, Outcome, Worker
+
+MAX_OPEN = 64
+"""Missions whose roots and planners are kept open between jobs."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,10 @@ class Executor:
         self._kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
 
     def execute(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | None:
-        """Do the job; what it came to, or None where that is settled already."""
+        """Do the job; what it came to, or None where that is settled already.
+
+        Raises what the database has against it: the job is not to blame.
+        """
         began = time.monotonic()
         try:
             if worker.asks_planner:
@@ -89,8 +98,10 @@ class Executor:
         except LeaseLost:
             return None
         except LcpError as error:
+            if error.code in OF_DATABASE:
+                raise
             outcome = error.failed
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- a worker's SystemExit too: nothing of it ends the runner
             outcome = _raised(job, error)
         return Conclusion(job, _settling(job, worker, outcome), seconds=time.monotonic() - began)
 
@@ -101,7 +112,11 @@ class Executor:
             first = error.errors(include_url=False)[0]
             where = ".".join(("params", *map(str, first["loc"])))
             return Failed(ErrorCode.INVALID_PARAMS, f"job {job.id} ({job.kind}): {where}: {first['msg']}")
-        return worker.execute(params, self._context(job, worker))
+        context = self._context(job, worker)
+        try:
+            return worker.execute(params, context)
+        except LcpError as error:
+            return error.failed
 
     def _apply(self, job: JobRow, worker: Worker[BaseModel], effect: FileEffect) -> None:
         def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
@@ -114,7 +129,9 @@ class Executor:
         mission = self._mission(job.mission_id)
         policy = self._site.bench.policy(mission.spec, None if mission.root is None else mission.root.path)
         judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
-        return Context(mission.root, mission.spec.root_aliases, judge, Caps(), approved=bool(job.approved))
+        return Context(
+            mission.root, mission.spec.root_aliases, judge, self._site.caps, approved=bool(job.approved)
+        )
 
     def _take_turn(self, job: JobRow, began: float) -> Conclusion | None:
         asked = self._database.write(lambda tx: open_question(ledger_of(tx), copy(job)))
@@ -124,7 +141,7 @@ class Executor:
         reply = read_reply(turn.reply or "", self._kinds)
         mission = self._mission(job.mission_id)
         faults: tuple[str, ...] = ()
-        if mission.spec.accept and mission.root and isinstance(reply, MissionComplete | AnalysisResult):
+        if mission.spec.accept and mission.root and _says_done(reply):
             faults = unmet(mission.spec.accept, mission.root)
         return Conclusion(
             job, reply=reply, bench=self._site.bench, unmet=faults, seconds=time.monotonic() - began
@@ -146,10 +163,7 @@ class Executor:
     def _question(self, asked: Asked, spec: MissionSpec) -> Question:
         turn, correction = asked.turn, None
         if asked.corrected is not None:
-            malformed = read_reply(asked.corrected.reply or "", self._kinds)
-            if not isinstance(malformed, Malformed):
-                malformed = Malformed(errors=())
-            correction = Correction(asked.corrected.reply or "", malformed)
+            correction = Correction(asked.corrected.reply or "", Malformed(errors=asked.problems))
         return Question(
             mission_id=turn.mission_id,
             number=turn.number,
@@ -169,20 +183,36 @@ class Executor:
 
     def _mission(self, mission_id: int) -> _Mission:
         with self._lock:
-            known = self._missions.get(mission_id)
+            known = self._missions.pop(mission_id, None)
             if known is None or (known.root is not None and not _is_there(known.root)):
-                known = self._missions[mission_id] = self._open(mission_id)
+                known = self._open(mission_id)
+            self._missions[mission_id] = known  # the one used last stands last
+            while len(self._missions) > MAX_OPEN:
+                self._missions.pop(next(iter(self._missions)))
             return known
 
     def _open(self, mission_id: int) -> _Mission:
         spec_text, root = self._database.read(lambda tx: spec_and_root(tx, mission_id))
-        return _Mission(spec_of(spec_text), None if root is None else Root(root))
+        return _Mission(spec_of(spec_text), None if root is None else _open_root(root))
+
+
+def _open_root(path: str) -> Root:
+    """A root that is closed once nobody uses it: a job may still do when its mission is forgotten here."""
+    root = Root(path)
+    weakref.finalize(root, os.close, root.descriptor)
+    return root
+
+
+def _says_done(reply: Action | Malformed) -> bool:
+    if isinstance(reply, CreateFollowupJobs):
+        return not reply.new_jobs
+    return isinstance(reply, MissionComplete | AnalysisResult)
 
 
 def _is_there(root: Root) -> bool:
     """Whether the root's path still leads to the directory that was opened."""
     try:
-        now, then = os.stat(root.path), os.fstat(root.descriptor)
+        now, then = Path(root.path).stat(), os.fstat(root.descriptor)
     except OSError:
         return False
     return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)

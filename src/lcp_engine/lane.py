@@ -41,11 +41,16 @@ class Lane:
 
     @property
     def is_busy(self) -> bool:
-        return self._current is not None or bool(self._leased)
+        return self._current is not None or self.has_more or self.has_left
 
     @property
     def has_more(self) -> bool:
         return bool(self._leased)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether there is something to settle or to give back."""
+        return bool(self._done or self._unstarted)
 
     def batch(self, most: int, quick_seconds: float) -> int:
         """How many jobs to claim: one, and more while they take next to no time (`quick_seconds` for all)."""
@@ -65,10 +70,10 @@ class Lane:
                 self._leased.clear()
             return self._leased.popleft() if self._leased else None
 
-    def begins(self, job: JobRow, deadline: float) -> None:
-        """`deadline` is in seconds of the monotonic clock."""
+    def begins(self, job: JobRow, began: float, timeout: float) -> None:
+        """`began` is a time of the monotonic clock, in seconds; `timeout` how many more the job has."""
         with self._lock:
-            self._current, self._deadline = job, deadline
+            self._current, self._began, self._deadline = job, began, began + timeout
 
     def ends(self, conclusion: Conclusion | None) -> bool:
         """Keep what the current job came to. False where the lane was abandoned meanwhile: nothing counts then."""
@@ -81,6 +86,13 @@ class Lane:
             self._current = None
             return True
 
+    def gives_up(self, job: JobRow) -> None:
+        """Give back the current job, whose execution came to nothing."""
+        with self._lock:
+            if not self.is_abandoned:
+                self._unstarted.append(job)
+            self._current = None
+
     def add(self, conclusion: Conclusion) -> None:
         with self._lock:
             self._done.append(conclusion)
@@ -91,6 +103,19 @@ class Lane:
             done, unstarted = self._done, self._unstarted
             self._done, self._unstarted = [], []
             return done, unstarted
+
+    def put_back(self, done: list[Conclusion], unstarted: list[JobRow]) -> None:
+        """Take again what `collect` handed out and could not be written."""
+        with self._lock:
+            self._done = done + self._done
+            self._unstarted = unstarted + self._unstarted
+
+    def free_waiting(self, now: float, seconds: float) -> None:
+        """Let others have the jobs that wait behind a current one of more than `seconds`."""
+        with self._lock:
+            if self._current is not None and now - self._began > seconds:
+                self._unstarted.extend(self._leased)
+                self._leased.clear()
 
     def abandon_if_late(self, now: float) -> JobRow | None:
         """The job that is beyond its deadline, whose lane is left then; its unstarted jobs are to be given back."""

@@ -41,8 +41,8 @@ class Judgement:
     """What is known of one requested job before it is stored.
 
     `verdict` is the strictest of policy and permission; `refusal` is the code of a denial. `seen`: the same job was
-    requested before and no file has changed since; `twin`: an equal one is held right now (R11). `depth` counts
-    plans within plans, `written_bytes` what the job would write.
+    requested before and no file has changed since; `twin`: an equal one is held right now (R11). Equal jobs share
+    `key`. `depth` counts plans within plans, `written_bytes` what the job would write.
     """
 
     verdict: Verdict
@@ -50,6 +50,7 @@ class Judgement:
     refusal: ErrorCode = ErrorCode.PATH_DENIED
     seen: bool = False
     twin: bool = False
+    key: str | None = None
     depth: int = 0
     written_bytes: int = 0
 
@@ -127,11 +128,12 @@ class Correct:
 
 @dataclass(frozen=True)
 class End:
-    """The plan is over."""
+    """The plan is over; `limit` made this turn the last, whatever its reply ended it with (R6)."""
 
     outcome: str
     succeeded: bool
     message: str | None = None
+    limit: str | None = None
 
 
 Decision: TypeAlias = Continue | Wait | AskAgain | Correct | End
@@ -145,9 +147,13 @@ def decide(state: PlanState, reply: Action | Malformed) -> Decision:
         case Malformed():
             return _correct(state, reply)
         case ErrorAction():
-            return End(Outcome.ERROR, succeeded=False, message=reply.error)
+            return End(Outcome.ERROR, succeeded=False, message=reply.error, limit=state.last_turn)
         case AnalysisResult() | MissionComplete():
-            return _finish(state, reply)
+            return _finish(state, Outcome(reply.action), reply.summary)
+        case CreateFollowupJobs() | WriteFile() if state.last_turn is not None:
+            return _end_on_limit(state.last_turn, f"the planner asked for {reply.action} in its last turn")
+        case CreateFollowupJobs() | WriteFile() if not reply.requested:
+            return _finish(state, Outcome.NO_FOLLOWUP_JOBS, reply.commentary)
         case CreateFollowupJobs() | WriteFile():
             return _go_on(state, reply.requested)
         case _:
@@ -166,35 +172,34 @@ def limit_reached(limits: Limits, usage: Usage) -> str | None:
 
 
 def _correct(state: PlanState, malformed: Malformed) -> Decision:
+    first = malformed.errors[0].message if malformed.errors else "it is not one LCP action"
     if state.last_turn is not None:
-        return _end_on_limit(state.last_turn)
+        return _end_on_limit(state.last_turn, f"the reply of its last turn is not valid: {first}")
     if state.corrections >= state.limits.max_corrections:
-        first = malformed.errors[0].message if malformed.errors else "it is not one LCP action"
         return End(Outcome.INVALID_REPLY, succeeded=False, message=f"the last reply is not valid: {first}")
     return Correct(malformed)
 
 
-def _finish(state: PlanState, reply: AnalysisResult | MissionComplete) -> Decision:
-    if state.unmet and state.last_turn is None:
-        if state.refused < MAX_REFUSED:
-            return AskAgain((), stalled=state.stalled, unmet=state.unmet)
-        unmet = "; ".join(state.unmet)
-        return End(Outcome.NO_PROGRESS, succeeded=False, message=f"acceptance checks do not pass: {unmet}")
-    return End(Outcome(reply.action), succeeded=not state.unmet, message=reply.summary)
+def _finish(state: PlanState, outcome: Outcome, message: str | None) -> Decision:
+    """The planner says that it is done: that counts when the acceptance checks pass (R9)."""
+    if not state.unmet:
+        return End(outcome, succeeded=True, message=message, limit=state.last_turn)
+    unmet = f"acceptance checks do not pass: {'; '.join(state.unmet)}"
+    if state.last_turn is not None:
+        return _end_on_limit(state.last_turn, unmet)
+    if state.refused < MAX_REFUSED:
+        return AskAgain((), stalled=state.stalled, unmet=state.unmet)
+    return End(Outcome.NO_PROGRESS, succeeded=False, message=unmet)
 
 
 def _go_on(state: PlanState, requested: tuple[JobSpec, ...]) -> Decision:
     limits = state.limits
-    if state.last_turn is not None:
-        return _end_on_limit(state.last_turn)
-    if not requested:
-        return End(Outcome.NO_FOLLOWUP_JOBS, succeeded=True)
     if len(requested) > limits.max_followups and limits.overflow == "refuse":
         message = f"at most {limits.max_followups} jobs in one reply; this one has {len(requested)}"
         return _correct(state, Malformed(errors=(Problem(path="new_jobs", message=message),)))
     judgements = _judgements(state, len(requested))
     jobs = _place(state, requested, judgements)
-    refused = all(job.state is State.REJECTED for job in jobs) and bool(jobs)
+    refused = len(jobs) == len(requested) and all(job.state is State.REJECTED for job in jobs)
     repeated = all(judgement.seen or judgement.twin for judgement in judgements)
     stalled = state.stalled + 1 if refused or repeated else 0
     if stalled >= limits.max_stalled:
@@ -226,11 +231,12 @@ def _place(
 ) -> tuple[NewJob, ...]:
     """Give every job its state, most restrictive first (R5), and keep the caps of the mission (R6)."""
     placed: list[NewJob] = []
+    held: set[str | None] = set()
     jobs_left, bytes_left = state.jobs_left, state.bytes_left
     for index, (spec, judgement) in enumerate(zip(requested, judgements, strict=True)):
-        if judgement.twin and judgement.verdict is not Verdict.DENY:
-            continue
         job = _gate(index, spec, judgement)
+        if job.state is not State.REJECTED and (judgement.twin or judgement.key in held):
+            continue
         if job.state is not State.REJECTED:
             exceeded = _exceeded(state.limits, judgement, jobs_left, bytes_left)
             if exceeded is not None:
@@ -238,6 +244,8 @@ def _place(
             else:
                 jobs_left -= 1
                 bytes_left = None if bytes_left is None else bytes_left - judgement.written_bytes
+        if job.state is State.HELD and judgement.key is not None:
+            held.add(judgement.key)
         placed.append(job)
     return tuple(placed)
 
@@ -269,6 +277,6 @@ def _exceeded(limits: Limits, judgement: Judgement, jobs_left: int, bytes_left: 
     return None
 
 
-def _end_on_limit(name: str) -> End:
-    message = f"the mission reached {name}, and its last turn did not end it"
-    return End(f"limit:{name}", succeeded=False, message=message)
+def _end_on_limit(name: str, fact: str) -> End:
+    message = f"the mission reached {name}, and its last turn did not end it: {fact}"
+    return End(f"limit:{name}", succeeded=False, message=message, limit=name)

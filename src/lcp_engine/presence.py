@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,15 +39,19 @@ def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
     Sockets have short paths, so it is not beside the database. Raises `DATABASE_FAILED` where somebody else owns it.
     """
     given = environment.get("XDG_RUNTIME_DIR")
-    base = Path(given) if given and Path(given).is_dir() else Path(tempfile.gettempdir()) / f"lcp-{os.getuid()}"
+    base = (
+        Path(given) if given and Path(given).is_dir() else Path(tempfile.gettempdir()) / f"lcp-{os.getuid()}"
+    )
     digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
     directory = base / f"lcp-{digest}"
     for part in (base, directory):
         part.mkdir(mode=0o700, exist_ok=True)
-    status = directory.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        message = f"runtime directory {directory} has to belong to this user alone; it belongs to {status.st_uid}"
-        raise LcpError(ErrorCode.DATABASE_FAILED, message)
+        status = part.stat(follow_symlinks=False)
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            message = (
+                f"runtime directory {part} has to belong to this user alone; it belongs to {status.st_uid}"
+            )
+            raise LcpError(ErrorCode.DATABASE_FAILED, message)
     return directory
 
 
@@ -55,31 +60,39 @@ class Presence:
 
     def __init__(self, directory: Path, uid: str) -> None:
         self._path = directory / f"{uid}.lock"
+        self._guard = threading.Lock()
         self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def starts(self, slot: int, job_id: int, attempt: int) -> None:
         """Note that a job is started. It survives the process, not the machine: no fsync is needed."""
-        os.pwrite(self._descriptor, _SLOT.pack(job_id, attempt), slot * _SLOT.size)
+        with self._guard:
+            if self._descriptor >= 0:
+                os.pwrite(self._descriptor, _SLOT.pack(job_id, attempt), slot * _SLOT.size)
 
     def leave(self) -> None:
+        """Done here; a thread that hangs and goes on later writes nowhere."""
         with suppress(FileNotFoundError):
             self._path.unlink()
-        os.close(self._descriptor)
+        with self._guard:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
-    """Whether a runner of this host is gone; None where that cannot be told from here."""
-    if runner.host != host.name:
-        return None
+    """Whether a runner of this host is gone; None where that cannot be told from here.
+
+    A boot has one kernel, whose locks tell. Another boot may be this machine before, or another one of that name.
+    """
     if runner.boot != host.boot:
-        return True
+        return None
     try:
         descriptor = os.open(directory / f"{runner.uid}.lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: two that look at the same moment do not take each other for the runner.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     finally:

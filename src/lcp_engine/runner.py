@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from functools import partial
+from itertools import count
 from uuid import uuid4
 
-from lcp_engine.clock import SECOND
+from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Conclusion, Executor
@@ -20,12 +21,14 @@ from lcp_engine.lane import Lane
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
 from lcp_engine.site import Site
 from lcp_engine.store import queue
-from lcp_engine.store.database import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.records import JobRow, RunnerRow
+from lcp_engine.store.transaction import Tx
 
 LOOK_SECONDS = 1.0
-BEAT_SECONDS = 3.0
+WATCH_SECONDS = 1.0
+SLOW_SECONDS = 0.5
+BEAT: Micros = 3 * SECOND
 MAX_CLAIM = 100
 FLUSH_SECONDS = 0.002
 QUICK_SECONDS = 0.02
@@ -35,7 +38,8 @@ class Runner:
     """A process's share of the work.
 
     `threads` jobs run at once. With `mission_id` only that mission's, with `kinds` only these. With `until_idle` it
-    ends when nothing in this scope is queued, delayed or leased; else when it is stopped.
+    ends when nothing in this scope is queued, delayed or leased; else when it is stopped. Each `look_seconds` it looks
+    for jobs that no bell announced.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Runner:
         kinds: Sequence[str] | None = None,
         until_idle: bool = False,
         max_claim: int = MAX_CLAIM,
+        look_seconds: float = LOOK_SECONDS,
         jitter: random.Random | None = None,
     ) -> None:
         self._site = site
@@ -60,33 +65,36 @@ class Runner:
         self._threads = threads
         self._until_idle = until_idle
         self._max_claim = max_claim
-        self._jitter = jitter or random.Random()
+        self._look_seconds = look_seconds
+        self._jitter = jitter or random.Random()  # noqa: S311 -- no secret
         self._changed = threading.Condition()
         self._rings = 0
         self._stopping = False
         self._error: BaseException | None = None
         self._lanes: list[Lane] = []
+        self._slots = count()
         self._uid = uuid4().hex
         self._host = this_host()
         self._executor = Executor(site, self._settle_now)
         self._id = 0
+        self._alive_until: Micros = 0
 
     def run(self) -> None:
         """Work until idle or stopped. Raises what ended it otherwise (a database that is gone)."""
         self._presence = Presence(self._site.runtime, self._uid)
-        host = self._host
-        self._id = self._database.write(
-            lambda tx: queue.add_runner(tx, uid=self._uid, host=host.name, boot=host.boot, pid=os.getpid())
-        )
-        end_listening = self._site.bell.listen(self._uid, self._ring)
         try:
-            self._rescue()
-            for _ in range(self._threads):
-                self._open_lane()
-            self._watch()
+            self._enter()
+            end_listening = self._site.bell.listen(self._uid, self._ring)
+            try:
+                self._rescue()
+                for _ in range(self._threads):
+                    self._open_lane()
+                self._watch()
+            finally:
+                end_listening()
+                self._leave()
         finally:
-            end_listening()
-            self._leave()
+            self._presence.leave()
         if self._error is not None:
             raise self._error
 
@@ -99,33 +107,41 @@ class Runner:
     # -- lanes: each is one thread
 
     def _open_lane(self) -> None:
-        lane = Lane(len(self._lanes))
+        lane = Lane(next(self._slots))
         self._lanes.append(lane)
         lane.start(lambda: self._drive(lane))
 
     def _drive(self, lane: Lane) -> None:
-        try:
-            while self._turn_round(lane):
-                pass
-        except BaseException as error:
-            self._error = self._error or error
-            self.stop()
+        goes_on = True
+        while goes_on:
+            try:
+                goes_on = self._turn_round(lane)
+            except BaseException as error:  # noqa: BLE001 -- `run` raises it
+                if not self._is_busy(error) or self._stopping:
+                    self._fail(error)
+                    return
 
     def _turn_round(self, lane: Lane) -> bool:
         """Settle what is done and claim the next jobs in one transaction, then execute them. False at the end."""
-        heard = self._rings
-        claimed = self._settle_and_claim(lane, 0 if self._stopping else lane.batch(self._max_claim, QUICK_SECONDS))
-        if lane.is_abandoned:
+        if lane.is_abandoned or (self._stopping and not lane.has_left):
             return False
-        if claimed:
-            self._execute(lane, claimed)
-            return True
-        if self._stopping or (self._until_idle and self._is_idle()):
+        heard = self._rings
+        if not lane.has_left:
+            at = self._next_ready_at()
+            if at is None or at > self._database.now():
+                return self._rest(heard, at)
+        most = 0 if self._stopping else lane.batch(self._max_claim, QUICK_SECONDS)
+        self._execute(lane, self._settle_and_claim(lane, most))
+        return True
+
+    def _rest(self, heard: int, until: Micros | None) -> bool:
+        """Wait for a ring, or until the next delayed job is due. False where the work is done."""
+        if self._until_idle and until is None and self._is_idle():
             self.stop()
             return False
         with self._changed:
-            if self._rings == heard:
-                self._changed.wait()
+            if self._rings == heard and not self._stopping:
+                self._changed.wait(None if until is None else (until - self._database.now()) / SECOND)
         return True
 
     def _execute(self, lane: Lane, claimed: list[JobRow]) -> None:
@@ -134,8 +150,12 @@ class Runner:
         while (job := lane.next_job(give_back=self._stopping)) is not None:
             self._presence.starts(lane.slot, job.id, job.attempt)
             worker = self._site.bench.workers[job.kind]
-            lane.begins(job, time.monotonic() + worker.timeout)
-            conclusion = self._executor.execute(job, worker)
+            lane.begins(job, time.monotonic(), worker.timeout)
+            try:
+                conclusion = self._executor.execute(job, worker)
+            except BaseException:
+                lane.gives_up(job)
+                raise
             if not lane.ends(conclusion):
                 return
             if time.monotonic() - flushed > FLUSH_SECONDS and lane.has_more:
@@ -145,51 +165,70 @@ class Runner:
     def _settle_and_claim(self, lane: Lane, most: int) -> list[JobRow]:
         done, unstarted = lane.collect()
 
-        def work(tx: Tx) -> list[JobRow]:
+        def work(tx: Tx) -> tuple[list[JobRow], Micros]:
             ledger = ledger_of(tx)
-            ledger.lock({conclusion.job.mission_id for conclusion in done} | {job.mission_id for job in unstarted})
+            ledger.lock(
+                {conclusion.job.mission_id for conclusion in done} | {job.mission_id for job in unstarted}
+            )
             for conclusion in done:
-                self._conclude(tx, conclusion)
+                conclusion.settle(ledger, self._jitter)
             for job in unstarted:
-                queue.release(ledger, copy(job), "the runner stops")
-            return queue.claim(ledger, self._scope, self._id, most)
+                queue.release(ledger, copy(job), "not started")
+            claimed = queue.claim(ledger, self._scope, self._id, most)
+            # A runner that had nothing to do did not renew its leases.
+            is_stale = bool(claimed) and tx.now > self._alive_until - queue.LEASE // 2
+            return claimed, queue.beat(tx, self._id) if is_stale else self._alive_until
 
-        if not done and not unstarted and (most == 0 or not self._has_ready()):
-            return []
-        return self._database.write(work)
-
-    def _conclude(self, tx: Tx, conclusion: Conclusion) -> None:
-        conclusion.settle(ledger_of(tx), self._jitter)
+        try:
+            claimed, self._alive_until = self._database.write(work)
+        except BaseException:
+            lane.put_back(done, unstarted)
+            raise
+        return claimed
 
     def _settle_now(self, tx: Tx, settling: Settling) -> None:
         settle(ledger_of(tx), settling, self._jitter)
 
-    def _has_ready(self) -> bool:
-        at = self._database.read(lambda tx: queue.next_ready_at(tx, self._scope))
-        return at is not None and at <= self._database.now()
+    def _next_ready_at(self) -> Micros | None:
+        return self._database.read(lambda tx: queue.next_ready_at(tx, self._scope))
 
     def _is_idle(self) -> bool:
         return not self._database.read(lambda tx: queue.has_open(tx, self._scope))
 
+    def _ring(self) -> None:
+        with self._changed:
+            self._rings += 1
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self.stop()
+
+    @staticmethod
+    def _is_busy(error: BaseException) -> bool:
+        return isinstance(error, LcpError) and error.code is ErrorCode.DATABASE_BUSY
+
     # -- the watch: the thread that called `run`
 
     def _watch(self) -> None:
-        beaten = time.monotonic()
+        looked = time.monotonic()
         while any(lane.is_alive for lane in self._lanes):
-            self._wait_for_lanes(self._seconds_to_look())
             try:
-                now = time.monotonic()
-                if now - beaten > BEAT_SECONDS and any(lane.is_busy for lane in self._lanes):
-                    self._database.write(lambda tx: queue.beat(tx, self._id))
-                    beaten = now
-                self._end_hanging(now)
+                self._wait_for_lanes(WATCH_SECONDS)
+                self._beat()
+                self._tend_lanes(time.monotonic())
                 if not self._stopping:
                     self._rescue()
+                if time.monotonic() - looked > self._look_seconds:
+                    looked = time.monotonic()
                     self._look()
-            except LcpError as error:
-                if error.code is not ErrorCode.DATABASE_BUSY:
-                    self._error = self._error or error
-                    self.stop()
+            except KeyboardInterrupt as error:
+                if self._error is not None:  # the second one: leave everything
+                    raise
+                self._fail(error)
+            except Exception as error:  # noqa: BLE001 -- `run` raises it
+                if not self._is_busy(error):
+                    self._fail(error)
 
     def _wait_for_lanes(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -198,35 +237,35 @@ class Runner:
             if lane.is_alive:
                 return
 
-    def _seconds_to_look(self) -> float:
-        """A second, or less where a delayed job is due before."""
-        if self._stopping:
-            return LOOK_SECONDS
-        at = self._database.read(lambda tx: queue.next_ready_at(tx, self._scope))
-        now = self._database.now()
-        return LOOK_SECONDS if at is None or at <= now else min(LOOK_SECONDS, (at - now) / SECOND)
-
     def _look(self) -> None:
         """The fallback for rings that did not arrive, and the end where somebody else finished the last job."""
-        if self._has_ready() or (self._until_idle and self._is_idle()):
+        at = self._next_ready_at()
+        if (at is not None and at <= self._database.now()) or (self._until_idle and self._is_idle()):
             self._ring()
 
-    def _ring(self) -> None:
-        with self._changed:
-            self._rings += 1
-            self._changed.notify_all()
+    def _beat(self) -> None:
+        """Renew the leases before they run out."""
+        is_due = self._database.now() > self._alive_until - queue.LEASE + BEAT
+        if is_due and any(lane.is_busy for lane in self._lanes):
+            self._alive_until = self._database.write(lambda tx: queue.beat(tx, self._id))
 
-    def _end_hanging(self, now: float) -> None:
-        """Fail attempts beyond their timeout. Their threads cannot be stopped; they are left, and others take over."""
+    def _tend_lanes(self, now: float) -> None:
+        """Fail attempts beyond their timeout, and give back what waits behind a slow one.
+
+        A thread that hangs cannot be stopped; it is left, and another one takes over.
+        """
         for lane in list(self._lanes):
             job = lane.abandon_if_late(now)
-            if job is None:
-                continue
-            seconds = self._site.bench.workers[job.kind].timeout
-            failed = Failed(ErrorCode.TIMEOUT, f"job {job.id} ({job.kind}) has to end within {seconds:g} s; it runs on")
-            lane.add(Conclusion(job, Settling(job, failed, self._site.bench.workers[job.kind].backoff)))
-            self._settle_and_claim(lane, 0)
-            self._open_lane()
+            if job is not None:
+                worker = self._site.bench.workers[job.kind]
+                message = f"job {job.id} ({job.kind}) has to end within {worker.timeout:g} s; it runs on"
+                lane.add(Conclusion(job, Settling(job, Failed(ErrorCode.TIMEOUT, message), worker.backoff)))
+                self._open_lane()
+            lane.free_waiting(now, SLOW_SECONDS)
+            if lane.has_left:
+                self._settle_and_claim(lane, 0)
+            if lane.is_abandoned:
+                self._lanes.remove(lane)
 
     def _rescue(self) -> None:
         """Take back the jobs of runners that died."""
@@ -234,18 +273,24 @@ class Runner:
             dead = is_dead(runner, self._host, self._site.runtime)
             if dead or (dead is None and runner.alive_until < self._database.now()):
                 started = started_jobs(runner, self._site.runtime)
-                self._database.write(lambda tx, runner=runner, started=started: _take_back(tx, runner, started))  # type: ignore[misc]  # defaults bind the loop's values
-                if dead:
-                    forget(runner, self._site.runtime)
+                self._database.write(partial(_take_back, runner=runner, started=started))
+            if dead:
+                forget(runner, self._site.runtime)
+
+    def _enter(self) -> None:
+        name, boot = self._host.name, self._host.boot
+        self._id = self._database.write(
+            lambda tx: queue.add_runner(tx, uid=self._uid, host=name, boot=boot, pid=os.getpid())
+        )
 
     def _leave(self) -> None:
         with suppress(LcpError):  # the lock says the same
             self._database.write(lambda tx: queue.leave(tx, self._id))
-        self._presence.leave()
 
 
 def _take_back(tx: Tx, runner: RunnerRow, started: set[tuple[int, int]] | None) -> None:
     ledger = ledger_of(tx)
-    for job in queue.leased_by(tx, runner.id):
-        has_started = started is None or (job.id, job.attempt) in started
-        rescue(ledger, replace(job), runner, has_started=has_started)
+    leased = queue.leased_by(tx, runner.id)
+    ledger.lock(job.mission_id for job in leased)
+    for job in leased:
+        rescue(ledger, job, runner, has_started=started is None or (job.id, job.attempt) in started)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -14,10 +14,11 @@ from lcp_engine.engine.judging import Bench
 from lcp_engine.policy import Rule
 from lcp_engine.presence import runtime_directory
 from lcp_engine.store.create import open_database
-from lcp_engine.store.database import Backend, Database
-from lcp_engine.store.sqlite import Sqlite
+from lcp_engine.store.database import Database
+from lcp_engine.store.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.transaction import Backend
 from lcp_engine.wake import Bell, make_bell
-from lcp_engine.workers.base import Worker
+from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
 
 
@@ -29,18 +30,31 @@ class Site:
     bench: Bench
     bell: Bell
     runtime: Path
+    caps: Caps = field(default_factory=Caps)
 
 
 def open_site(
-    url: str, *, workers: Sequence[Worker[BaseModel]] = (), user_rules: Sequence[Rule] = (), clock: Clock | None = None
+    url: str,
+    *,
+    workers: Sequence[Worker[BaseModel]] = (),
+    user_rules: Sequence[Rule] = (),
+    caps: Caps | None = None,
+    clock: Clock | None = None,
+    busy_seconds: float = BUSY_SECONDS,
 ) -> Site:
     """Open the database at `url`, created or upgraded as needed. Raises `DATABASE_VERSION`, `DATABASE_FAILED`."""
-    database = open_database(url, clock)
+    database = open_database(url, clock, busy_seconds)
     found = {**find_workers(), **{worker.kind: worker for worker in workers}}
     runtime = runtime_directory(_identity(database.backend, url), os.environ)
     bell = make_bell(database, runtime)
     bell.attach(database)
-    return Site(database, Bench(found, tuple(user_rules), _engine_files(database.backend)), bell, runtime)
+    return Site(
+        database,
+        Bench(found, tuple(user_rules), _engine_files(database.backend)),
+        bell,
+        runtime,
+        caps or Caps(),
+    )
 
 
 def _identity(backend: Backend, url: str) -> str:

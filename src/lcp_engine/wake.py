@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from lcp_engine.store.database import Database, Tx
+from lcp_engine.store.database import Database
 from lcp_engine.store.sqlite import Sqlite
+from lcp_engine.store.transaction import Tx
 
 CHANNEL = "lcp_engine_ready"
 
@@ -30,6 +31,9 @@ class Bell(Protocol):
     def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
         """Call `heard` from another thread whenever it rings; what is returned ends that."""
 
+    def close(self) -> None:
+        """Ring no more."""
+
 
 def make_bell(database: Database, directory: Path) -> Bell:
     """The bell that fits the database."""
@@ -37,52 +41,64 @@ def make_bell(database: Database, directory: Path) -> Bell:
 
 
 class DatagramBell:
-    """A datagram to each socket in a directory. Who cannot be reached looks once a second anyway."""
+    """A call to each listener of this process, a datagram to each socket of others in a directory.
+
+    Who cannot be reached looks once a second anyway.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
+        self._here: dict[str, Callable[[], None]] = {}
 
     def attach(self, database: Database) -> None:
         database.on_wake = self.ring
 
     def ring(self) -> None:
+        for heard in list(self._here.values()):
+            heard()
         try:
-            names = os.listdir(self._directory)
-        except FileNotFoundError:
-            return
+            names = os.listdir(self._directory)  # noqa: PTH208 -- for each commit: no object for each name
+        except OSError:
+            return  # whoever would have been told looks by itself
         for name in names:
-            if name.endswith(".sock"):
+            if name.endswith(".sock") and name[:-5] not in self._here:
                 self._send(f"{self._directory}/{name}")
 
     def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
+        self._here[uid] = heard
         path = f"{self._directory}/{uid}.sock"
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        receiver.bind(path)
+        with suppress(OSError):  # a path that is too long for a socket: others are not heard at once then
+            receiver.bind(path)
         ending = threading.Event()
 
         def wait() -> None:
-            while not ending.is_set():
+            while receiver.getsockname() and not ending.is_set():
                 receiver.recv(16)
                 heard()
             receiver.close()
 
         def end() -> None:
+            self._here.pop(uid, None)
             ending.set()
             self._send(path)
             with suppress(FileNotFoundError):
-                os.unlink(path)
+                Path(path).unlink()
 
         threading.Thread(target=wait, name="lcp-bell", daemon=True).start()
         return end
+
+    def close(self) -> None:
+        self._sender.close()
 
     def _send(self, path: str) -> None:
         try:
             self._sender.sendto(b"1", path)
         except ConnectionRefusedError:
             with suppress(OSError):  # its process is gone; if somebody else was faster, all the better
-                os.unlink(path)
+                Path(path).unlink()
         except OSError:
             pass  # full or just closed: it has been told, or looks by itself within a second
 
@@ -115,6 +131,9 @@ class NotifyBell:
 
         threading.Thread(target=wait, name="lcp-bell", daemon=True).start()
         return end
+
+    def close(self) -> None:
+        """Nothing is open between two rings."""
 
     def _hear(self, heard: Callable[[], None], awake: int, ending: threading.Event) -> None:
         import psycopg

@@ -1,40 +1,36 @@
-"""Ask a plan's questions, keep the replies, do what was decided (R4, R6, R12, R18, R21)."""
+"""Ask a plan's questions and keep the replies (R4, R6, R21)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 from sqlalchemy import bindparam, update
 
-from lcp_engine.engine.judging import Bench, Requested, agent_error, judge, store
 from lcp_engine.engine.plans import (
     acting_plan,
-    after_settling,
     cancel_sub_plans,
-    end_plan,
-    queue_turn,
     refresh,
     spec_of,
-    unblock_turn,
     usage_of,
 )
-from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.jobs import CANCEL, DELEGATE, FAIL, SUCCEED, State
-from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, PlanState, Usage, Wait, decide, limit_reached
+from lcp_engine.jobs import CANCEL, State
+from lcp_engine.loop import (
+    Usage,
+    limit_reached,
+)
 from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.base import JobResult
-from lcp_engine.protocol.actions import Action, CreateFollowupJobs, Malformed, WriteFile
-from lcp_engine.store.database import Row, Statement, Tx
+from lcp_engine.protocol.actions import Problem
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.schema import jobs
-from lcp_engine.store.text import from_json, to_json
+from lcp_engine.store.text import from_json
+from lcp_engine.store.transaction import Row, Statement, Tx
 from lcp_engine.store.turns import (
     StoredReply,
     ask,
-    conclude,
     question,
     question_of,
     settled_jobs,
@@ -42,6 +38,7 @@ from lcp_engine.store.turns import (
     waiting_jobs,
 )
 
+PLAN_ENDED = "the plan has ended"
 _NUMBER_JOB = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(turn=bindparam("number")))
 
 
@@ -57,14 +54,20 @@ class Asked:
     results: tuple[JobResult, ...]
     waiting: tuple[JobResult, ...]
     corrected: TurnRow | None
+    problems: tuple[Problem, ...]
 
 
 def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
-    """Store the question of a turn, or find it where an earlier attempt did; None where it is moot by now."""
+    """Store the question of a turn, or find it where an earlier attempt did.
+
+    None where the lease was lost, or where nobody needs the turn any more: it is settled then.
+    """
     mission = ledger.mission(job.mission_id)
+    if not is_leased(ledger, job):
+        return None
     plan = acting_plan(ledger, job)
     if mission.has_ended or plan.outcome is not None:
-        _drop(ledger, job, mission)
+        drop_turn(ledger, job, mission, PLAN_ENDED)
         return None
     params = from_json(job.params)
     turn = question_of(ledger.tx, job.id)
@@ -73,16 +76,18 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
     if turn is None:
         return None
     corrects = question(ledger.tx, mission.id, turn.corrects) if turn.corrects is not None else None
-    notices = params.get("notices")
     return Asked(
         turn=turn,
         mission=mission,
-        prompt=_prompt(ledger, job, mission, plan),
-        context=_text(params.get("context")),
-        notices=tuple(str(notice) for notice in notices) if isinstance(notices, list) else (),
-        results=tuple(job_result(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)),
+        prompt=_own_text(ledger, job, plan, "user_prompt") or mission.goal,
+        context=_own_text(ledger, job, plan, "context"),
+        notices=_notices(params, plan, spec_of(mission.spec)),
+        results=tuple(
+            job_result(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
+        ),
         waiting=tuple(job_result(row) for row in waiting_jobs(ledger.tx, mission.id, plan.id)),
         corrected=corrects,
+        problems=_problems(corrects),
     )
 
 
@@ -98,32 +103,18 @@ def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
     return kept
 
 
-def conclude_turn(
-    ledger: Ledger, bench: Bench, lease: JobRow, reply: Action | Malformed, unmet: tuple[str, ...] = ()
-) -> bool:
-    """Decide on a reply and do it, all in this transaction (R18). False where the lease was lost: nothing is done."""
+def is_leased(ledger: Ledger, lease: JobRow) -> bool:
     job = ledger.job(lease.id)
-    if job.state is not State.RUNNING or job.attempt != lease.attempt:
-        return False
-    mission = ledger.mission(job.mission_id)
-    plan = acting_plan(ledger, job)
-    if mission.has_ended or plan.outcome is not None:
-        _drop(ledger, job, mission)
-        return True
-    turn = question_of(ledger.tx, job.id)
-    assert turn is not None
-    spec = spec_of(mission.spec)
-    requested: list[Requested] = []
-    if isinstance(reply, CreateFollowupJobs | WriteFile):
-        requested = judge(ledger, bench, mission, spec, job.depth, reply.requested)
-    decision = decide(_state(mission, plan, spec, turn, requested, unmet), reply)
-    _note_reading(ledger, turn, reply, decision)
-    _settle_turn(ledger, job, mission, reply, decision)
-    _apply(ledger, plan, mission, turn, requested, decision, parent_id=job.id)
-    if job.role == "step" and isinstance(decision, End):
-        after_settling(ledger, job)
+    return job.state is State.RUNNING and job.attempt == lease.attempt
+
+
+def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
+    """Settle a turn that nobody needs any more."""
+    if ledger.move(job, CANCEL, reason=reason, is_leased=True):
+        ledger.attempted(job, CANCEL.event)
+    if mission.asking == job.id:
+        mission.asking = None
     refresh(ledger, mission)
-    return True
 
 
 def job_result(row: Row) -> JobResult:
@@ -156,10 +147,12 @@ def _new_question(
     if corrected is not None:
         usage = Usage(usage.turns - 1, usage.seconds, usage.tokens)
     limit = limit_reached(spec.limits, usage)
-    if limit is not None and plan.job_id is not None:
-        _drop(ledger, job, mission)
+    if limit is not None:
+        if plan.job_id is not None:
+            drop_turn(ledger, job, mission, f"the mission reached {limit}")
         cancel_sub_plans(ledger, mission, limit)
-        return None
+        if plan.job_id is not None:
+            return None
     mission.questions += 1
     if corrected is None:
         mission.turns += 1
@@ -177,6 +170,7 @@ def _new_question(
         asked_at=ledger.tx.now,
         prompt=None,
         reply=None,
+        errors=None,
         input_tokens=None,
         output_tokens=None,
     )
@@ -188,124 +182,28 @@ def _new_question(
     return turn
 
 
-def _drop(ledger: Ledger, job: JobRow, mission: MissionRow) -> None:
-    """A turn that nobody needs any more."""
-    ledger.attempted(job, CANCEL.event)
-    ledger.move(job, CANCEL, reason="the plan has ended", is_leased=True)
-    if mission.asking == job.id:
-        mission.asking = None
-    refresh(ledger, mission)
+def _own_text(ledger: Ledger, job: JobRow, plan: PlanRow, name: str) -> str | None:
+    """A param of the turn, or else of the step which began the plan."""
+    own = from_json(job.params).get(name)
+    if own is None and plan.job_id is not None:
+        own = from_json(ledger.job(plan.job_id).params).get(name)
+    return own if isinstance(own, str) else None
 
 
-def _prompt(ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow) -> str:
-    """What this turn is about: its own prompt, else that of the step which began the plan, else the goal."""
-    own = _text(from_json(job.params).get("user_prompt"))
-    if own is not None:
-        return own
-    if plan.job_id is not None:
-        return _text(from_json(ledger.job(plan.job_id).params).get("user_prompt")) or mission.goal
-    return mission.goal
+def _problems(corrected: TurnRow | None) -> tuple[Problem, ...]:
+    """What was wrong with the reply that is to be corrected, as it was found then."""
+    if corrected is None or corrected.errors is None:
+        return ()
+    return tuple(TypeAdapter(list[Problem]).validate_json(corrected.errors))
 
 
-def _state(
-    mission: MissionRow, plan: PlanRow, spec: MissionSpec, turn: TurnRow, requested: Sequence[Requested],
-    unmet: tuple[str, ...],
-) -> PlanState:  # fmt: skip
-    limits = spec.limits
-    most = limits.max_bytes_written
-    return PlanState(
-        limits=limits,
-        judgements=tuple(request.judgement for request in requested),
-        jobs_left=limits.max_jobs - mission.requested,
-        bytes_left=None if most is None else most - mission.bytes_written,
-        corrections=plan.corrections,
-        stalled=plan.stalled,
-        unmet=unmet if plan.job_id is None else (),
-        refused=plan.refused,
-        last_turn=turn.last_turn,
-    )
-
-
-def _note_reading(ledger: Ledger, turn: TurnRow, reply: Action | Malformed, decision: Decision) -> None:
-    malformed = decision.malformed if isinstance(decision, Correct) else reply if isinstance(reply, Malformed) else None
-    action = None if isinstance(reply, Malformed) else reply.action
-    errors = None
-    if malformed is not None:
-        errors = to_json([{"path": error.path, "message": error.message} for error in malformed.errors])
-    conclude(ledger.tx, turn.mission_id, turn.number, action=action, errors=errors)
-
-
-def _settle_turn(
-    ledger: Ledger, job: JobRow, mission: MissionRow, reply: Action | Malformed, decision: Decision
-) -> None:
-    """Settle the job that asked, or block it where it began a plan that goes on."""
-    mission.asking = None
-    error = _error(reply, decision, mission, ledger.tx.now)
-    transition = SUCCEED
-    if job.role == "step" and not isinstance(decision, End):
-        transition = DELEGATE
-    elif job.role == "step" and isinstance(decision, End):
-        transition = SUCCEED if decision.succeeded else FAIL
-    elif error is not None:
-        transition = FAIL
-    ledger.attempted(job, transition.event, error)
-    result = None if isinstance(reply, Malformed) else to_json(_shown(reply))
-    ledger.move(
-        job, transition, is_leased=True,
-        result=None if transition is DELEGATE else result, error=None if transition is DELEGATE else error,
-    )  # fmt: skip
-
-
-def _apply(
-    ledger: Ledger, plan: PlanRow, mission: MissionRow, turn: TurnRow, requested: Sequence[Requested],
-    decision: Decision, *, parent_id: int,
-) -> None:  # fmt: skip
-    unblock_turn(ledger, mission)
-    plan.corrections = plan.corrections + 1 if isinstance(decision, Correct) else 0
-    match decision:
-        case Continue() | Wait():
-            plan.stalled = decision.stalled
-            store(ledger, mission, plan, requested, decision.jobs, turn=turn.turn, parent_id=parent_id)
-        case AskAgain():
-            plan.stalled = decision.stalled
-            plan.refused += bool(decision.unmet)
-            store(ledger, mission, plan, requested, decision.jobs, turn=turn.turn, parent_id=parent_id)
-            notices = [f"an acceptance check does not pass: {unmet}" for unmet in decision.unmet]
-            queue_turn(ledger, plan, notices=notices or ["every requested job was rejected; see the reasons"])
-        case Correct():
-            queue_turn(ledger, plan, corrects=turn.number)
-        case End():
-            error = None
-            if not decision.succeeded:
-                error = agent_error(_failure(decision), mission.uid, ledger.tx.now)
-            end_plan(ledger, plan, decision, error)
-
-
-def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, now: int) -> str | None:
-    malformed = decision.malformed if isinstance(decision, Correct) else reply if isinstance(reply, Malformed) else None
-    if malformed is None:
-        return None
-    problems: list[JsonValue] = [{"path": error.path, "message": error.message} for error in malformed.errors]
-    first = malformed.errors[0].message if malformed.errors else "it is not one LCP action"
-    failed = Failed(ErrorCode.INVALID_REPLY, f"the reply is not valid: {first}", {"errors": problems})  # type: ignore[dict-item]  # list is invariant
-    return agent_error(failed, mission.uid, now)
-
-
-_CODES = {"error": ErrorCode.PLANNER_FAILED, "invalid_reply": ErrorCode.INVALID_REPLY}
-
-
-def _failure(end: End) -> Failed:
-    code = _CODES.get(end.outcome, ErrorCode.LIMIT_REACHED)
-    return Failed(code, end.message or end.outcome, {"outcome": end.outcome})
-
-
-def _shown(reply: Action) -> dict[str, JsonValue]:
-    """The action as a job's result: without contents and params, which are in the reply and in the jobs."""
-    shown: dict[str, JsonValue] = reply.model_dump(mode="json", exclude_none=True, exclude={"new_jobs", "content"})
-    if isinstance(reply, CreateFollowupJobs):
-        shown["jobs"] = len(reply.new_jobs)
-    return shown
-
-
-def _text(value: JsonValue) -> str | None:
-    return value if isinstance(value, str) else None
+def _notices(params: Mapping[str, JsonValue], plan: PlanRow, spec: MissionSpec) -> tuple[str, ...]:
+    """What the engine has to say; a plan that does not get on is told so (R11)."""
+    given = params.get("notices")
+    notices = [str(notice) for notice in given] if isinstance(given, list) else []
+    if plan.stalled:
+        most = spec.limits.max_stalled
+        notices.append(
+            f"nothing new was asked for {plan.stalled} times in a row; at {most} the plan has failed"
+        )
+    return tuple(notices)

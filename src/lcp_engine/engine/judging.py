@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os.path import relpath
-from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from lcp_engine.clock import Micros, iso
-from lcp_engine.engine.plans import TURN_ORDER, TURN_PRIORITY
-from lcp_engine.errors import AgentError, ErrorCode, Failed
+from lcp_engine.engine.failing import agent_error
+from lcp_engine.engine.plans import TURN_ORDER, TURN_PRIORITY, live_jobs, spec_of
+from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import State
 from lcp_engine.loop import Judgement, NewJob
 from lcp_engine.mission import MissionSpec
@@ -20,12 +19,14 @@ from lcp_engine.policy import Policy, Rule, Verdict
 from lcp_engine.protocol.actions import JobSpec
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.records import MissionRow, PlanRow
-from lcp_engine.store.text import fingerprint, to_json
+from lcp_engine.store.records import JobRow, MissionRow, PlanRow
+from lcp_engine.store.text import fingerprint, from_json, to_json
 from lcp_engine.store.turns import equal_jobs
 from lcp_engine.workers.base import Permission, Worker, Workers
 
 NO_WORKER = "no_worker"
+_SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
+"""States of an equal job that make a request a repetition (R11)."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +54,65 @@ class Requested:
 
 
 def judge(
-    ledger: Ledger, bench: Bench, mission: MissionRow, spec: MissionSpec, depth: int, jobs: Sequence[JobSpec]
+    ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
 ) -> list[Requested]:
-    """Look at every requested job; nothing is stored."""
-    policy = bench.policy(spec, mission.root)
-    return [_judge(ledger, bench, policy, mission, spec, depth, job) for job in jobs]
+    """Look at every job that a turn at `depth` requested; nothing is stored."""
+    return [_judge(ledger, bench, mission, depth, job) for job in jobs]
 
 
 def store(
-    ledger: Ledger, mission: MissionRow, plan: PlanRow, requested: Sequence[Requested], placed: Sequence[NewJob],
-    *, turn: int, parent_id: int,
-) -> list[int]:  # fmt: skip
-    """Store the jobs that a decision placed; their ids."""
-    return [_store(ledger, mission, plan, requested[job.index], job, turn=turn, parent_id=parent_id) for job in placed]
+    ledger: Ledger, mission: MissionRow, plan: PlanRow, request: Requested, job: NewJob, *, asked: JobRow
+) -> int:
+    """Store a job as it was placed; `asked` is the turn that requested it. Its id."""
+    worker, role, state, reason = request.worker, "work", job.state, job.reason
+    if worker is not None and worker.asks_planner:
+        role = "step" if request.spec.params.get("scope") == "step" else "turn"
+        if state is State.QUEUED and mission.asking is not None:
+            state, reason = State.BLOCKED, TURN_ORDER
+    error = None
+    if job.refusal is not None:
+        failed = Failed(
+            job.refusal, f"job {request.spec.name or request.spec.kind} is not allowed: {job.reason}"
+        )
+        error = agent_error(failed, mission.uid, ledger.tx.now)
+    mission.requested += state is not State.REJECTED
+    job_id = ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=plan.id,
+            turn=asked.turn,
+            parent_id=asked.id,
+            name=request.spec.name,
+            kind=request.spec.kind,
+            params=to_json(request.spec.params),
+            auto_dispatch=request.spec.auto_dispatch,
+            role=role,
+            state=state,
+            reason=reason,
+            priority=0 if role == "work" else TURN_PRIORITY,
+            depth=request.judgement.depth,
+            fingerprint=request.fingerprint,
+            max_attempts=1 if worker is None else worker.max_attempts,
+            error=error,
+        ),
+    )
+    if role != "work" and state is State.QUEUED:
+        mission.asking = job_id
+    return job_id
 
 
-def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:
-    """`failed` as it is stored: an `AgentError` in JSON."""
-    error = AgentError.of(failed, error_id=f"err-{uuid4()}", request_id=mission_uid, timestamp=iso(now))
-    return to_json(error.as_json())
+def reserved_bytes(ledger: Ledger, bench: Bench, mission: MissionRow) -> int:
+    """What jobs that are not settled yet would write: it counts for `max_bytes_written` as if it were written."""
+    return sum(
+        _reserved(bench.workers.get(job.kind), job)
+        for job in live_jobs(ledger, mission)
+        if job.role == "work"
+    )
+
+
+def _reserved(worker: Worker[BaseModel] | None, job: JobRow) -> int:
+    params = None if worker is None else _params(worker, from_json(job.params))
+    return 0 if worker is None or params is None else worker.written_bytes(params)
 
 
 @lru_cache(maxsize=256)
@@ -85,23 +126,25 @@ def _policy(
     return Policy(rules, user_rules, relative=names_of((root,), aliases).relative, engine_paths=inner)
 
 
-def _judge(
-    ledger: Ledger, bench: Bench, policy: Policy, mission: MissionRow, spec: MissionSpec, depth: int, job: JobSpec
-) -> Requested:
+def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: JobSpec) -> Requested:
     worker = bench.workers.get(job.kind)
-    params = None if worker is None else _params(worker, job)
+    params = None if worker is None else _params(worker, job.params)
     mark = fingerprint(job.kind, job.params if params is None else _plain(params))
     equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
-    seen, twin = bool(equal), State.HELD in equal
+    seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
     if worker is None or params is None:
-        return Requested(job, None, None, mark, Judgement(Verdict.HOLD, NO_WORKER, seen=seen, twin=twin))
-    verdict, reason, refusal = _ruling(policy, worker, params, spec)
+        return Requested(
+            job, None, None, mark, Judgement(Verdict.HOLD, NO_WORKER, seen=seen, twin=twin, key=mark)
+        )
+    spec = spec_of(mission.spec)
+    verdict, reason, refusal = _ruling(bench.policy(spec, mission.root), worker, params, spec)
     judgement = Judgement(
         verdict,
         reason,
         refusal,
         seen=seen,
         twin=twin,
+        key=mark,
         depth=depth + 1 if worker.asks_planner else depth,
         written_bytes=worker.written_bytes(params),
     )
@@ -128,51 +171,15 @@ def _ruling(
             return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
 
 
-def _params(worker: Worker[BaseModel], job: JobSpec) -> BaseModel | None:
+def _params(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> BaseModel | None:
     """The params; None where this worker does not take them (a kind that was not known when the reply was read)."""
     try:
-        return worker.params.model_validate({key: value for key, value in job.params.items() if value is not None})
+        return worker.params.model_validate(
+            {key: value for key, value in params.items() if value is not None}
+        )
     except ValidationError:
         return None
 
 
 def _plain(params: BaseModel) -> dict[str, JsonValue]:
     return params.model_dump(mode="json", exclude_none=True)
-
-
-def _store(
-    ledger: Ledger, mission: MissionRow, plan: PlanRow, request: Requested, job: NewJob, *, turn: int, parent_id: int
-) -> int:
-    worker, role, state, reason = request.worker, "work", job.state, job.reason
-    if worker is not None and worker.asks_planner:
-        role = "step" if request.spec.params.get("scope") == "step" else "turn"
-        if state is State.QUEUED and mission.asking is not None:
-            state, reason = State.BLOCKED, TURN_ORDER
-    error = None
-    if job.refusal is not None:
-        failed = Failed(job.refusal, f"job {request.spec.name or request.spec.kind} is not allowed: {job.reason}")
-        error = agent_error(failed, mission.uid, ledger.tx.now)
-    mission.requested += 1
-    job_id = ledger.create(
-        mission,
-        NewJobRow(
-            plan_id=plan.id,
-            turn=turn,
-            parent_id=parent_id,
-            name=request.spec.name,
-            kind=request.spec.kind,
-            params=to_json(request.spec.params),
-            auto_dispatch=request.spec.auto_dispatch,
-            role=role,
-            state=state,
-            reason=reason,
-            priority=0 if role == "work" else TURN_PRIORITY,
-            depth=request.judgement.depth,
-            fingerprint=request.fingerprint,
-            max_attempts=1 if worker is None else worker.max_attempts,
-            error=error,
-        ),
-    )
-    if role != "work" and state is State.QUEUED:
-        mission.asking = job_id
-    return job_id

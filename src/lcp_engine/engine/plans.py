@@ -1,4 +1,4 @@
-"""Move plans and missions on: queue turns, unblock them, end what is over (R6–R8, R12)."""
+"""Move plans and missions on: queue turns, unblock them, end what is over (R6 to R8, R12)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, UNBLOCK, Stat
 from lcp_engine.loop import End, Outcome, Usage
 from lcp_engine.mission import MissionSpec
 from lcp_engine.store.changes import changed_paths
-from lcp_engine.store.database import Statement
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import LIVE, jobs, missions, plans
-from lcp_engine.store.text import to_json
+from lcp_engine.store.text import from_json, to_json
+from lcp_engine.store.transaction import Statement
+from lcp_engine.store.turns import settled_jobs
 
 _Choice: TypeAlias = Callable[[JobRow], bool]
 
+_STATE = 4
+"""Where the state stands in a row of `settled_jobs`."""
 TURN_KIND = "agent_plan"
 TURN_PRIORITY = 10
 TURN_ATTEMPTS = 3
 TURN_ORDER = "turn_order"
 """Why a turn is blocked: turns of a mission are asked one at a time, in the order of job ids (R7)."""
+
+_QUESTION = ("user_prompt", "context", "notices")
 
 _LIVE_JOBS = Statement(
     select(*(jobs.c[field.name] for field in fields(JobRow)))
@@ -45,7 +50,12 @@ _PLAN_OF_STEP = Statement(
 _END = Statement(
     update(missions)
     .where(missions.c.id == bindparam("mission"))
-    .values({name: bindparam(f"new_{name}") for name in ("summary", "deliverables", "metrics", "error", "ended_at")})
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("summary", "deliverables", "metrics", "error", "ended_at")
+        }
+    )
 )
 
 
@@ -71,13 +81,18 @@ def acting_plan(ledger: Ledger, job: JobRow) -> PlanRow:
     return ledger.new_plan(job.mission_id, job_id=job.id, parent_id=job.plan_id, depth=job.depth)
 
 
-def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = (), corrects: int | None = None) -> int:
+def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = ()) -> int:
     """Queue the plan's next turn, behind a turn of the mission that is still open; the id of its job."""
-    params: dict[str, JsonValue] = {}
-    if notices:
-        params["notices"] = list(notices)
-    if corrects is not None:
-        params["corrects"] = corrects
+    return _queue_turn(ledger, plan, {"notices": list(notices)} if notices else {}, depth=plan.depth)
+
+
+def queue_correction(ledger: Ledger, plan: PlanRow, asked: JobRow, number: int) -> int:
+    """Queue the question `number` of the turn `asked` once more (R4); the id of its job."""
+    same = {name: value for name, value in from_json(asked.params).items() if name in _QUESTION}
+    return _queue_turn(ledger, plan, {**same, "corrects": number}, depth=asked.depth)
+
+
+def _queue_turn(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], *, depth: int) -> int:
     mission = ledger.mission(plan.mission_id)
     is_free = mission.asking is None
     job_id = ledger.create(
@@ -90,7 +105,7 @@ def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = (), co
             state=State.QUEUED if is_free else State.BLOCKED,
             reason=None if is_free else TURN_ORDER,
             priority=TURN_PRIORITY,
-            depth=plan.depth,
+            depth=depth,
             max_attempts=TURN_ATTEMPTS,
         ),
     )
@@ -99,16 +114,17 @@ def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = (), co
     return job_id
 
 
-def after_settling(ledger: Ledger, job: JobRow) -> None:
+def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> None:
     """What a settled job means for its plan: the next turn, once nothing of the plan goes on by itself (R7)."""
     mission = ledger.mission(job.mission_id)
     if job.plan_id is None or mission.has_ended:
+        refresh(ledger, mission)
         return
     plan = ledger.plan(job.plan_id)
     spec = spec_of(mission.spec)
     if job.state is State.FAILED and spec.on_job_failure == "fail":
         message = f"job {job.id} ({job.kind}) has failed, and on_job_failure is fail"
-        end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message))
+        end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
         return
     if plan.outcome is None and (spec.continue_ == "per_result" or plan.open == 0):
         queue_turn(ledger, plan)
@@ -125,12 +141,22 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
     refresh(ledger, mission)
 
 
+def after_holding(ledger: Ledger, plan: PlanRow) -> None:
+    """A plan that comes to a stop at held jobs is asked again where the planner has not seen yet what else happened.
+
+    Also where nothing of its own is held: what it asked for is held for another plan, and no decision about that
+    would ever come to this one.
+    """
+    if plan.outcome is None and plan.open == 0 and (plan.held == 0 or _has_news(ledger, plan)):
+        queue_turn(ledger, plan)
+
+
 def refresh(ledger: Ledger, mission: MissionRow) -> None:
-    """Unblock the next turn, and set the status: waiting when nothing goes on by itself and something is held."""
+    """Unblock the next turn, and set the status: waiting when nothing is queued or running and something is held."""
     if mission.has_ended:
         return
     unblock_turn(ledger, mission)
-    waits = mission.open == 0 and mission.held > 0
+    waits = mission.queued + mission.running == 0 and mission.held > 0
     status = "waiting" if waits else "running"
     if mission.status != status:
         mission.status = status
@@ -148,19 +174,20 @@ def unblock_turn(ledger: Ledger, mission: MissionRow) -> None:
             return
 
 
-def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None) -> None:
-    """End a plan: the mission for the root plan, else the job that began it (R12)."""
+def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result: str | None = None) -> None:
+    """End a plan: the mission for the root plan, else the job that began it, with the action as `result` (R12)."""
     mission = ledger.mission(plan.mission_id)
     plan.outcome = end.outcome
     if plan.job_id is None:
         end_mission(ledger, mission, end, error)
         return
-    _settle_live(ledger, mission, SKIP, "the plan has ended", lambda job: job.plan_id == plan.id and job.role != "work")
+    _settle_live(
+        ledger, mission, SKIP, "the plan has ended", lambda job: job.plan_id == plan.id and job.role != "work"
+    )
     owner = ledger.job(plan.job_id)
     if owner.state is State.BLOCKED:
-        result = to_json({"ok": end.succeeded, "action": end.outcome, "summary": end.message})
         ledger.move(owner, PLAN_SUCCEED if end.succeeded else PLAN_FAIL, result=result, error=error)
-        after_settling(ledger, owner)
+        after_settling(ledger, owner, error)
 
 
 def end_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None = None) -> None:
@@ -168,27 +195,32 @@ def end_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None
     if mission.has_ended:
         return
     mission.status = "completed" if end.succeeded else "failed"
+    _end_sub_plans(ledger, mission, end.outcome)
     _close_mission(ledger, mission, end, error)
     _settle_live(ledger, mission, SKIP, "the mission has ended", lambda job: job.role != "work")
 
 
 def cancel_mission(ledger: Ledger, mission: MissionRow, reason: str) -> None:
-    """Stop a mission: nothing of it runs any more; attempts that are under way lose their lease."""
-    mission.status = "cancelled"
-    _close_mission(ledger, mission, End(Outcome.CANCELLED, succeeded=False, message=reason), None)
+    """Stop a mission: nothing of it runs any more; attempts that are under way lose their lease.
+
+    One that has ended keeps its outcome; what was left of it is cancelled.
+    """
+    if not mission.has_ended:
+        mission.status = "cancelled"
+        _end_sub_plans(ledger, mission, Outcome.CANCELLED)
+        _close_mission(ledger, mission, End(Outcome.CANCELLED, succeeded=False, message=reason), None)
     _settle_live(ledger, mission, CANCEL, reason, lambda job: True)
 
 
 def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
     """A limit is reached: sub-plans are cancelled, and the root plan gets the last turn (R6)."""
-    ended = {int(row[0]) for row in ledger.tx.rows(_SUB_PLANS, mission=mission.id)}
-    for plan_id in ended:
-        ledger.plan(plan_id).outcome = f"limit:{limit}"
+    ended = _end_sub_plans(ledger, mission, f"limit:{limit}")
     owners = {ledger.plan(plan_id).job_id for plan_id in ended}
     reason = f"the mission reached {limit}"
     _settle_live(
         ledger, mission, CANCEL, reason,
-        lambda job: (job.plan_id in ended or job.id in owners) and (job.state is not State.RUNNING or job.role != "work"),
+        lambda job: (job.plan_id in ended or job.id in owners)
+        and (job.role != "work" or job.state is not State.RUNNING),
     )  # fmt: skip
     assert mission.root_plan is not None
     root = ledger.plan(mission.root_plan)
@@ -205,11 +237,29 @@ def live_jobs(ledger: Ledger, mission: MissionRow) -> list[JobRow]:
     return found
 
 
+def _has_news(ledger: Ledger, plan: PlanRow) -> bool:
+    """Whether a job of the plan was executed since its last question."""
+    settled = settled_jobs(ledger.tx, plan.id, plan.asked_seq, ledger.mission(plan.mission_id).events)
+    return any(row[_STATE] in (State.SUCCEEDED, State.FAILED) for row in settled)
+
+
+def _end_sub_plans(ledger: Ledger, mission: MissionRow, outcome: str) -> set[int]:
+    """No turn of a sub-plan counts any more; the ids of those that had not ended."""
+    ended = {int(row[0]) for row in ledger.tx.rows(_SUB_PLANS, mission=mission.id)}
+    # What this transaction decided is not in the database yet.
+    ended = {plan_id for plan_id in ended if ledger.plan(plan_id).outcome is None}
+    for plan_id in ended:
+        ledger.plan(plan_id).outcome = outcome
+    return ended
+
+
 def _settle_live(
     ledger: Ledger, mission: MissionRow, transition: Transition, reason: str, chosen: _Choice
 ) -> None:
     for job in live_jobs(ledger, mission):
         if job.state in transition.sources and chosen(job):
+            if job.state is State.RUNNING:
+                ledger.attempted(job, transition.event)
             ledger.move(job, transition, reason=reason)
             if mission.asking == job.id:
                 mission.asking = None
@@ -229,7 +279,10 @@ def _close_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | N
         "bytes_written": mission.bytes_written,
         "running_seconds": round(usage_of(mission, ledger.tx.now).seconds, 3),
     }
-    ledger.note(mission, f"mission_{mission.status}", None, {"outcome": end.outcome})
+    data: dict[str, JsonValue] = {"outcome": end.outcome}
+    if end.limit is not None:
+        metrics["limit"] = data["limit"] = end.limit
+    ledger.note(mission, f"mission_{mission.status}", None, data)
     ledger.tx.run(
         _END,
         mission=mission.id,

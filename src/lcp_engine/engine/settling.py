@@ -1,4 +1,4 @@
-"""Settle attempts: success, failure with retry, hold, release, rescue (R10, R17–R19)."""
+"""Settle attempts: success, failure with retry, hold, release, rescue (R10, R17 to R19)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.engine.judging import agent_error
-from lcp_engine.engine.plans import after_settling, end_plan, refresh
+from lcp_engine.engine.failing import agent_error
+from lcp_engine.engine.plans import acting_plan, after_holding, after_settling, end_plan, refresh
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED
 from lcp_engine.loop import End, Outcome
@@ -56,6 +56,8 @@ def settle(ledger: Ledger, settling: Settling, jitter: random.Random) -> bool:
             if not ledger.move(job, HOLD_AGAIN, reason=reason, is_leased=True):
                 return False
             ledger.attempted(job, HOLD_AGAIN.event)
+            if job.plan_id is not None and not mission.has_ended:
+                after_holding(ledger, ledger.plan(job.plan_id))
             refresh(ledger, mission)
         case Failed() as failed:
             return _fail(ledger, job, failed, settling.backoff, jitter)
@@ -98,14 +100,16 @@ def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
         return False
     ledger.attempted(job, FAIL.event, error)
     if job.role == "work":
-        after_settling(ledger, job)
+        after_settling(ledger, job, error)
         return True
     if mission.asking == job.id:
         mission.asking = None
-    if job.role == "step":
-        after_settling(ledger, job)
-    elif job.plan_id is not None and not mission.has_ended:
+    if not mission.has_ended:
         message = f"turn {job.id} got no reply: {failed.message}"
-        end_plan(ledger, ledger.plan(job.plan_id), End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
+        end_plan(
+            ledger, acting_plan(ledger, job), End(Outcome.JOB_FAILED, succeeded=False, message=message), error
+        )
+    if job.role == "step":
+        after_settling(ledger, job, error)
     refresh(ledger, mission)
     return True

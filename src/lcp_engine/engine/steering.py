@@ -7,41 +7,45 @@ from pathlib import Path
 from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from sqlalchemy import bindparam, insert, null, select, update
+from sqlalchemy import bindparam, null, select, text, update
 
-from lcp_engine.engine.judging import agent_error
+from lcp_engine.engine.failing import agent_error
 from lcp_engine.engine.plans import (
     TURN_KIND,
     TURN_ORDER,
     after_rejecting,
     cancel_mission,
+    live_jobs,
     queue_turn,
     refresh,
     spec_of,
 )
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, REJECT, RETRY, State
+from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, OPEN, REJECT, RETRY, State
 from lcp_engine.mission import Limits, MissionSpec
-from lcp_engine.store.database import Statement, Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.records import JobRow
 from lcp_engine.store.schema import jobs, missions
 from lcp_engine.store.text import from_json, to_json
+from lcp_engine.store.transaction import Statement, Tx
 from lcp_engine.workers.base import Worker, Workers
 
 _NEW_MISSION_COLUMNS = ("uid", "key", "name", "goal", "root", "planner", "spec", "status", "created_at")
+# Two launches with one key at the same moment: the database lets one of them in.
 _NEW_MISSION = Statement(
-    insert(missions)
-    .values({name: bindparam(name) for name in _NEW_MISSION_COLUMNS})
-    .returning(missions.c.id)
+    text(
+        f"INSERT INTO missions ({', '.join(_NEW_MISSION_COLUMNS)}) "  # noqa: S608  # names of our own
+        f"VALUES ({', '.join(f':{name}' for name in _NEW_MISSION_COLUMNS)}) ON CONFLICT (key) DO NOTHING RETURNING id"
+    )
 )
 _BY_KEY = Statement(select(missions.c.id).where(missions.c.key == bindparam("wanted")))
-_SPEC = Statement(update(missions).where(missions.c.id == bindparam("mission")).values(spec=bindparam("new_spec")))
 _REOPEN = Statement(
-    update(missions).where(missions.c.id == bindparam("mission")).values(ended_at=null(), error=null(), summary=null())
+    update(missions)
+    .where(missions.c.id == bindparam("mission"))
+    .values(ended_at=null(), error=null(), summary=null())
 )
 _PARAMS = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(params=bindparam("new_params")))
-
 
 
 def launch(ledger: Ledger, spec: MissionSpec, root: Path, *, key: str | None = None) -> int:
@@ -51,13 +55,17 @@ def launch(ledger: Ledger, spec: MissionSpec, root: Path, *, key: str | None = N
         return int(known[0])
     mission_id = _insert(tx, spec, root, key)
     mission = ledger.mission(mission_id)
+    if mission.root_plan is not None:
+        return mission_id
     ledger.note(mission, "launched", None, {"name": spec.name})
     plan = ledger.new_plan(mission_id, job_id=None, parent_id=None, depth=0)
     mission.root_plan = plan.id
     params: dict[str, JsonValue] = {"user_prompt": spec.goal}
     mission.asking = ledger.create(
         mission,
-        NewJobRow(plan_id=plan.id, kind=TURN_KIND, params=to_json(params), role="turn", priority=10, max_attempts=3),
+        NewJobRow(
+            plan_id=plan.id, kind=TURN_KIND, params=to_json(params), role="turn", priority=10, max_attempts=3
+        ),
     )
     return mission_id
 
@@ -68,9 +76,13 @@ def open_queue(ledger: Ledger, name: str) -> int:
     known = ledger.tx.row(_BY_KEY, wanted=key)
     if known is not None:
         return int(known[0])
-    spec = MissionSpec.model_validate({"name": name, "goal": "Run the jobs that are put here.", "planner": {"type": "none"}})
+    spec = MissionSpec.model_validate(
+        {"name": name, "goal": "Run the jobs that are put here.", "planner": {"type": "none"}}
+    )
     mission_id = _insert(ledger.tx, spec, None, key)
-    ledger.note(ledger.mission(mission_id), "launched", None, {"name": name})
+    mission = ledger.mission(mission_id)
+    if mission.events == 0:
+        ledger.note(mission, "launched", None, {"name": name})
     return mission_id
 
 
@@ -78,9 +90,21 @@ def enqueue(
     ledger: Ledger, worker: Worker[BaseModel], mission_id: int, params: Mapping[str, JsonValue], *,
     name: str | None, priority: int, run_after: int | None,
 ) -> int:  # fmt: skip
-    """Put a job into a mission, past planner and policy: whoever calls this is the operator. Its id."""
+    """Put a job into a mission, past planner and policy: whoever calls this is the operator. Its id.
+
+    Raises `INVALID_ARGUMENT` for a kind that asks the planner, `WRONG_STATE` for a cancelled mission.
+    """
+    if worker.asks_planner:
+        message = (
+            f"a job of kind {worker.kind} is asked for by a planner or by launching; it cannot be enqueued"
+        )
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     mission = ledger.mission(mission_id)
-    return ledger.create(
+    if mission.status == "cancelled":
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"mission {mission_id} takes jobs unless it is cancelled; it is"
+        )
+    job_id = ledger.create(
         mission,
         NewJobRow(
             plan_id=mission.root_plan,
@@ -92,6 +116,8 @@ def enqueue(
             max_attempts=worker.max_attempts,
         ),
     )
+    refresh(ledger, mission)
+    return job_id
 
 
 def approve(
@@ -104,9 +130,11 @@ def approve(
     """
     job = _locked(ledger, job_id)
     if job.state is not State.HELD:
-        if job.approved:
+        if job.approved and job.state is not State.REJECTED:
             return False
-        raise LcpError(ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be approved; it is {job.state}")
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be approved; it is {job.state}"
+        )
     worker = workers.get(job.kind)
     if worker is None:
         message = f"job {job_id} needs a worker for the kind {job.kind!r}; none is installed"
@@ -135,7 +163,9 @@ def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
         return False
     mission = ledger.mission(job.mission_id)
     if not ledger.move(job, REJECT, reason=reason, error=_rejection(ledger, job, reason)):
-        raise LcpError(ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be rejected; it is {job.state}")
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be rejected; it is {job.state}"
+        )
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
     after_rejecting(ledger, job)
     return True
@@ -160,14 +190,19 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
         message = f"mission {mission_id} has to have ended to be resumed; it is {mission.status}"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if mission.root_plan is None:
-        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; there is nothing to resume")
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; there is nothing to resume"
+        )
     if limits:
-        ledger.tx.run(_SPEC, mission=mission_id, new_spec=_with_limits(mission.spec, limits))
+        mission.spec = _with_limits(mission.spec, limits)
     ended_on = mission.outcome
     mission.status, mission.outcome = "running", None
     plan = ledger.plan(mission.root_plan)
     plan.outcome, plan.corrections, plan.stalled, plan.refused = None, 0, 0, 0
     ledger.tx.run(_REOPEN, mission=mission_id)
+    # A turn may be under way still, and two are never asked at a time.
+    turns = (job.id for job in live_jobs(ledger, mission) if job.role != "work" and job.state in OPEN)
+    mission.asking = next(turns, None)
     ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits)})
     if plan.open == 0:
         queue_turn(ledger, plan, notices=[f"a person resumed the mission; it had ended with {ended_on}"])
@@ -184,12 +219,15 @@ def retry(ledger: Ledger, job_id: int, *, by: str) -> None:
     job.failures = job.deaths = 0
     if not ledger.move(job, RETRY):
         expected = ", ".join(sorted(RETRY.sources))
-        raise LcpError(ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}")
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}"
+        )
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
 
 
 def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> int:
+    """The mission's id; of the one that has the key where another process was faster."""
     row = tx.row(
         _NEW_MISSION,
         uid=f"req-{uuid4()}",
@@ -202,13 +240,15 @@ def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> in
         status="running",
         created_at=tx.now,
     )
+    if row is None:
+        row = tx.row(_BY_KEY, wanted=key)
     assert row is not None
     return int(row[0])
 
 
 def _locked(ledger: Ledger, job_id: int) -> JobRow:
-    """The job, read after its mission was locked: what it says stays true until the commit."""
-    ledger.mission(ledger.job(job_id).mission_id)
+    """The job, its mission locked before it like everywhere else: two transactions never wait for each other."""
+    ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
     return ledger.job(job_id)
 
 

@@ -9,16 +9,18 @@ from dataclasses import fields
 
 from sqlalchemy import bindparam, insert, select, text, update
 
-from lcp_engine.store.database import Statement, Tx
 from lcp_engine.store.records import ChangeRow
 from lcp_engine.store.schema import blobs, changes
+from lcp_engine.store.transaction import Statement, Tx
 
 _CHANGE = select(*(changes.c[field.name] for field in fields(ChangeRow)))
 _OPEN = Statement(
-    _CHANGE.where(text("state = 'intent'"), changes.c.path == bindparam("path"), changes.c.root == bindparam("root"))
+    _CHANGE.where(
+        text("state = 'intent'"), changes.c.path == bindparam("path"), changes.c.root == bindparam("root")
+    )
 )
 _OF_JOB = Statement(_CHANGE.where(changes.c.job_id == bindparam("job")).order_by(changes.c.id.desc()))
-_NEW = tuple(field.name for field in fields(ChangeRow) if field.name != "id") + ("intended_at",)
+_NEW = (*(field.name for field in fields(ChangeRow) if field.name != "id"), "intended_at")
 _INTEND = Statement(insert(changes).values({name: bindparam(name) for name in _NEW}).returning(changes.c.id))
 _CLOSE = Statement(
     update(changes)
@@ -27,7 +29,9 @@ _CLOSE = Statement(
 )
 _HAS_BLOB = Statement(select(blobs.c.size).where(blobs.c.sha256 == bindparam("hash")))
 _BLOB = Statement(
-    text("INSERT INTO blobs (sha256, size, data) VALUES (:sha256, :size, :data) ON CONFLICT (sha256) DO NOTHING")
+    text(
+        "INSERT INTO blobs (sha256, size, data) VALUES (:sha256, :size, :data) ON CONFLICT (sha256) DO NOTHING"
+    )
 )
 _CONTENT = Statement(select(blobs.c.data).where(blobs.c.sha256 == bindparam("hash")))
 _APPLIED = Statement(

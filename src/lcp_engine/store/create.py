@@ -8,29 +8,32 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from lcp_engine.clock import Clock
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.database import Backend, Database, Statement, Tx
-from lcp_engine.store.schema import HEAD, metadata
-from lcp_engine.store.sqlite import Sqlite
+from lcp_engine.store.database import Database
+from lcp_engine.store.schema import HEAD, MIGRATION_LOCK, metadata
+from lcp_engine.store.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.transaction import Backend, Statement, Tx
 from lcp_engine.store.views import VIEWS
 
-MIGRATION_LOCK = 0x6C6370  # "lcp": an advisory lock of PostgreSQL that nobody else uses
 
-
-def open_database(url: str, clock: Clock | None = None) -> Database:
+def open_database(url: str, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> Database:
     """The database at `url` (`sqlite:///PATH` or `postgresql://…`), created or upgraded as needed.
 
     Raises `DATABASE_VERSION` where it belongs to something else or to a newer engine, `DATABASE_FAILED` where it
     cannot be opened.
     """
-    database = Database(make_backend(url), clock)
-    with database.explained():
-        version = database.read(_version) if _exists(database.backend) else None
-        if version != HEAD:
-            _bring_to_head(database, url)
+    database = Database(make_backend(url, busy_seconds), clock)
+    try:
+        with database.explained():
+            version = database.read(version_of) if _exists(database.backend) else None
+            if version != HEAD:
+                _bring_to_head(database, url)
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
-def make_backend(url: str) -> Backend:
+def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
     """Speak to the database that `url` names, without connecting yet."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
@@ -38,7 +41,7 @@ def make_backend(url: str) -> Backend:
         if not path.parent.is_dir():
             message = f"database {path} needs its directory {path.parent}; it is not there"
             raise LcpError(ErrorCode.DATABASE_FAILED, message)
-        return Sqlite(path)
+        return Sqlite(path, busy_seconds=busy_seconds)
     if scheme.split("+")[0] in ("postgresql", "postgres"):
         return _postgres(url)
     shown = scheme if "://" in url else url
@@ -50,7 +53,9 @@ def _postgres(url: str) -> Backend:
     try:
         from lcp_engine.store.postgres import Postgres
     except ModuleNotFoundError as error:
-        message = "PostgreSQL needs the extra `postgres` (pip install 'lcp-engine[postgres]'); psycopg is not there"
+        message = (
+            "PostgreSQL needs the extra `postgres` (pip install 'lcp-engine[postgres]'); psycopg is not there"
+        )
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
     return Postgres(url)
 
@@ -65,14 +70,14 @@ def _bring_to_head(database: Database, url: str) -> None:
     if outdated is not None:
         from lcp_engine.store.upgrade import upgrade  # alembic is slow to load, and needed only here
 
-        upgrade(database, url, outdated)
+        upgrade(url, outdated)
 
 
 def _create(tx: Tx) -> str | None:
     """Create everything in an empty database. The version of one that has to be upgraded, else None."""
     if not tx.is_sqlite:
         tx.plain(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-    version = _version(tx)
+    version = version_of(tx)
     if version is not None:
         return version if version != HEAD else None
     for table in metadata.sorted_tables:
@@ -86,9 +91,9 @@ def _create(tx: Tx) -> str | None:
     return None
 
 
-def _version(tx: Tx) -> str | None:
+def version_of(tx: Tx) -> str | None:
     """The schema's version; None for an empty database."""
-    tables = set(_tables(tx))
+    tables = set(tables_of(tx))
     if "alembic_version" in tables and "missions" in tables:
         tx_rows = tx.query_plain("SELECT version_num FROM alembic_version")
         return str(tx_rows[0][0]) if tx_rows else None
@@ -99,7 +104,7 @@ def _version(tx: Tx) -> str | None:
     return None
 
 
-def _tables(tx: Tx) -> list[str]:
+def tables_of(tx: Tx) -> list[str]:
     if tx.is_sqlite:
         sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     else:

@@ -1,195 +1,65 @@
-"""Run transactions: one writer path in a process, whose callers share commits."""
+"""Commit transactions: one writer path in a process, whose callers share commits."""
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
-
-from sqlalchemy.engine.interfaces import Dialect
-from sqlalchemy.sql import ClauseElement
+from typing import Any, TypeVar  # noqa: TID251 -- units of every type wait in one queue
 
 from lcp_engine.clock import Clock, Micros
-from lcp_engine.errors import LcpError
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.readers import Readers
+from lcp_engine.store.transaction import Backend, Connection, Cursor, Tx
+from lcp_engine.store.unit import Unit
 
 T = TypeVar("T")
 
-# What a driver takes and gives: typed again where a row becomes a record.
-Params: TypeAlias = Mapping[str, Any]
-Row: TypeAlias = Sequence[Any]
-
-
-class Cursor(Protocol):
-    """The part of a DB-API cursor that is used here."""
-
-    rowcount: int
-
-    def execute(self, sql: str, params: Params = ..., /) -> object: ...
-    def executemany(self, sql: str, rows: Sequence[Params], /) -> object: ...
-    def fetchall(self) -> list[Row]: ...
-    def fetchone(self) -> Row | None: ...
-
-
-class Connection(Protocol):
-    """The part of a DB-API connection that is used here."""
-
-    def cursor(self) -> Cursor: ...
-    def close(self) -> None: ...
-
-
-class Backend(Protocol):
-    """What differs between SQLite and PostgreSQL."""
-
-    name: str
-    dialect: Dialect
-    begin: str
-
-    def connect(self) -> Connection: ...
-    def connect_to_read(self) -> Connection: ...
-    def clock(self, connection: Connection) -> Clock: ...
-    def explain(self, error: Exception) -> LcpError | None:
-        """The error in the engine's words, or None where it is not one of the driver's."""
-
-    def may_retry(self, error: Exception) -> bool:
-        """Whether the transaction was undone by the database only because of others (deadlock, lost connection)."""
-
-    def is_usable(self, connection: Connection) -> bool: ...
-
-
-class Statement:
-    """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL."""
-
-    def __init__(self, clause: ClauseElement) -> None:
-        self._clause = clause
-        self._sql: dict[str, str] = {}
-
-    def sql(self, dialect: Dialect) -> str:
-        known = self._sql.get(dialect.name)
-        if known is None:
-            compiled = self._clause.compile(dialect=dialect)
-            constants = [name for name, bind in getattr(compiled, "binds", {}).items() if not bind.required]
-            assert not constants, f"constants have to stand in the SQL itself: {constants}"
-            known = str(compiled)
-            self._sql[dialect.name] = known
-        return known
-
-
-class Tx:
-    """One transaction: statements, the time it began, whether it made a job ready, what is left for its end."""
-
-    def __init__(self, connection: Connection, dialect: Dialect, now: Micros) -> None:
-        self._cursor = connection.cursor()
-        self._dialect = dialect
-        self.now = now
-        self.wakes = False
-        self.at_end: list[Callable[[], None]] = []
-        self.books: object = None
-
-    @property
-    def is_sqlite(self) -> bool:
-        return self._dialect.name == "sqlite"
-
-    def run(self, statement: Statement, **params: object) -> int:
-        """Execute; the number of rows that were changed."""
-        self._cursor.execute(statement.sql(self._dialect), params)
-        return self._cursor.rowcount
-
-    def many(self, statement: Statement, rows: Sequence[Params]) -> None:
-        if rows:
-            self._cursor.executemany(statement.sql(self._dialect), rows)
-
-    def rows(self, statement: Statement, **params: object) -> list[Row]:
-        self._cursor.execute(statement.sql(self._dialect), params)
-        return self._cursor.fetchall()
-
-    def row(self, statement: Statement, **params: object) -> Row | None:
-        self._cursor.execute(statement.sql(self._dialect), params)
-        return self._cursor.fetchone()
-
-    def plain(self, sql: str) -> None:
-        """Execute SQL that needs no params and no dialect."""
-        self._cursor.execute(sql)
-
-    def query_plain(self, sql: str) -> list[Row]:
-        """The rows of SQL that needs no params and no dialect."""
-        self._cursor.execute(sql)
-        return self._cursor.fetchall()
-
-    def query(self, clause: ClauseElement) -> list[Row]:
-        """The rows of a statement that is put together for this one use."""
-        compiled = clause.compile(dialect=self._dialect, compile_kwargs={"render_postcompile": True})
-        self._cursor.execute(str(compiled), compiled.params)
-        return self._cursor.fetchall()
-
-    def end(self) -> None:
-        """Do what was left for the end (`at_end`)."""
-        for work in self.at_end:
-            work()
-        self.at_end.clear()
-
-
-class Unit(Generic[T]):
-    """Work of one caller that waits for its commit."""
-
-    def __init__(self, work: Callable[[Tx], T]) -> None:
-        self.work = work
-        self.woken = threading.Event()
-        self.is_done = False
-        self._value: list[T] = []
-        self._error: BaseException | None = None
-
-    def perform(self, tx: Tx) -> None:
-        self._value = [self.work(tx)]
-
-    def fail(self, error: BaseException) -> None:
-        self._error = error
-        self.is_done = True
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._value[0]
+RETRIES = 8
+FIRST_PAUSE = 0.05
 
 
 class Database:
     """One database. `write` and `read` may be called from any thread.
 
-    A unit given to `write` may run more than once (when another one that shares its transaction raised), but takes
-    effect once; it must have no effects besides its statements. `on_wake` is called after each commit that made a job
-    ready.
+    Work given to them may run more than once (when another unit that shares its transaction raised, or the server
+    went away), but takes effect once; it must have no effects besides its statements. `on_wake` is called after each
+    commit that made a job ready, `in_transaction_wake` before it.
     """
-
-    RETRIES = 5
 
     def __init__(self, backend: Backend, clock: Clock | None = None) -> None:
         self.backend = backend
         self.on_wake: Callable[[], None] = lambda: None
         self.in_transaction_wake: Callable[[Tx], None] = lambda tx: None
-        self._mutex = threading.Lock()
+        self._changed = threading.Condition()
         self._waiting: deque[Unit[Any]] = deque()
         self._is_led = False
+        self._is_closed = False
         self._writer: Connection | None = None
-        self._readers = threading.local()
-        self._opened: list[Connection] = []
-        self._given_clock = clock
+        self._has_connected = False
+        self._readers = Readers(backend)
         self._clock: Clock | None = clock
 
     def now(self) -> Micros:
         """The database's time, in microseconds since 1970."""
         if self._clock is None:
-            self._clock = self.backend.clock(self._reader())
+            with self._readers.lend() as connection:
+                self._clock = self.backend.clock(connection)
         return self._clock()
 
     def write(self, work: Callable[[Tx], T]) -> T:
         """Do `work` in a transaction that others may share; returns after its commit. Raises what `work` raises."""
         unit = Unit(work)
-        with self._mutex:
+        with self._changed:
+            if self._is_closed:
+                raise LcpError(ErrorCode.DATABASE_FAILED, "the database has to be open; it was closed")
             self._waiting.append(unit)
             leads, self._is_led = not self._is_led, True
         if not leads:
-            unit.woken.wait()
+            self._wait(unit)
         if not unit.is_done:
             self._lead()
         return unit.result()
@@ -197,25 +67,31 @@ class Database:
     def read(self, work: Callable[[Tx], T]) -> T:
         """Do `work` on one consistent state without changing it."""
         with self.explained():
-            connection = self._reader()
-            cursor = connection.cursor()
-            cursor.execute("BEGIN")
-            try:
-                return work(Tx(connection, self.backend.dialect, self.now()))
-            finally:
-                _roll_back(cursor)
+            for retries in range(RETRIES):
+                try:
+                    return self._read(work)
+                except Exception as error:
+                    if not self._may_retry(error, retries):
+                        raise
+                _pause(retries)
+            return self._read(work)
 
     def join(self, connection: Connection) -> Tx:
-        """A transaction that somebody else began and will commit."""
-        return Tx(connection, self.backend.dialect, self.now())
+        """A transaction that somebody else began and will commit; `end` is to be called on it before that."""
+        tx = Tx(connection, self.backend.dialect, self.now())
+        tx.at_end.append(lambda: self.in_transaction_wake(tx) if tx.wakes else None)
+        return tx
 
     def close(self) -> None:
-        with self._mutex:
-            opened, self._opened, self._writer = self._opened, [], None
-        self._readers = threading.local()
-        for connection in opened:
+        """Let what was given to `write` before come to its end, then close every connection."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.wait_for(lambda: not self._is_led)
+            writer, self._writer = self._writer, None
+        self._readers.close()
+        if writer is not None:
             with suppress(Exception):  # closing is the last thing; what was acknowledged is committed
-                connection.close()
+                writer.close()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -230,65 +106,97 @@ class Database:
                 raise
             raise explained from error
 
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        with self._readers.lend() as connection:
+            self._has_connected = True
+            cursor = connection.cursor()
+            cursor.execute("BEGIN")
+            try:
+                return work(Tx(connection, self.backend.dialect, self.now()))
+            finally:
+                _roll_back(cursor)
+
+    def _wait(self, unit: Unit[Any]) -> None:
+        try:
+            unit.woken.wait()
+        except BaseException:  # an interrupt
+            with self._changed:
+                if unit in self._waiting:
+                    self._waiting.remove(unit)
+                    if unit.woken.is_set():  # it was to lead: another one has to
+                        self._hand_over()
+            raise
+
     def _lead(self) -> None:
         """Commit everything that waits, then hand over to whoever came meanwhile."""
-        with self._mutex:
-            batch = list(self._waiting)
-            self._waiting.clear()
+        batch: list[Unit[Any]] = []
         try:
+            with self._changed:
+                batch = list(self._waiting)
+                self._waiting.clear()
             self._commit(batch)
+        except BaseException as error:
+            _fail_all((unit for unit in batch if not unit.is_done), error)
+            raise
         finally:
-            with self._mutex:
-                successor = self._waiting[0] if self._waiting else None
-                self._is_led = successor is not None
+            with self._changed:
+                self._hand_over()
             for unit in batch:
                 unit.woken.set()
-            if successor is not None:
-                successor.woken.set()
+
+    def _hand_over(self) -> None:
+        self._is_led = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].woken.set()
+        else:
+            self._changed.notify_all()
 
     def _commit(self, batch: list[Unit[Any]]) -> None:
         retries = 0
         while batch:
             try:
                 culprit = self._attempt(batch)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 -- told to the callers
                 self._forget_broken_writer()
-                if self.backend.may_retry(error) and retries < self.RETRIES:
-                    retries += 1
-                    continue
-                _fail_all(batch, self.backend.explain(error) or error)
+                if not self._may_retry(error, retries):
+                    _fail_all(batch, self.backend.explain(error) or error)
+                    return
+            else:
+                if culprit is None:
+                    return
+                batch = [unit for unit in batch if unit is not culprit]
+                continue
+            _pause(retries)
+            retries += 1
+            if len(batch) > 1:
+                # Alone, a unit takes its locks in order and waits for nobody who waits for it.
+                for unit in batch:
+                    self._commit([unit])
                 return
-            except BaseException as error:
-                _fail_all(batch, error)
-                raise
-            if culprit is None:
-                return
-            batch = [unit for unit in batch if unit is not culprit]
 
     def _attempt(self, batch: list[Unit[Any]]) -> Unit[Any] | None:
         """One transaction over the batch. The unit whose own fault undid it, or None after the commit."""
         connection = self._writable()
         cursor = connection.cursor()
         cursor.execute(self.backend.begin)
-        tx = Tx(connection, self.backend.dialect, self.now())
-        for unit in batch:
-            try:
-                unit.perform(tx)
-            except BaseException as error:
-                _roll_back(cursor)
-                if isinstance(error, Exception):
-                    if self.backend.may_retry(error):
-                        raise
-                    unit.fail(self.backend.explain(error) or error)
-                else:
-                    unit.fail(error)
-                return unit
         try:
+            tx = Tx(connection, self.backend.dialect, self.now())
+            for unit in batch:
+                try:
+                    unit.perform(tx)
+                except BaseException as error:
+                    if isinstance(error, Exception) and self.backend.may_retry(error):
+                        raise
+                    _roll_back(cursor)
+                    unit.fail(
+                        (self.backend.explain(error) if isinstance(error, Exception) else None) or error
+                    )
+                    return unit
             tx.end()
             if tx.wakes:
                 self.in_transaction_wake(tx)
-            cursor.execute("COMMIT")
-        except Exception:
+            self._end(connection, cursor)
+        except BaseException:
             _roll_back(cursor)
             raise
         for unit in batch:
@@ -297,25 +205,35 @@ class Database:
             self.on_wake()
         return None
 
+    def _end(self, connection: Connection, cursor: Cursor) -> None:
+        try:
+            cursor.execute("COMMIT")
+        except Exception as error:
+            if self.backend.is_usable(connection):
+                raise
+            message = (
+                "the database's connection was lost during a commit; whether it took effect cannot be told"
+            )
+            raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
+
     def _writable(self) -> Connection:
         if self._writer is None:
-            self._writer = self._remember(self.backend.connect())
+            self._writer = self.backend.connect()
+            self._has_connected = True
         return self._writer
-
-    def _reader(self) -> Connection:
-        connection: Connection | None = getattr(self._readers, "connection", None)
-        if connection is None or not self.backend.is_usable(connection):
-            connection = self._remember(self.backend.connect_to_read())
-            self._readers.connection = connection
-        return connection
-
-    def _remember(self, connection: Connection) -> Connection:
-        self._opened.append(connection)
-        return connection
 
     def _forget_broken_writer(self) -> None:
         if self._writer is not None and not self.backend.is_usable(self._writer):
             self._writer = None
+
+    def _may_retry(self, error: Exception, retries: int) -> bool:
+        # A server that was never there is an error at once; one that was comes back.
+        return retries < RETRIES and self._has_connected and self.backend.may_retry(error)
+
+
+def _pause(retries: int) -> None:
+    """Wait a little longer each time, and not as long as others who wait for the same."""
+    time.sleep(FIRST_PAUSE * 2**retries * random.uniform(0.5, 1.0))  # noqa: S311 -- no secret
 
 
 def _roll_back(cursor: Cursor) -> None:

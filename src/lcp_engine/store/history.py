@@ -9,8 +9,9 @@ from pydantic import JsonValue
 from sqlalchemy import ColumnElement, Select, column, select, table
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.database import Tx
+from lcp_engine.store.schema import missions
 from lcp_engine.store.text import JsonObject
+from lcp_engine.store.transaction import Tx
 
 _JSON = frozenset({"jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts",
                    "data", "errors"})  # fmt: skip
@@ -87,6 +88,11 @@ def find_events(
     return _read(tx, "event_history", *where, order="seq", limit=limit)
 
 
+def count_events(tx: Tx) -> dict[int, int]:
+    """The number of the last event of every mission, by the mission's id."""
+    return {row[0]: row[1] for row in tx.query(select(missions.c.id, missions.c.events))}
+
+
 def find_turns(tx: Tx, mission_id: int) -> list[JsonObject]:
     return _read(tx, "turn_history", column("mission_id") == mission_id, order="number")
 
@@ -104,7 +110,8 @@ def _read(
     limit: int | None = None,
 ) -> list[JsonObject]:
     names = _COLUMNS[view]
-    clause: Select[tuple[object, ...]] = select(*(column(name) for name in names)).select_from(table(view)).where(*where)
+    columns: list[ColumnElement[object]] = [column(name) for name in names]
+    clause: Select[*tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
     clause = clause.order_by(column(order).desc() if newest_first else column(order))
     if limit is not None:
         clause = clause.limit(limit)

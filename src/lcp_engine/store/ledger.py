@@ -7,20 +7,33 @@ writes counters and events at the end of the transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from typing import TypeVar
 
 from pydantic import JsonValue
-from sqlalchemy import Table, bindparam, insert, literal_column, select, text, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    Table,
+    TextClause,
+    bindparam,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
 
 from lcp_engine.clock import Micros
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import CREATIONS, SETTLED, State, Transition
-from lcp_engine.store.database import Statement, Tx
-from lcp_engine.store.records import JobRow, MissionRow, PlanRow
+from lcp_engine.store.records import JobRow, MissionRow, PlanRow, job_row
 from lcp_engine.store.schema import attempts, events, jobs, missions, plans
 from lcp_engine.store.text import to_json
+from lcp_engine.store.transaction import Row, Statement, Tx
 
 R = TypeVar("R", MissionRow, PlanRow, JobRow)
 
@@ -29,27 +42,33 @@ def _columns(table: Table, record: type[R]) -> list[str]:
     return [field.name for field in fields(record)]
 
 
-def _select(table: Table, record: type[R]) -> Statement:
-    clause = select(*(table.c[name] for name in _columns(table, record))).where(table.c.id == bindparam("id"))
-    return Statement(clause.with_for_update())
+def _select(table: Table, record: type[R]) -> Select[tuple[object, ...]]:
+    return select(*(table.c[name] for name in _columns(table, record))).where(table.c.id == bindparam("id"))
 
 
-_MISSION = _select(missions, MissionRow)
-_PLAN = _select(plans, PlanRow)
-_JOB = _select(jobs, JobRow)
+# The lock of its mission covers plans and jobs: nobody changes one without it.
+_MISSION = Statement(_select(missions, MissionRow).with_for_update())
+_MISSION_AT_ONCE = Statement(_select(missions, MissionRow).with_for_update(nowait=True))
+_MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_locked=True))
+_PLAN = Statement(_select(plans, PlanRow))
+_JOB = Statement(_select(jobs, JobRow))
 _SPEC = Statement(select(missions.c.spec, missions.c.root).where(missions.c.id == bindparam("id")))
 _FIXED = {"id", "uid", "name", "goal", "root", "planner", "mission_id", "job_id", "parent_id", "depth"}
 
 
 def _save(table: Table, record: type[R]) -> Statement:
-    kept = {name: bindparam(f"new_{name}") for name in _columns(table, record) if name not in _FIXED}
+    kept: dict[str, BindParameter[object]] = {
+        name: bindparam(f"new_{name}") for name in _columns(table, record) if name not in _FIXED
+    }
     return Statement(update(table).where(table.c.id == bindparam("row")).values(kept))
 
 
 _SAVE_MISSION = _save(missions, MissionRow)
 _SAVE_PLAN = _save(plans, PlanRow)
 _EVENT = Statement(
-    insert(events).values({name: bindparam(name) for name in ("mission_id", "seq", "job_id", "at", "event", "data")})
+    insert(events).values(
+        {name: bindparam(name) for name in ("mission_id", "seq", "job_id", "at", "event", "data")}
+    )
 )
 _ATTEMPT = Statement(insert(attempts).values({column.name: bindparam(column.name) for column in attempts.c}))
 _NEW_PLAN = Statement(
@@ -65,18 +84,31 @@ _NEW_JOB = Statement(
     insert(jobs).values({name: bindparam(name) for name in _NEW_JOB_COLUMNS}).returning(jobs.c.id)
 )
 
-_MOVED = ("reason", "ended_at", "settled_seq", "result", "error", "run_after", "approved", "failures", "deaths")
+_MOVED = (
+    "reason",
+    "ended_at",
+    "settled_seq",
+    "result",
+    "error",
+    "run_after",
+    "approved",
+    "failures",
+    "deaths",
+)
 
 
 @cache
 def _move(transition: Transition, is_leased: bool) -> Statement:
     """The guarded UPDATE of one transition; a leased one names its attempt, the fence (R17)."""
     sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
-    guard = [jobs.c.id == bindparam("job"), text(f"state IN ({sources})")]
+    guard: list[ColumnElement[bool] | TextClause] = [
+        jobs.c.id == bindparam("job"),
+        text(f"state IN ({sources})"),
+    ]
     if is_leased:
         guard.append(jobs.c.attempt == bindparam("fence"))
-    values = {name: bindparam(f"new_{name}") for name in _MOVED}
-    target = literal_column(f"'{transition.target}'")
+    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
+    target: ColumnElement[str] = literal_column(f"'{transition.target}'")
     return Statement(update(jobs).where(*guard).values({"state": target, **values}))
 
 
@@ -126,7 +158,9 @@ class Ledger:
         self.tx = tx
         self._missions: dict[int, MissionRow] = {}
         self._plans: dict[int, PlanRow] = {}
-        self._saved: dict[int, tuple[object, ...]] = {}
+        self._saved_missions: dict[int, tuple[object, ...]] = {}
+        self._saved_plans: dict[int, tuple[object, ...]] = {}
+        self._highest = 0
         self._events: list[dict[str, object]] = []
         self._attempts: list[dict[str, object]] = []
 
@@ -135,15 +169,29 @@ class Ledger:
         for mission_id in sorted(set(mission_ids)):
             self.mission(mission_id)
 
+    def lock_if_free(self, mission_ids: Iterable[int]) -> None:
+        """Like `lock`, but leaves out those that others hold and that come before one that is held here."""
+        for mission_id in sorted(set(mission_ids)):
+            if mission_id > self._highest:
+                self.mission(mission_id)
+            elif not self.holds(mission_id):
+                row = self.tx.row(_MISSION_IF_FREE, id=mission_id)
+                if row is not None:
+                    self._keep(row)
+
+    def holds(self, mission_id: int) -> bool:
+        return mission_id in self._missions
+
     def mission(self, mission_id: int) -> MissionRow:
         """The mission, locked until the commit. Raises `NOT_FOUND`."""
         known = self._missions.get(mission_id)
-        if known is None:
-            row = self.tx.row(_MISSION, id=mission_id)
-            if row is None:
-                raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
-            known = self._missions[mission_id] = MissionRow(*row)
-        return known
+        if known is not None:
+            return known
+        # Out of order nobody waits: the database undoes the transaction, whose units then are tried one by one.
+        row = self.tx.row(_MISSION if mission_id > self._highest else _MISSION_AT_ONCE, id=mission_id)
+        if row is None:
+            raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+        return self._keep(row)
 
     def plan(self, plan_id: int) -> PlanRow:
         known = self._plans.get(plan_id)
@@ -152,15 +200,16 @@ class Ledger:
             if row is None:
                 raise LcpError(ErrorCode.NOT_FOUND, f"plan {plan_id} is not in the database")
             known = self._plans[plan_id] = PlanRow(*row)
-            self._saved[plan_id] = astuple(known)
+            self._saved_plans[plan_id] = _PLAN_VALUES(known)
         return known
 
     def job(self, job_id: int) -> JobRow:
-        """The job, its mission locked first. Raises `NOT_FOUND`."""
-        row = self.tx.row(_JOB, id=job_id)
-        if row is None:
-            raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
-        return _job(row)
+        """The job, its mission locked: what it says stays true until the commit. Raises `NOT_FOUND`."""
+        job = self._job(job_id)
+        if not self.holds(job.mission_id):
+            self.mission(job.mission_id)
+            job = self._job(job_id)
+        return job
 
     def new_plan(self, mission_id: int, *, job_id: int | None, parent_id: int | None, depth: int) -> PlanRow:
         row = self.tx.row(_NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth)
@@ -258,7 +307,11 @@ class Ledger:
             mission.running_since = None
 
     def note(
-        self, mission: MissionRow, event: str, job_id: int | None = None, data: dict[str, JsonValue] | None = None
+        self,
+        mission: MissionRow,
+        event: str,
+        job_id: int | None = None,
+        data: dict[str, JsonValue] | None = None,
     ) -> int:
         """Append an event; its number."""
         mission.events += 1
@@ -293,10 +346,24 @@ class Ledger:
         self.tx.many(_ATTEMPT, self._attempts)
         self.tx.many(_EVENT, self._events)
         for plan in self._plans.values():
-            if astuple(plan) != self._saved.get(plan.id):
+            if _PLAN_VALUES(plan) != self._saved_plans[plan.id]:
                 self.tx.run(_SAVE_PLAN, **_values(plan))
         for mission in self._missions.values():
-            self.tx.run(_SAVE_MISSION, **_values(mission))
+            if _MISSION_VALUES(mission) != self._saved_missions[mission.id]:
+                self.tx.run(_SAVE_MISSION, **_values(mission))
+
+    def _keep(self, row: Row) -> MissionRow:
+        mission = MissionRow(*row)
+        self._missions[mission.id] = mission
+        self._saved_missions[mission.id] = _MISSION_VALUES(mission)
+        self._highest = max(self._highest, mission.id)
+        return mission
+
+    def _job(self, job_id: int) -> JobRow:
+        row = self.tx.row(_JOB, id=job_id)
+        if row is None:
+            raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
+        return job_row(row)
 
     def _count(self, mission: MissionRow, plan_id: int | None, state: State, by: int) -> None:
         mission.count(state, by)
@@ -304,15 +371,15 @@ class Ledger:
             self.plan(plan_id).count(state, by)
 
 
-def _job(row: tuple[object, ...] | list[object] | object) -> JobRow:
-    job = JobRow(*row)  # type: ignore[misc]  # a driver's row has no types
-    job.state = State(job.state)
-    return job
+_MISSION_VALUES = attrgetter(*(field.name for field in fields(MissionRow)))
+_PLAN_VALUES = attrgetter(*(field.name for field in fields(PlanRow)))
 
 
 def _values(record: MissionRow | PlanRow) -> dict[str, object]:
     values: dict[str, object] = {
-        f"new_{field.name}": getattr(record, field.name) for field in fields(record) if field.name not in _FIXED
+        f"new_{field.name}": getattr(record, field.name)
+        for field in fields(record)
+        if field.name not in _FIXED
     }
     return values | {"row": record.id}
 

@@ -10,9 +10,16 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from lcp_engine.clock import Clock, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.database import Connection
+from lcp_engine.store.transaction import Connection
 
-_OF_OTHERS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+# UniqueViolation: somebody made the same at the same moment; the next try finds it.
+_OF_OTHERS = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.UniqueViolation,
+)
+_LOST = ("08", "57P")  # classes of SQLSTATE: connection exceptions, the server shuts down or starts
 
 
 class Postgres:
@@ -23,7 +30,7 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self.url = url.replace("postgresql+psycopg://", "postgresql://", 1)
-        self.dialect = PGDialect_psycopg()
+        self.dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy left this one out
         parts = urlsplit(self.url)
         self._shown = f"{parts.hostname or 'local'}{parts.path}"
 
@@ -55,7 +62,11 @@ class Postgres:
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self._shown} refused: {fact}")
 
     def may_retry(self, error: Exception) -> bool:
-        return isinstance(error, _OF_OTHERS)
+        return isinstance(error, _OF_OTHERS) or _is_lost(error)
 
     def is_usable(self, connection: Connection) -> bool:
         return not getattr(connection, "closed", False)
+
+
+def _is_lost(error: Exception) -> bool:
+    return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_LOST)

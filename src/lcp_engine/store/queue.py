@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, bindparam, func, insert, literal_column, null, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    TextClause,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.jobs import RELEASE, START, State
-from lcp_engine.store.database import Statement, Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.records import JobRow, RunnerRow
+from lcp_engine.store.records import JobRow, RunnerRow, job_row
 from lcp_engine.store.schema import LIVE, jobs, runners
+from lcp_engine.store.transaction import Statement, Tx
 
 LEASE: Micros = 10 * SECOND
 
@@ -26,14 +39,7 @@ class Scope:
     mission_id: int | None = None
 
 
-@dataclass(frozen=True)
-class Lease:
-    """The right to execute one attempt of a job; `(job_id, attempt)` is the fence."""
-
-    job_id: int
-    attempt: int
-
-
+_Where: TypeAlias = ColumnElement[bool] | TextClause
 _JOB_COLUMNS = tuple(jobs.c[field.name] for field in fields(JobRow))
 _ONE: ColumnElement[int] = literal_column("1")
 _NONE: ColumnElement[int] = literal_column("0")
@@ -57,7 +63,9 @@ _NEW_RUNNER = Statement(
     .values({name: bindparam(name) for name in ("uid", "host", "boot", "pid", "started_at", "alive_until")})
     .returning(runners.c.id)
 )
-_BEAT = Statement(update(runners).where(runners.c.id == bindparam("runner")).values(alive_until=bindparam("until")))
+_BEAT = Statement(
+    update(runners).where(runners.c.id == bindparam("runner")).values(alive_until=bindparam("until"))
+)
 _LEAVE = Statement(
     update(runners)
     .where(runners.c.id == bindparam("runner"))
@@ -69,23 +77,23 @@ _LEASING = Statement(
     .where(runners.c.id != bindparam("runner"))
 )
 _LEASED_BY = Statement(
-    select(*_JOB_COLUMNS).where(_RUNNING, jobs.c.runner_id == bindparam("runner")).with_for_update(skip_locked=True)
+    select(*_JOB_COLUMNS).where(_RUNNING, jobs.c.runner_id == bindparam("runner")).order_by(jobs.c.id)
 )
 
 
 @cache
 def _ready(scope: Scope) -> Statement:
     """The next jobs of a scope, most urgent first. The kinds stand in the SQL: a runner asks the same each time."""
-    where = [_QUEUED, _READY, _kinds(scope)]
+    where: list[_Where] = [_QUEUED, _READY, _kinds(scope)]
     if scope.mission_id is not None:
         where += [text(LIVE), jobs.c.mission_id == bindparam("mission")]
     clause = select(*_JOB_COLUMNS).where(*where).order_by(text("priority DESC"), jobs.c.id)
-    return Statement(clause.limit(bindparam("most")).offset(_NONE).with_for_update(skip_locked=True))
+    return Statement(clause.limit(bindparam("most")).offset(_NONE))
 
 
 @cache
 def _next_ready(scope: Scope) -> Statement:
-    where = [_QUEUED, _kinds(scope)]
+    where: list[_Where] = [_QUEUED, _kinds(scope)]
     if scope.mission_id is not None:
         where += [text(LIVE), jobs.c.mission_id == bindparam("mission")]
     return Statement(select(func.min(func.coalesce(jobs.c.run_after, literal_column("0")))).where(*where))
@@ -93,13 +101,13 @@ def _next_ready(scope: Scope) -> Statement:
 
 @cache
 def _any_open(scope: Scope) -> Statement:
-    where = [text("state IN ('queued', 'running')"), text(LIVE), _kinds(scope)]
+    where: list[_Where] = [text("state IN ('queued', 'running')"), text(LIVE), _kinds(scope)]
     if scope.mission_id is not None:
         where.append(jobs.c.mission_id == bindparam("mission"))
     return Statement(select(_ONE).select_from(jobs).where(*where).limit(_ONE).offset(_NONE))
 
 
-def _kinds(scope: Scope) -> object:
+def _kinds(scope: Scope) -> TextClause:
     kinds = ", ".join("'" + kind.replace("'", "''") + "'" for kind in scope.kinds)
     return text(f"kind IN ({kinds})")
 
@@ -107,11 +115,11 @@ def _kinds(scope: Scope) -> object:
 def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int) -> list[JobRow]:
     """Lease up to `most` ready jobs to a runner; the lease stands when the transaction is committed."""
     tx = ledger.tx
-    if not scope.kinds or most < 1:
-        return []
-    rows = tx.rows(_ready(scope), now=tx.now, most=most, mission=scope.mission_id)
-    claimed = [_job(row) for row in rows]
-    ledger.lock(job.mission_id for job in claimed)
+    claimed = _find_ready(tx, scope, most)
+    if not all(ledger.holds(job.mission_id) for job in claimed):
+        ledger.lock_if_free(job.mission_id for job in claimed)
+        if not tx.is_sqlite:  # there, nobody else writes meanwhile
+            claimed = [job for job in _find_ready(tx, scope, most) if ledger.holds(job.mission_id)]
     tx.many(_CLAIM, [{"job": job.id, "runner": runner_id, "now": tx.now} for job in claimed])
     for job in claimed:
         mission = ledger.mission(job.mission_id)
@@ -119,8 +127,19 @@ def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int) -> list[JobRo
         ledger.note(mission, START.event, job.id)
         if mission.started_at is None:
             mission.started_at = tx.now
-        job.state, job.attempt, job.runner_id, job.started_at = State.RUNNING, job.attempt + 1, runner_id, tx.now
+        job.state, job.attempt, job.runner_id, job.started_at = (
+            State.RUNNING,
+            job.attempt + 1,
+            runner_id,
+            tx.now,
+        )
     return claimed
+
+
+def _find_ready(tx: Tx, scope: Scope, most: int) -> list[JobRow]:
+    if not scope.kinds or most < 1:
+        return []
+    return [job_row(row) for row in tx.rows(_ready(scope), now=tx.now, most=most, mission=scope.mission_id)]
 
 
 def release(ledger: Ledger, job: JobRow, reason: str) -> bool:
@@ -140,14 +159,17 @@ def has_open(tx: Tx, scope: Scope) -> bool:
 
 
 def add_runner(tx: Tx, *, uid: str, host: str, boot: str, pid: int) -> int:
-    row = tx.row(_NEW_RUNNER, uid=uid, host=host, boot=boot, pid=pid, started_at=tx.now, alive_until=tx.now + LEASE)
+    row = tx.row(
+        _NEW_RUNNER, uid=uid, host=host, boot=boot, pid=pid, started_at=tx.now, alive_until=tx.now + LEASE
+    )
     assert row is not None
     return int(row[0])
 
 
-def beat(tx: Tx, runner_id: int) -> None:
-    """Renew every lease of the runner."""
+def beat(tx: Tx, runner_id: int) -> Micros:
+    """Renew every lease of the runner; until when they last."""
     tx.run(_BEAT, runner=runner_id, until=tx.now + LEASE)
+    return tx.now + LEASE
 
 
 def leave(tx: Tx, runner_id: int) -> None:
@@ -160,15 +182,9 @@ def leasing_runners(tx: Tx, runner_id: int) -> list[RunnerRow]:
 
 
 def leased_by(tx: Tx, runner_id: int) -> list[JobRow]:
-    return [_job(row) for row in tx.rows(_LEASED_BY, runner=runner_id)]
+    return [job_row(row) for row in tx.rows(_LEASED_BY, runner=runner_id)]
 
 
 def find_jobs(tx: Tx, job_ids: Iterable[int]) -> Sequence[JobRow]:
     found = (tx.row(_BY_IDS, id=job_id) for job_id in job_ids)
-    return [_job(row) for row in found if row is not None]
-
-
-def _job(row: Sequence[object]) -> JobRow:
-    job = JobRow(*row)  # type: ignore[arg-type]  # a driver's row has no types
-    job.state = State(job.state)
-    return job
+    return [job_row(row) for row in found if row is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lcp_engine.jobs import OPEN, State
@@ -108,6 +109,13 @@ class JobRow:
     started_at: int | None
 
 
+def job_row(row: Sequence[object]) -> JobRow:
+    """A job from its columns."""
+    job = JobRow(*row)  # type: ignore[arg-type]  # a driver's row has no types
+    job.state = State(job.state)
+    return job
+
+
 @dataclass(slots=True)
 class TurnRow:
     """A question and, once there is one, its reply."""
@@ -124,6 +132,7 @@ class TurnRow:
     asked_at: int
     prompt: str | None
     reply: str | None
+    errors: str | None
     input_tokens: int | None
     output_tokens: int | None
 

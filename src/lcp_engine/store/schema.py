@@ -22,6 +22,8 @@ from lcp_engine.jobs import State
 
 HEAD = "0001"
 """The newest migration; a database that stands here needs no alembic."""
+MIGRATION_LOCK = 0x6C6370
+"""An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
 
 metadata = MetaData(
     naming_convention={
@@ -123,7 +125,7 @@ jobs = Table(
     Column("priority", Integer, nullable=False, server_default=text("0")),
     Column("depth", Integer, nullable=False, server_default=text("0")),
     Column("fingerprint", Text),
-    Column("approved", SmallInteger, nullable=False, server_default=text("0")),
+    Column("approved", Integer, nullable=False, server_default=text("0")),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("failures", Integer, nullable=False, server_default=text("0")),
     Column("deaths", Integer, nullable=False, server_default=text("0")),
@@ -148,8 +150,8 @@ jobs = Table(
     Index("ix_jobs_fingerprint", "mission_id", "fingerprint", sqlite_where=text("fingerprint IS NOT NULL"),
           postgresql_where=text("fingerprint IS NOT NULL")),
 )  # fmt: skip
-"""`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or the
-first attempt after a person approved the job."""
+"""`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
+the first attempt after a person approved the job."""
 
 attempts = Table(
     "attempts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from lcp_engine.clock import Clock, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.database import Connection
+from lcp_engine.store.transaction import Connection
 
 BUSY_SECONDS = 30.0
+SPARSE = 256 * 1024
+"""Bytes: with less free, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
 
 
 class Sqlite:
@@ -56,10 +59,22 @@ class Sqlite:
         if "locked" in fact or "busy" in fact:
             message = f"database {self.path} stayed locked by another process for {self._busy_seconds:g} s"
             return LcpError(ErrorCode.DATABASE_BUSY, message)
+        if "unable to open" in fact or "readonly" in fact:
+            message = f"database {self.path} and its directory have to be writable; SQLite says: {fact}"
+            return LcpError(ErrorCode.DATABASE_FAILED, message)
+        if "full" in fact or ("I/O" in fact and self._free_bytes() < SPARSE):
+            message = f"database {self.path} needs space on its disk; {self._free_bytes()} bytes are free"
+            return LcpError(ErrorCode.DATABASE_FAILED, message)
         if "not a database" in fact:
             message = f"database {self.path} has to be an lcp-engine database; it is not SQLite at all"
             return LcpError(ErrorCode.DATABASE_VERSION, message)
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
+
+    def _free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self.path.parent).free
+        except OSError:
+            return 0
 
     def may_retry(self, error: Exception) -> bool:
         return False

@@ -7,14 +7,16 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import bindparam, insert, or_, select, text, update
 
-from lcp_engine.store.database import Row, Statement, Tx
 from lcp_engine.store.records import TurnRow
 from lcp_engine.store.schema import LIVE, jobs, turns
 from lcp_engine.store.text import storable
+from lcp_engine.store.transaction import Row, Statement, Tx
 
 _TURN = select(*(turns.c[field.name] for field in fields(TurnRow)))
 _BY_JOB = Statement(_TURN.where(turns.c.job_id == bindparam("job")))
-_BY_NUMBER = Statement(_TURN.where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("number")))
+_BY_NUMBER = Statement(
+    _TURN.where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("number"))
+)
 _ASK = Statement(
     insert(turns).values(
         {
@@ -42,11 +44,24 @@ _CONCLUDE = Statement(
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
     .values(action=bindparam("new_action"), errors=bindparam("new_errors"))
 )
-_SHOWN = (jobs.c.id, jobs.c.name, jobs.c.kind, jobs.c.params, jobs.c.state, jobs.c.reason, jobs.c.result, jobs.c.error)
+_SHOWN = (
+    jobs.c.id,
+    jobs.c.name,
+    jobs.c.kind,
+    jobs.c.params,
+    jobs.c.state,
+    jobs.c.reason,
+    jobs.c.result,
+    jobs.c.error,
+)
 _SETTLED = Statement(
     select(*_SHOWN)
     .where(text("plan_id IS NOT NULL"), jobs.c.plan_id == bindparam("plan"))
-    .where(jobs.c.settled_seq > bindparam("after"), jobs.c.settled_seq <= bindparam("until"), text("role <> 'turn'"))
+    .where(
+        jobs.c.settled_seq > bindparam("after"),
+        jobs.c.settled_seq <= bindparam("until"),
+        text("role <> 'turn'"),
+    )
     .order_by(jobs.c.settled_seq)
 )
 _WAITING = Statement(
@@ -134,4 +149,6 @@ def waiting_jobs(tx: Tx, mission_id: int, plan_id: int) -> Sequence[Row]:
 
 def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> list[str]:
     """The states of equal jobs that are held, or were settled since event `since_seq` (R11)."""
-    return [str(row[0]) for row in tx.rows(_EQUAL, mission=mission_id, fingerprint=fingerprint, since=since_seq)]
+    return [
+        str(row[0]) for row in tx.rows(_EQUAL, mission=mission_id, fingerprint=fingerprint, since=since_seq)
+    ]

@@ -11,7 +11,8 @@ from lcp_engine.jobs import State
 @dataclass(frozen=True)
 class View:
     """A view. In its body `{time:C}` is column C as ISO 8601 text, `{object:K=V,…}` a JSON object, `{limits}` the
-    limits of a mission, `{attempts}` the attempts of a job."""
+    limits of a mission, `{attempts}` the attempts of a job.
+    """
 
     name: str
     body: str
@@ -19,7 +20,7 @@ class View:
     def create(self, is_sqlite: bool) -> str:
         """The CREATE VIEW of one dialect."""
         body = self.body.replace("{attempts}", _attempts(is_sqlite))
-        body = body.replace("{limits}", "m.spec -> '$.limits'" if is_sqlite else "(m.spec::json -> 'limits')::text")
+        body = body.replace("{limits}", _limits(is_sqlite))
         body = re.sub(r"\{object:([^}]*)\}", lambda match: _object(match[1], is_sqlite), body)
         body = re.sub(r"\{time:([^}]*)\}", lambda match: _time(match[1], is_sqlite), body)
         return f"CREATE VIEW {self.name} AS {body.strip()}"
@@ -38,6 +39,10 @@ def _time(column: str, is_sqlite: bool) -> str:
 def _object(pairs: str, is_sqlite: bool) -> str:
     items = ", ".join("'{}', {}".format(*pair.strip().split("=", 1)) for pair in pairs.split(","))
     return f"json_object({items})" if is_sqlite else f"json_build_object({items})::text"
+
+
+def _limits(is_sqlite: bool) -> str:
+    return "json_extract(m.spec, '$.limits')" if is_sqlite else "(m.spec::json -> 'limits')::text"
 
 
 def _attempts(is_sqlite: bool) -> str:
@@ -95,5 +100,8 @@ SELECT c.id, c.mission_id, c.job_id, c.attempt, c.root, c.path, c.mode, c.state,
 FROM changes c
 """,
     ),
-    View("event_history", "SELECT e.mission_id, e.seq, e.job_id, {time:e.at} AS at, e.event, e.data FROM events e"),
+    View(
+        "event_history",
+        "SELECT e.mission_id, e.seq, e.job_id, {time:e.at} AS at, e.event, e.data FROM events e",
+    ),
 )

@@ -1,0 +1,1 @@
+"""Measure the engine against its peers: `python -m benchmarks`."""

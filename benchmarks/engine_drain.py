@@ -1,0 +1,48 @@
+"""Drain a backlog of jobs that do nothing with one runner; prints jobs per second."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from benchmarks.kinds import nothing
+from lcp_engine import Engine
+from lcp_engine.engine import steering
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.transaction import Tx
+
+
+def main(url: str, backlog: int) -> None:
+    with Engine(url) as engine:
+        engine.site.database.write(lambda tx: fill(tx, backlog))
+        began = time.perf_counter()
+        engine.work(until_idle=True)
+        seconds = time.perf_counter() - began
+        check(engine, backlog)
+    print(json.dumps(backlog / seconds))
+
+
+def fill(tx: Tx, backlog: int) -> None:
+    """Queue the backlog in one transaction."""
+    ledger = ledger_of(tx)
+    mission = steering.open_queue(ledger, "jobs")
+    for _ in range(backlog):
+        steering.enqueue(ledger, nothing, mission, {}, name=None, priority=0, run_after=None)
+
+
+def check(engine: Engine, backlog: int) -> None:
+    """Every job succeeded at its first attempt, and all of its history is there."""
+    (mission,) = engine.missions()
+    counts = engine.site.database.read(
+        lambda tx: tx.query_plain("SELECT (SELECT count(*) FROM attempts), (SELECT count(*) FROM events)")[0]
+    )
+    done = mission.jobs["succeeded"]
+    if (done, *counts) != (backlog, backlog, 1 + 3 * backlog):
+        raise SystemExit(
+            f"{backlog} jobs have to leave as many attempts and 3 events each; there are {done}, {counts}"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

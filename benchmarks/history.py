@@ -1,0 +1,124 @@
+"""Time claim and settle of one job beside much and little history."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+
+from benchmarks.engine_drain import fill
+from benchmarks.figures import Figure, Goal, race, ratio
+from benchmarks.kinds import nothing
+from benchmarks.setting import Setting
+from lcp_engine.engine.settling import Settling, Succeeded, settle
+from lcp_engine.store import queue
+from lcp_engine.store.create import open_database
+from lcp_engine.store.database import Database
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.sqlite import Sqlite
+from lcp_engine.store.transaction import Connection, Tx
+
+LITTLE, MUCH = 10_000, 1_000_000
+CHUNK = 100_000
+SCOPE = queue.Scope((nothing.kind,))
+JOBS = 200
+
+_FINISHED = (
+    """
+INSERT INTO jobs (mission_id, kind, params, state, attempt, created_at, started_at, ended_at, settled_seq, result)
+SELECT 1, 'bench.nothing', '{{}}', 'succeeded', 1, i, i, i, 3 * i + 1, '{{}}' FROM ({numbers}) numbers
+""",
+    """
+INSERT INTO attempts (job_id, attempt, started_at, ended_at, outcome)
+SELECT i, 1, i, i, 'succeeded' FROM ({numbers}) numbers
+""",
+    """
+INSERT INTO events (mission_id, seq, job_id, at, event)
+SELECT 1, 3 * i + place, i, i, event FROM ({numbers}) numbers
+CROSS JOIN (SELECT -1 AS place, 'queued' AS event UNION ALL SELECT 0, 'started' UNION ALL SELECT 1, 'succeeded') three
+""",
+)
+"""Event 1 is the launch; those of job 1 follow."""
+_NUMBERS = (
+    "WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {last}) SELECT i FROM n"
+)
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Commits that wait for no disk: an fsync would hide what is measured."""
+    figures = [_compare(setting, "SQLite", setting.sqlite)]
+    if setting.postgres is not None:
+        figures.append(_compare(setting, "PostgreSQL", setting.new_postgres))
+    return figures
+
+
+class Hasty(Sqlite):
+    """SQLite that does not wait for the disk."""
+
+    def connect(self) -> Connection:
+        connection = super().connect()
+        connection.cursor().execute("PRAGMA synchronous=NORMAL")
+        return connection
+
+
+def _compare(setting: Setting, name: str, new: Callable[[], AbstractContextManager[str]]) -> Figure:
+    with ExitStack() as stack:
+        much, little = (Claims(_opened(stack.enter_context(new())), finished) for finished in (MUCH, LITTLE))
+        measured = race({"much": much.measure, "little": little.measure}, 2 * setting.rounds)
+        much.database.close()
+        little.database.close()
+    what = f"claim and settle beside {MUCH:,} finished jobs, {name}"
+    peer, goal = f"{LITTLE:,} finished", Goal(1.2, at_least=False)
+    return ratio(what, "µs", measured["much"], measured["little"], peer=peer, goal=goal)
+
+
+def _opened(url: str) -> Database:
+    open_database(url).close()
+    if url.startswith("sqlite"):
+        return Database(Hasty(Path(url.removeprefix("sqlite:///"))))
+    return open_database(f"{url}?options=-c%20synchronous_commit%3Doff")
+
+
+class Claims:
+    """A database with `finished` jobs in its history, and a runner that claims and settles one job at a time."""
+
+    def __init__(self, database: Database, finished: int) -> None:
+        self.database = database
+        self._jitter = random.Random(1)
+        database.write(lambda tx: fill(tx, 0))
+        for first in range(1, finished + 1, CHUNK):
+            database.write(partial(_finish, first=first, last=min(finished, first + CHUNK - 1)))
+        database.write(partial(_count, finished=finished))
+        self._runner = database.write(
+            lambda tx: queue.add_runner(tx, uid="bench", host="bench", boot="", pid=0)
+        )
+
+    def measure(self) -> float:
+        """The median of some jobs, in microseconds: claim and settle, each a transaction."""
+        self.database.write(lambda tx: fill(tx, JOBS))
+        spent = []
+        for _ in range(JOBS):
+            began = time.perf_counter_ns()
+            (job,) = self.database.write(lambda tx: queue.claim(ledger_of(tx), SCOPE, self._runner, 1))
+            settling = Settling(job, Succeeded({}))
+            assert self.database.write(partial(self._settle, settling=settling))
+            spent.append((time.perf_counter_ns() - began) / 1000)
+        return statistics.median(spent)
+
+    def _settle(self, tx: Tx, settling: Settling) -> bool:
+        return settle(ledger_of(tx), settling, self._jitter)
+
+
+def _finish(tx: Tx, first: int, last: int) -> None:
+    for sql in _FINISHED:
+        tx.plain(sql.format(numbers=_NUMBERS.format(first=first, last=last)))
+
+
+def _count(tx: Tx, finished: int) -> None:
+    """Set the counters, and let the database learn what it holds, as it would by itself."""
+    tx.plain(f"UPDATE missions SET events = {1 + 3 * finished}, succeeded = {finished} WHERE id = 1")
+    tx.plain("ANALYZE")

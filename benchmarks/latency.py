@@ -1,0 +1,113 @@
+"""Time the way from a commit in one process to the start of the job in another."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.figures import Contender, Figure, Goal, quantile, race, ratio
+from benchmarks.kinds import start
+from benchmarks.raw_way import raw_way
+from benchmarks.setting import PROJECT, Setting
+from lcp_engine import Engine
+from lcp_engine.store.database import Database
+
+ARRIVAL = 0.02
+LEAST = 20
+SQLITE = "from commit to start in another process, SQLite"
+POSTGRES = "from commit to start in another process, PostgreSQL"
+MOST = {SQLITE: 2.0, POSTGRES: 3.0}
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Jobs arrive about every 20 ms at a runner that waits for them; a round takes about `seconds` a contender."""
+    arrivals = max(LEAST, int(setting.seconds / ARRIVAL))
+    with ExitStack() as stack:
+        raw = stack.enter_context(raw_way(Path(stack.enter_context(TemporaryDirectory(dir=setting.place)))))
+        ways = {SQLITE: stack.enter_context(_way(stack.enter_context(setting.sqlite())))}
+        if setting.postgres is not None:
+            ways[POSTGRES] = stack.enter_context(_way(stack.enter_context(setting.new_postgres())))
+        contenders: dict[str, Contender] = {"raw": partial(raw.measure, arrivals, ARRIVAL)}
+        contenders |= {name: partial(way.measure, arrivals) for name, way in ways.items()}
+        measured = race(contenders, setting.rounds)
+    figures = [_figure(name, measured[name], way) for name, way in ways.items()]
+    return [*figures, ratio(SQLITE, "ms", measured[SQLITE], measured["raw"], peer="sqlite3 and a datagram")]
+
+
+@dataclass
+class Way:
+    """One engine with a runner in another process, and what was measured so far, in milliseconds."""
+
+    engine: Engine
+    committed: list[int]
+    from_commit: list[float] = field(default_factory=list)
+    from_call: list[float] = field(default_factory=list)
+
+    def measure(self, arrivals: int) -> float:
+        """The median of some arrivals, from commit to start."""
+        self.committed.clear()
+        called, jobs = [], []
+        for _ in range(arrivals):
+            time.sleep(random.uniform(0.5, 1.5) * ARRIVAL)
+            called.append(time.monotonic_ns())
+            jobs.append(self.engine.enqueue(start.kind))
+        started = [started_at(self.engine, job) for job in jobs]
+        from_commit = [(at - then) / 1e6 for at, then in zip(started, self.committed, strict=True)]
+        self.from_commit += from_commit
+        self.from_call += [(at - then) / 1e6 for at, then in zip(started, called, strict=True)]
+        return statistics.median(from_commit)
+
+
+def _figure(name: str, medians: Sequence[float], way: Way) -> Figure:
+    median = statistics.median(medians)
+    return Figure(
+        name,
+        "ms",
+        median,
+        value=median,
+        goal=Goal(MOST[name], at_least=False, unit="ms"),
+        note=f"99 %: {quantile(way.from_commit, 0.99):.2f}; from the call: {statistics.median(way.from_call):.2f}",
+    )
+
+
+@contextmanager
+def _way(url: str) -> Iterator[Way]:
+    command = [sys.executable, "-m", "benchmarks.engine_runner", url]
+    with Engine(url) as engine, subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE) as runner:
+        assert runner.stdin is not None
+        try:
+            started_at(engine, engine.enqueue(start.kind))  # from here on the runner is up
+            yield Way(engine, note_commits(engine.site.database))
+        finally:
+            runner.stdin.close()
+
+
+def note_commits(database: Database) -> list[int]:
+    """The times at which this process has committed jobs that are ready, filled as it goes on."""
+    committed: list[int] = []
+    ring = database.on_wake
+
+    def rung() -> None:
+        committed.append(time.monotonic_ns())
+        ring()
+
+    database.on_wake = rung
+    return committed
+
+
+def started_at(engine: Engine, job_id: int) -> int:
+    """When the job started, once it has succeeded."""
+    while (job := engine.job(job_id)).state != "succeeded":
+        time.sleep(ARRIVAL)
+    at = (job.result or {})["at"]
+    assert isinstance(at, int)
+    return at

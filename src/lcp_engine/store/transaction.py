@@ -1,0 +1,131 @@
+"""Run statements in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias  # noqa: TID251 -- a driver's values have no types until a row is a record
+
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.sql import ClauseElement
+
+from lcp_engine.clock import Clock, Micros
+from lcp_engine.errors import LcpError
+
+# What a driver takes and gives: typed again where a row becomes a record.
+Params: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = Sequence[Any]
+
+
+class Cursor(Protocol):
+    """The part of a DB-API cursor that is used here."""
+
+    rowcount: int
+
+    def execute(self, sql: str, params: Params = ..., /) -> object: ...
+    def executemany(self, sql: str, rows: Sequence[Params], /) -> object: ...
+    def fetchall(self) -> list[Row]: ...
+    def fetchone(self) -> Row | None: ...
+
+
+class Connection(Protocol):
+    """The part of a DB-API connection that is used here."""
+
+    def cursor(self) -> Cursor: ...
+    def close(self) -> None: ...
+
+
+class Reading(Protocol):
+    """The part of a backend that reads need."""
+
+    def connect_to_read(self) -> Connection: ...
+    def is_usable(self, connection: Connection) -> bool: ...
+
+
+class Backend(Reading, Protocol):
+    """What differs between SQLite and PostgreSQL."""
+
+    name: str
+    begin: str
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def connect(self) -> Connection: ...
+    def clock(self, connection: Connection) -> Clock: ...
+    def explain(self, error: Exception) -> LcpError | None:
+        """The error in the engine's words, or None where it is not one of the driver's."""
+
+    def may_retry(self, error: Exception) -> bool:
+        """Whether the transaction was undone by the database only because of others (deadlock, lost connection)."""
+
+
+class Statement:
+    """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL."""
+
+    def __init__(self, clause: ClauseElement) -> None:
+        self._clause = clause
+        self._sql: dict[str, str] = {}
+
+    def sql(self, dialect: Dialect) -> str:
+        known = self._sql.get(dialect.name)
+        if known is None:
+            compiled = self._clause.compile(dialect=dialect)
+            constants = [name for name, bind in getattr(compiled, "binds", {}).items() if not bind.required]
+            assert not constants, f"constants have to stand in the SQL itself: {constants}"
+            known = str(compiled)
+            self._sql[dialect.name] = known
+        return known
+
+
+class Tx:
+    """One transaction: statements, the time it began, whether it made a job ready, what is left for its end."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, now: Micros) -> None:
+        self._cursor = connection.cursor()
+        self._dialect = dialect
+        self.now = now
+        self.wakes = False
+        self.at_end: list[Callable[[], None]] = []
+        self.books: object = None
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._dialect.name == "sqlite"
+
+    def run(self, statement: Statement, **params: object) -> int:
+        """Execute; the number of rows that were changed."""
+        self._cursor.execute(statement.sql(self._dialect), params)
+        return self._cursor.rowcount
+
+    def many(self, statement: Statement, rows: Sequence[Params]) -> None:
+        if rows:
+            self._cursor.executemany(statement.sql(self._dialect), rows)
+
+    def rows(self, statement: Statement, **params: object) -> list[Row]:
+        self._cursor.execute(statement.sql(self._dialect), params)
+        return self._cursor.fetchall()
+
+    def row(self, statement: Statement, **params: object) -> Row | None:
+        self._cursor.execute(statement.sql(self._dialect), params)
+        return self._cursor.fetchone()
+
+    def plain(self, sql: str) -> None:
+        """Execute SQL that needs no params and no dialect."""
+        self._cursor.execute(sql)
+
+    def query_plain(self, sql: str) -> list[Row]:
+        """The rows of SQL that needs no params and no dialect."""
+        self._cursor.execute(sql)
+        return self._cursor.fetchall()
+
+    def query(self, clause: ClauseElement) -> list[Row]:
+        """The rows of a statement that is put together for this one use."""
+        compiled = clause.compile(dialect=self._dialect, compile_kwargs={"render_postcompile": True})
+        self._cursor.execute(str(compiled), compiled.params)
+        return self._cursor.fetchall()
+
+    def end(self) -> None:
+        """Do what was left for the end (`at_end`)."""
+        for work in self.at_end:
+            work()
+        self.at_end.clear()

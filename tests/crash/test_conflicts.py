@@ -1,0 +1,145 @@
+"""What a retry finds after a death in the middle of a write decides: write, leave, or ask a person (R20)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine import Engine
+
+WRITE: dict[str, JsonValue] = {"rel_path": "a.txt", "content": "new\n"}
+SPEC: dict[str, JsonValue] = {
+    "name": "conflict",
+    "goal": "Write.",
+    "policy": [{"kinds": ["*"], "do": "auto"}],
+    "planner": {
+        "type": "script",
+        "replies": [
+            {
+                "ok": True,
+                "action": "create_followup_jobs",
+                "new_jobs": [{"kind": "write_file", "params": WRITE}],
+            },
+            {"ok": True, "action": "mission_complete", "summary": "done"},
+        ],
+    },
+}
+DIES = """
+import os, signal, sys
+from lcp_engine import Engine
+def die(*given, **named): os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[3] == "before":
+    os.rename = die
+else:
+    rename = os.rename
+    def last(*given, **named):
+        rename(*given, **named)
+        die()
+    os.rename = last
+with Engine(sys.argv[1]) as engine:
+    engine.work(until_idle=True, mission_id=int(sys.argv[2]))
+"""
+
+
+class Scene:
+    """A mission over one file, whose runner died in the middle of the write."""
+
+    def __init__(self, engine: Engine, url: str, root: Path) -> None:
+        self.engine = engine
+        self._url = url
+        self.root = root
+        self.file = root / "a.txt"
+        self.file.write_text("old\n")
+        self.file.chmod(0o640)
+        self.mission = engine.launch(SPEC, root=root).id
+
+    def die(self, moment: str) -> None:
+        command = [sys.executable, "-c", DIES, self._url, str(self.mission), moment]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+    def work(self) -> str:
+        """The state of the write after going on, and of nothing else than the file left behind."""
+        self.engine.work(until_idle=True)
+        assert [path.name for path in self.root.iterdir()] == ["a.txt"], "a temporary file was left"
+        (job,) = self.engine.jobs(kinds=["write_file"])
+        return job.state
+
+    def changes(self) -> list[object]:
+        return [change["state"] for change in self.engine.changes(self.mission)]
+
+
+@pytest.fixture
+def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
+    root = tmp_path / "root"
+    root.mkdir()
+    with Engine(database_url) as engine:
+        yield Scene(engine, database_url, root)
+
+
+def test_a_file_that_is_as_before_is_written_once(scene: Scene) -> None:
+    scene.die("before")
+    assert scene.file.read_text() == "old\n"
+    assert scene.work() == "succeeded"
+    assert (scene.file.read_text(), scene.changes()) == ("new\n", ["void", "applied"])
+    assert scene.file.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_took_its_place_is_not_written_again(scene: Scene) -> None:
+    scene.die("after")
+    inode = scene.file.stat().st_ino
+    assert scene.work() == "succeeded"
+    assert (scene.file.stat().st_ino, scene.changes()) == (inode, ["applied"])
+
+
+def test_what_somebody_wrote_meanwhile_is_kept_until_a_person_approves(scene: Scene) -> None:
+    scene.die("before")
+    scene.file.write_text("mine\n")
+    assert scene.work() == "held"
+    (job,) = scene.engine.jobs(kinds=["write_file"])
+    assert (job.json["reason"], scene.file.read_text()) == ("conflict", "mine\n")
+    assert scene.changes() == ["conflict"]
+    assert scene.engine.mission(scene.mission).status == "waiting"
+    scene.engine.approve(job.id)
+    assert scene.work() == "succeeded"
+    assert (scene.file.read_text(), scene.changes()) == ("new\n", ["conflict", "applied"])
+    assert scene.engine.mission(scene.mission).status == "completed"
+
+
+def test_a_write_that_was_done_stays_done_whatever_became_of_the_file(scene: Scene, tmp_path: Path) -> None:
+    scene.die("after")
+    # Another mission takes the lock first, and so closes the intent; then it writes the same file.
+    other: dict[str, JsonValue] = {
+        **SPEC,
+        "planner": {"type": "script", "replies": [_write("theirs\n"), _done()]},
+    }
+    theirs = scene.engine.launch(other, root=scene.root)
+    scene.engine.work(until_idle=True, mission_id=theirs.id)
+    scene.engine.work(until_idle=True)
+    states = {job.mission_id: job.state for job in scene.engine.jobs(kinds=["write_file"])}
+    assert states == {scene.mission: "succeeded", theirs.id: "succeeded"}
+    assert scene.changes() == ["applied"]
+    assert scene.file.read_text() == "theirs\n"
+
+
+def test_a_file_that_is_gone_meanwhile_is_a_conflict_too(scene: Scene) -> None:
+    scene.die("before")
+    scene.file.unlink()
+    scene.engine.work(until_idle=True)
+    (job,) = scene.engine.jobs(kinds=["write_file"])
+    assert (job.state, job.json["reason"]) == ("held", "conflict")
+    assert list(scene.root.iterdir()) == []
+
+
+def _write(content: str) -> JsonValue:
+    new_jobs: list[JsonValue] = [{"kind": "write_file", "params": {"rel_path": "a.txt", "content": content}}]
+    return {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs}
+
+
+def _done() -> JsonValue:
+    return {"ok": True, "action": "mission_complete", "summary": "done"}

@@ -1,0 +1,136 @@
+"""Whatever the state and the reply: a decision, within every cap, and nothing runs that was to be held."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcp_engine.errors import ErrorCode
+from lcp_engine.jobs import State
+from lcp_engine.loop import AskAgain, Continue, Correct, End, Judgement, NewJob, PlanState, Wait, decide
+from lcp_engine.mission import Limits
+from lcp_engine.policy import Verdict
+from lcp_engine.protocol.actions import (
+    Action,
+    AnalysisResult,
+    CreateFollowupJobs,
+    ErrorAction,
+    JobSpec,
+    Malformed,
+    MissionComplete,
+    Problem,
+    WriteFile,
+)
+
+_SMALL = st.integers(0, 4)
+_TEXTS = st.sampled_from(["", "a", "b"])
+_LIMITS = st.builds(
+    Limits,
+    max_followups=st.integers(1, 4),
+    overflow=st.sampled_from(["refuse", "hold"]),
+    max_jobs=_SMALL,
+    max_depth=_SMALL,
+    max_bytes_written=st.none() | _SMALL,
+    max_corrections=_SMALL,
+    max_stalled=st.integers(1, 4),
+)
+_JUDGEMENTS = st.builds(
+    Judgement,
+    verdict=st.sampled_from(Verdict),
+    reason=st.none() | _TEXTS,
+    refusal=st.sampled_from([ErrorCode.PATH_DENIED, ErrorCode.NOT_ALLOWED]),
+    seen=st.booleans(),
+    twin=st.booleans(),
+    key=st.none() | _TEXTS,
+    depth=_SMALL,
+    written_bytes=_SMALL,
+)
+_STATES = st.builds(
+    PlanState,
+    limits=_LIMITS,
+    judgements=st.lists(_JUDGEMENTS, max_size=7).map(tuple),
+    jobs_left=st.integers(-2, 6),
+    bytes_left=st.none() | st.integers(-2, 9),
+    corrections=_SMALL,
+    stalled=_SMALL,
+    unmet=st.lists(_TEXTS, max_size=2).map(tuple),
+    refused=_SMALL,
+    last_turn=st.none() | st.sampled_from(["max_turns", "max_seconds", "max_tokens"]),
+)
+_JOBS = st.builds(JobSpec, kind=st.just("any"), auto_dispatch=st.none() | st.booleans())
+_REPLIES = st.one_of(
+    st.builds(CreateFollowupJobs, new_jobs=st.lists(_JOBS, max_size=7).map(tuple)),
+    st.builds(WriteFile, rel_path=st.just("a"), content=_TEXTS, root=st.none()),
+    st.builds(
+        AnalysisResult, summary=_TEXTS, issues=st.none(), recommendations=st.none(), target_file=st.none()
+    ),
+    st.builds(MissionComplete, summary=_TEXTS, deliverables=st.none(), metrics=st.none()),
+    st.builds(ErrorAction, error=_TEXTS),
+    st.builds(
+        Malformed, errors=st.lists(st.builds(Problem, path=_TEXTS, message=_TEXTS), max_size=2).map(tuple)
+    ),
+)
+_TERMINAL = ("mission_complete", "analysis_result", "error")
+
+
+@given(_STATES, _REPLIES)
+def test_every_state_and_reply_give_a_decision_that_keeps_the_caps(
+    state: PlanState, reply: Action | Malformed
+) -> None:
+    decision = decide(state, reply)
+    match decision:
+        case End(outcome, succeeded):
+            assert not (succeeded and (state.unmet or outcome.startswith("limit:")))
+        case Correct():
+            assert state.corrections < state.limits.max_corrections
+        case Continue(jobs, stalled) | Wait(jobs, stalled) | AskAgain(jobs, stalled):
+            assert stalled < state.limits.max_stalled or (stalled == state.stalled and not jobs)
+            assert isinstance(reply, CreateFollowupJobs | WriteFile) or not jobs
+            if isinstance(reply, CreateFollowupJobs | WriteFile):
+                _check_jobs(state, reply.requested, jobs)
+
+
+@given(_STATES, _REPLIES)
+def test_the_last_turn_only_ends(state: PlanState, reply: Action | Malformed) -> None:
+    decision = decide(state, reply)
+    if state.last_turn is not None:
+        assert isinstance(decision, End)
+        assert decision.outcome in (*_TERMINAL, f"limit:{state.last_turn}")
+
+
+@given(_STATES, _REPLIES)
+def test_a_decision_says_truly_whether_anything_runs(state: PlanState, reply: Action | Malformed) -> None:
+    decision = decide(state, reply)
+    match decision:
+        case Continue(jobs):
+            assert any(job.state is State.QUEUED for job in jobs)
+        case Wait(jobs):
+            assert not any(job.state is State.QUEUED for job in jobs)
+            assert any(job.state is State.HELD for job in jobs) or any(j.twin for j in state.judgements)
+        case AskAgain(jobs):
+            assert all(job.state is State.REJECTED for job in jobs)
+            assert bool(jobs) != bool(decision.unmet)
+
+
+def _check_jobs(state: PlanState, requested: tuple[JobSpec, ...], jobs: tuple[NewJob, ...]) -> None:
+    limits, accepted = state.limits, [job for job in jobs if job.state is not State.REJECTED]
+    assert len(requested) <= limits.max_followups or limits.overflow == "hold"
+    assert sum(job.state is State.QUEUED for job in jobs) <= limits.max_followups
+    assert len(accepted) <= max(0, state.jobs_left)
+    assert len({job.index for job in jobs}) == len(jobs)
+    known = dict(enumerate(state.judgements[: len(requested)]))
+    if state.bytes_left is not None and accepted:
+        assert sum(known[job.index].written_bytes for job in accepted if job.index in known) <= max(
+            0, state.bytes_left
+        )
+    for job in jobs:
+        judgement = known.get(job.index)
+        if job.state is State.QUEUED:
+            assert judgement is not None
+            assert judgement.verdict is Verdict.AUTO
+            assert requested[job.index].auto_dispatch is not False
+            assert judgement.depth <= limits.max_depth
+        if judgement is not None and judgement.verdict is Verdict.DENY:
+            assert job.state is State.REJECTED
+        assert (job.state is State.REJECTED) == (job.refusal is not None)
+        assert job.state in (State.QUEUED, State.HELD, State.REJECTED)

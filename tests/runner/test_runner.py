@@ -1,0 +1,233 @@
+"""One runner: leases last while it lives, what hangs blocks nobody, the end comes when all is done (R17, R19)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine import Engine
+from lcp_engine.clock import SECOND
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.runner import Runner
+from lcp_engine.store import queue
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.workers.base import Context, Outcome, Worker
+
+
+class Params(BaseModel):
+    """`n` names the job."""
+
+    n: int = 0
+
+
+class Shop:
+    """Workers that a test opens the doors of: `wait` hangs until then, `quick` does not, `fail` breaks."""
+
+    def __init__(self) -> None:
+        self.door = threading.Event()
+        self.begun = threading.Event()
+        self.executed: list[int] = []
+
+    def workers(self, timeout: float) -> list[Worker[BaseModel]]:
+        kinds = {"wait": self.wait, "quick": self.quick, "fail": self.fail}
+        return [
+            Worker(
+                kind=kind,
+                params=Params,
+                result=Params,
+                execute=execute,
+                has_effects=False,
+                timeout=timeout if kind == "wait" else 60.0,
+                max_attempts=2,
+                backoff=0.01,
+            ).for_any_params()
+            for kind, execute in kinds.items()
+        ]
+
+    def wait(self, params: Params, context: Context) -> Outcome:
+        self.begun.set()
+        self.door.wait()
+        self.executed.append(params.n)
+        return params
+
+    def quick(self, params: Params, context: Context) -> Outcome:
+        self.executed.append(params.n)
+        return params
+
+    def fail(self, params: Params, context: Context) -> Outcome:
+        self.executed.append(params.n)
+        raise SystemExit(params.n)
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    shop = Shop()
+    yield shop
+    shop.door.set()
+
+
+def test_a_hanging_worker_blocks_nobody_and_its_late_result_changes_nothing(
+    database_url: str, shop: Shop
+) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=0.05)) as engine:
+        hanging = engine.enqueue("wait", {"n": 1})
+        quick = [engine.enqueue("quick", {"n": n}) for n in range(2, 6)]
+        engine.work(until_idle=True)
+        assert shop.executed == [2, 3, 4, 5]
+        assert {engine.job(job).state for job in quick} == {"succeeded"}
+        before = engine.job(hanging).json
+        assert (before["state"], _code(before)) == ("failed", "TIMEOUT")
+        assert _outcomes(before) == ["backed_off", "failed"]
+        shop.door.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("lcp-lane"):
+                thread.join()
+        assert sorted(shop.executed) == [1, 1, 2, 3, 4, 5]
+        assert engine.job(hanging).json == before
+        assert engine.jobs(states=["running", "queued"]) == [], "a lane that was left claims nothing more"
+
+
+def test_what_waits_behind_a_slow_job_goes_to_others(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine, ThreadPoolExecutor(1) as threads:
+        for n in range(100):
+            engine.enqueue("quick", {"n": n})
+        engine.enqueue("wait", {"n": 100})
+        later = [engine.enqueue("quick", {"n": n}) for n in range(101, 111)]
+        runner = Runner(engine.site, threads=2, until_idle=True)
+        running = threads.submit(runner.run)
+        shop.begun.wait()
+        while {engine.job(job).state for job in later} != {"succeeded"}:
+            assert not running.done()
+        shop.door.set()
+        running.result()
+        assert sorted(shop.executed) == list(range(111))
+
+
+def test_whatever_a_worker_raises_fails_its_job_only(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
+        failing = engine.enqueue("fail", {"n": 7})
+        fine = engine.enqueue("quick", {"n": 8})
+        engine.work(until_idle=True)
+        stored = engine.job(failing).json
+        assert (stored["state"], _code(stored)) == ("failed", "WORKER_FAILED")
+        assert _outcomes(stored) == ["backed_off", "failed"]
+        assert engine.job(fine).state == "succeeded"
+        assert shop.executed.count(7) == 2
+
+
+def test_a_lease_of_another_host_is_left_alone_until_it_runs_out(database_url: str, shop: Shop) -> None:
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine:
+        job = engine.enqueue("quick", {"n": 1})
+        database = engine.site.database
+        other = database.write(lambda tx: queue.add_runner(tx, uid="far", host="far", boot="another", pid=1))
+        database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(("quick",)), other, 1))
+        now[0] += queue.LEASE
+        with ThreadPoolExecutor(1) as threads:
+            runner = Runner(engine.site, until_idle=True)
+            running = threads.submit(runner.run)
+            while not database.read(lambda tx: tx.query_plain("SELECT 1 FROM runners WHERE host <> 'far'")):
+                pass
+            assert engine.job(job).state == "running"
+            now[0] += 1
+            running.result()
+        assert shop.executed == [1]
+        assert _outcomes(engine.job(job).json) == ["rescued", "succeeded"]
+
+
+def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(
+    database_url: str, shop: Shop
+) -> None:
+    now = [1_000 * SECOND]
+    with (
+        Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        runner = Runner(engine.site)
+        running = threads.submit(runner.run)
+        engine.enqueue("quick", {"n": 1})
+        while shop.executed != [1]:
+            assert not running.done()
+        now[0] += 3600 * SECOND
+        engine.enqueue("wait", {"n": 2})
+        shop.begun.wait()
+        query = "SELECT alive_until FROM runners"
+        assert engine.site.database.read(lambda tx: tx.query_plain(query)) == [(now[0] + queue.LEASE,)]
+        shop.door.set()
+        runner.stop()
+        running.result()
+
+
+def test_heartbeats_keep_the_lease_of_a_long_job(database_url: str, shop: Shop) -> None:
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine:
+        engine.enqueue("wait", {"n": 1})
+        with ThreadPoolExecutor(1) as threads:
+            running = threads.submit(Runner(engine.site, until_idle=True).run)
+            shop.begun.wait()
+            query = "SELECT alive_until FROM runners"
+            for _ in range(2):
+                now[0] += queue.LEASE - SECOND
+                while engine.site.database.read(lambda tx: tx.query_plain(query)) != [
+                    (now[0] + queue.LEASE,)
+                ]:
+                    assert not running.done()
+            shop.door.set()
+            running.result()
+
+
+def test_until_idle_waits_for_delayed_jobs_and_not_for_held_ones(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
+        held = engine.enqueue("quick", {"n": 1})
+        engine.site.database.write(lambda tx: tx.plain(f"UPDATE jobs SET state = 'held' WHERE id = {held}"))
+        engine.enqueue("quick", {"n": 2}, delay=0.3)
+        engine.work(until_idle=True)
+        assert shop.executed == [2]
+        assert engine.job(held).state == "held"
+
+
+def test_until_idle_waits_for_what_others_have_leased(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine, ThreadPoolExecutor(2) as threads:
+        engine.enqueue("wait", {"n": 1})
+        first = threads.submit(engine.work, until_idle=True)
+        shop.begun.wait()
+        second = threads.submit(engine.work, until_idle=True)
+        while len(engine.site.database.read(lambda tx: tx.query_plain("SELECT id FROM runners"))) < 2:
+            pass
+        assert not second.done()
+        shop.door.set()
+        first.result()
+        second.result()
+        assert shop.executed == [1]
+
+
+def test_a_runner_that_is_stopped_before_it_runs_ends_at_once(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
+        engine.enqueue("quick", {"n": 1})
+        runner = Runner(engine.site)
+        runner.stop()
+        runner.run()
+        assert shop.executed == []
+
+
+def test_a_runner_takes_only_kinds_that_have_a_worker(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
+        with pytest.raises(LcpError, match="'unheard_of'") as refused:
+            Runner(engine.site, kinds=["unheard_of"])
+        assert refused.value.code is ErrorCode.NO_WORKER
+
+
+def _code(job: dict[str, JsonValue]) -> JsonValue:
+    error = job["error"]
+    assert isinstance(error, dict)
+    return error["error_code"]
+
+
+def _outcomes(job: dict[str, JsonValue]) -> list[JsonValue]:
+    attempts = job["attempts"]
+    assert isinstance(attempts, list)
+    return [attempt["outcome"] for attempt in attempts if isinstance(attempt, dict)]

@@ -1,0 +1,175 @@
+"""Callers share commits: each takes effect once, a fault is the fault of one, nothing is acknowledged early."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.database import Database
+from lcp_engine.store.transaction import Tx
+
+Open = Callable[[], Database]
+
+
+@pytest.fixture
+def notes(database: Database) -> Database:
+    database.write(lambda tx: tx.plain("CREATE TABLE notes (n INTEGER PRIMARY KEY)"))
+    return database
+
+
+def test_every_thread_sees_its_own_write_committed_once(notes: Database, open_another: Open) -> None:
+    other = open_another()
+
+    def note(n: int) -> bool:
+        notes.write(lambda tx: tx.plain(f"INSERT INTO notes VALUES ({n})"))
+        return _stored(other, n)
+
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(note, range(400)))
+    assert _count(other) == 400
+
+
+def test_a_unit_that_raises_fails_alone(notes: Database) -> None:
+    def note(n: int) -> str:
+        def work(tx: Tx) -> None:
+            tx.plain(f"INSERT INTO notes VALUES ({n})")
+            if n % 7 == 0:
+                raise LookupError(n)
+
+        try:
+            notes.write(work)
+        except LookupError as error:
+            return f"raised {error}"
+        return "done"
+
+    with ThreadPoolExecutor(16) as threads:
+        said = list(threads.map(note, range(200)))
+    assert said == [f"raised {n}" if n % 7 == 0 else "done" for n in range(200)]
+    assert _numbers(notes) == [n for n in range(200) if n % 7]
+
+
+def test_a_statement_that_the_database_refuses_fails_its_unit_alone(notes: Database) -> None:
+    notes.write(lambda tx: tx.plain("INSERT INTO notes VALUES (3)"))
+
+    def note(n: int) -> ErrorCode | None:
+        try:
+            notes.write(lambda tx: tx.plain(f"INSERT INTO notes VALUES ({n})"))
+        except LcpError as error:
+            return error.code
+        return None
+
+    with ThreadPoolExecutor(8) as threads:
+        said = list(threads.map(note, range(6)))
+    assert said == [None, None, None, ErrorCode.DATABASE_FAILED, None, None]
+
+
+def test_those_that_come_during_a_commit_share_the_next_one(notes: Database) -> None:
+    commits: list[int] = []
+    entered, go_on = threading.Event(), threading.Event()
+
+    def first(tx: Tx) -> None:
+        entered.set()
+        go_on.wait()
+        commits.append(id(tx))
+
+    def later(tx: Tx) -> None:
+        commits.append(id(tx))
+
+    with ThreadPoolExecutor(9) as threads:
+        leader = threads.submit(notes.write, first)
+        entered.wait()
+        followers = [threads.submit(notes.write, later) for _ in range(8)]
+        while len(notes._waiting) < 8:
+            pass
+        assert not any(follower.done() for follower in followers)
+        go_on.set()
+        for future in [leader, *followers]:
+            future.result()
+    assert len(commits) == 9
+    assert len(set(commits[1:])) == 1
+
+
+def test_nothing_is_acknowledged_before_its_commit(notes: Database, open_another: Open) -> None:
+    other = open_another()
+    acknowledged: list[bool] = []
+    in_commit = threading.Event()
+
+    def last(tx: Tx) -> None:
+        tx.at_end.append(lambda: acknowledged.append(writer.is_alive() and not _stored(other, 1)))
+        tx.plain("INSERT INTO notes VALUES (1)")
+        in_commit.set()
+
+    writer = threading.Thread(target=lambda: notes.write(last))
+    writer.start()
+    writer.join()
+    assert acknowledged == [True]
+    assert _stored(other, 1)
+
+
+def test_a_closed_database_refuses_and_what_came_before_is_committed(
+    notes: Database, open_another: Open
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> None:
+        entered.set()
+        go_on.wait()
+        tx.plain("INSERT INTO notes VALUES (1)")
+
+    with ThreadPoolExecutor(3) as threads:
+        under_way = threads.submit(notes.write, slow)
+        entered.wait()
+        waiting = threads.submit(notes.write, lambda tx: tx.plain("INSERT INTO notes VALUES (2)"))
+        while not notes._waiting:
+            pass
+        closing = threads.submit(notes.close)
+        go_on.set()
+        for future in (under_way, waiting, closing):
+            future.result()
+    with pytest.raises(LcpError, match="closed"):
+        notes.write(lambda tx: None)
+    assert _numbers(open_another()) == [1, 2]
+
+
+def test_reads_of_many_threads_leave_no_connections_behind(notes: Database) -> None:
+    for _ in range(30):
+        reader = threading.Thread(target=lambda: _count(notes))
+        reader.start()
+        reader.join()
+    assert len(notes._readers._idle) <= 2  # one read, which may have asked for the time
+
+
+def test_a_read_sees_one_state(notes: Database) -> None:
+    def look(tx: Tx) -> tuple[int, int]:
+        before = len(tx.query_plain("SELECT n FROM notes"))
+        writer = threading.Thread(
+            target=lambda: notes.write(lambda tx: tx.plain("INSERT INTO notes VALUES (1)"))
+        )
+        writer.start()
+        writer.join()
+        return before, len(tx.query_plain("SELECT n FROM notes"))
+
+    assert notes.read(look) == (0, 0)
+    assert _count(notes) == 1
+
+
+def test_a_read_cannot_write(notes: Database) -> None:
+    with pytest.raises(LcpError):
+        notes.read(lambda tx: tx.plain("INSERT INTO notes VALUES (1)"))
+    assert _count(notes) == 0
+
+
+def _numbers(database: Database) -> list[int]:
+    return [row[0] for row in database.read(lambda tx: tx.query_plain("SELECT n FROM notes ORDER BY n"))]
+
+
+def _count(database: Database) -> int:
+    return len(_numbers(database))
+
+
+def _stored(database: Database, n: int) -> bool:
+    return n in _numbers(database)

@@ -1,0 +1,285 @@
+"""A database is created or upgraded once, to the same schema either way, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.jobs import State
+from lcp_engine.store.create import open_database
+from lcp_engine.store.schema import HEAD
+from lcp_engine.store.upgrade import migration_config, migrations_directory, upgrade
+from lcp_engine.store.views import VIEWS
+
+TABLES = {"missions", "plans", "jobs", "attempts", "events", "turns", "blobs", "changes", "runners"}
+
+
+def test_migrations_and_metadata_make_the_same_schema(database_url: str) -> None:
+    with _connected(database_url) as connection:
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.commit()
+        migrated = _schema(connection)
+        command.downgrade(config, "base")
+        connection.commit()
+        assert {kind for kind, *_ in _schema(connection)} <= {"column", "constraint", "index"}
+        _drop_version(connection)
+    open_database(database_url).close()
+    with _connected(database_url) as connection:
+        created = _schema(connection)
+    assert migrated == created
+    assert {name for kind, name, *_ in created if kind == "view"} == {view.name for view in VIEWS}
+    assert {name for kind, name, *_ in created if kind == "table"} >= TABLES or "postgres" in database_url
+
+
+def test_a_developers_alembic_makes_the_same_database(database_url: str) -> None:
+    ini = migrations_directory().parent / "alembic.ini"
+    if not ini.exists():
+        pytest.skip("alembic.ini is not installed with the package")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "alembic",
+            "-c",
+            ini,
+            "-x",
+            f"url={_for_alembic(database_url)}",
+            "upgrade",
+            "head",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    with _connected(database_url) as connection:
+        migrated = _schema(connection)
+    database = open_database(database_url)
+    database.close()
+    with _connected(database_url) as connection:
+        assert _schema(connection) == migrated
+        assert connection.execute(text("SELECT count(*) FROM job_history")).scalar() == 0
+
+
+def test_the_check_on_states_is_the_enumeration(database_url: str) -> None:
+    open_database(database_url).close()
+    with _connected(database_url) as connection:
+        (check,) = (sql for kind, name, sql in _checks(connection) if name == "ck_jobs_state")
+    assert set(re.findall(r"'(\w+)'", check)) == {state.value for state in State}
+
+
+def test_the_newest_version_is_alembics_head() -> None:
+    assert ScriptDirectory.from_config(migration_config()).get_heads() == [HEAD]
+
+
+def test_a_new_and_an_up_to_date_database_need_no_alembic(database_url: str) -> None:
+    script = (
+        "import sys; from lcp_engine.store.create import open_database;"
+        "open_database(sys.argv[1]).close(); open_database(sys.argv[1]).close();"
+        "sys.exit('alembic' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script, database_url], check=True)
+
+
+def test_an_older_database_is_upgraded_and_keeps_its_rows(database_url: str, tmp_path: Path) -> None:
+    open_database(database_url).close()
+    with _connected(database_url) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO runners (uid, host, boot, pid, started_at, alive_until) VALUES ('a', 'h', 'b', 1, 2, 3)"
+            )
+        )
+        connection.commit()
+    upgrade(database_url, HEAD, _with_a_newer_migration(tmp_path))
+    with _connected(database_url) as connection:
+        assert connection.execute(text("SELECT uid, mood FROM runners")).all() == [("a", "calm")]
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "0002"
+        assert connection.execute(text("SELECT count(*) FROM mission_overview")).scalar() == 0
+
+
+def test_a_database_of_a_newer_engine_is_refused(database_url: str) -> None:
+    open_database(database_url).close()
+    with _connected(database_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.commit()
+        before = _schema(connection)
+    with pytest.raises(LcpError, match="'9999'") as refused:
+        open_database(database_url)
+    assert refused.value.code is ErrorCode.DATABASE_VERSION
+    with _connected(database_url) as connection:
+        assert _schema(connection) == before
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(database_url: str) -> None:
+    with _connected(database_url) as connection:
+        connection.execute(text("CREATE TABLE recipes (title TEXT)"))
+        connection.commit()
+    with pytest.raises(LcpError, match="recipes") as refused:
+        open_database(database_url)
+    assert refused.value.code is ErrorCode.DATABASE_VERSION
+    with _connected(database_url) as connection:
+        assert {row[1] for row in _schema(connection) if row[0] in ("table", "column")} <= {
+            "recipes",
+            "recipes.title",
+        }
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear reader, this is not a database. " * 50)
+    before = file.read_bytes()
+    with pytest.raises(LcpError, match=re.escape(str(file))) as refused:
+        open_database(f"sqlite:///{file}")
+    assert refused.value.code is ErrorCode.DATABASE_VERSION
+    assert file.read_bytes() == before
+
+
+def test_a_database_in_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LcpError, match="needs its directory") as refused:
+        open_database(f"sqlite:///{tmp_path}/missing/lcp.db")
+    assert refused.value.code is ErrorCode.DATABASE_FAILED
+
+
+def test_a_new_file_belongs_to_its_user_alone(tmp_path: Path) -> None:
+    file = tmp_path / "lcp.db"
+    before = os.umask(0)
+    try:
+        open_database(f"sqlite:///{file}").close()
+        database = open_database(f"sqlite:///{file}")
+        database.write(lambda tx: tx.plain("UPDATE alembic_version SET version_num = version_num"))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        database.close()
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_processes_that_open_a_new_database_at_once_create_it_once(database_url: str) -> None:
+    script = (
+        "import sys; from lcp_engine.store.create import open_database;"
+        "print('ready', flush=True); sys.stdin.readline(); database = open_database(sys.argv[1]);"
+        "print(database.read(lambda tx: tx.query_plain('SELECT version_num FROM alembic_version')))"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, database_url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate() for process in processes]
+    assert [(out.strip(), error) for out, error in said] == [(f"[('{HEAD}',)]", "")] * len(processes)
+
+
+def _with_a_newer_migration(directory: Path) -> Path:
+    migrations = directory / "migrations"
+    shutil.copytree(migrations_directory(), migrations)
+    (migrations / "versions" / "0002_mood.py").write_text(
+        "import sqlalchemy as sa\nfrom alembic import op\nrevision = '0002'\ndown_revision = '0001'\n\n\n"
+        "def upgrade():\n    with op.batch_alter_table('runners') as table:\n"
+        "        table.add_column(sa.Column('mood', sa.Text(), server_default='calm'))\n"
+    )
+    return migrations
+
+
+def _connected(url: str) -> Connection:
+    return create_engine(_for_alembic(url), poolclass=NullPool).connect()
+
+
+def _for_alembic(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+def _drop_version(connection: Connection) -> None:
+    connection.execute(text("DROP TABLE alembic_version"))
+    connection.commit()
+
+
+def _schema(connection: Connection) -> set[tuple[str, str, str]]:
+    """Everything that the database knows about the schema, in its own words; the version table left out."""
+    found = (
+        _sqlite_schema(connection) if connection.dialect.name == "sqlite" else _postgres_schema(connection)
+    )
+    return {row for row in found if "alembic_version" not in row[1]}
+
+
+def _sqlite_schema(connection: Connection) -> Iterator[tuple[str, str, str]]:
+    for kind, name, sql in connection.execute(text("SELECT type, name, sql FROM sqlite_master")):
+        if kind != "table":
+            yield kind, name, " ".join(str(sql).split())
+            continue
+        body, _, rest = str(sql).partition("(")[2].rpartition(")")
+        # A table's columns stand in the order of their definition, its constraints do not matter that way.
+        parts = [" ".join(part.split()).strip(",") for part in body.strip().splitlines()]
+        columns = [part for part in parts if not part.startswith("CONSTRAINT")]
+        constraints = sorted(part for part in parts if part.startswith("CONSTRAINT"))
+        yield "table", name, repr((columns, constraints, rest.strip()))
+
+
+_POSTGRES = {
+    "column": (
+        "SELECT c.relname || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' ' || "
+        "coalesce(pg_get_expr(d.adbin, d.adrelid), '') || ' ' || a.attnum FROM pg_attribute a "
+        "JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum "
+        "WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped"
+    ),
+    "constraint": (
+        "SELECT conrelid::regclass || '.' || conname, pg_get_constraintdef(oid) FROM pg_constraint "
+        "WHERE connamespace = 'public'::regnamespace"
+    ),
+    "index": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "view": "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public'",
+}
+
+
+def _postgres_schema(connection: Connection) -> Iterator[tuple[str, str, str]]:
+    for kind, query in _POSTGRES.items():
+        for name, definition in connection.execute(text(query)):
+            yield kind, str(name), str(definition)
+
+
+def _checks(connection: Connection) -> Iterator[tuple[str, str, str]]:
+    if connection.dialect.name == "sqlite":
+        (sql,) = connection.execute(text("SELECT sql FROM sqlite_master WHERE name = 'jobs'")).one()
+        for name, check in re.findall(r"CONSTRAINT (\w+) CHECK (.*)", sql):
+            yield "check", name, check
+    else:
+        query = "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c'"
+        for name, check in connection.execute(text(query)):
+            yield "check", name, check
+
+
+def test_a_foreign_sqlite_file_keeps_its_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE recipes (title TEXT)")
+    connection.commit()
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(LcpError):
+        open_database(f"sqlite:///{file}")
+    assert file.read_bytes() == before

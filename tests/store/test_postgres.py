@@ -1,0 +1,124 @@
+"""What only PostgreSQL does: connections break, rows are locked one by one."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.create import open_database
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.transaction import Tx
+
+
+def test_a_connection_that_broke_is_opened_again(postgres_url: str) -> None:
+    database = open_database(postgres_url)
+    database.write(lambda tx: tx.plain("CREATE TABLE notes (n INTEGER)"))
+    for n in range(3):
+        _break_all(postgres_url)
+        database.write(lambda tx, n=n: tx.plain(f"INSERT INTO notes VALUES ({n})"))  # type: ignore[misc]  # bound now
+        _break_all(postgres_url)
+        assert len(database.read(lambda tx: tx.query_plain("SELECT n FROM notes"))) == n + 1
+    database.close()
+
+
+def test_a_transaction_whose_connection_breaks_is_done_again_once(postgres_url: str) -> None:
+    database = open_database(postgres_url)
+    database.write(lambda tx: tx.plain("CREATE TABLE notes (n INTEGER)"))
+    runs: list[int] = []
+
+    def work(tx: Tx) -> None:
+        tx.plain("INSERT INTO notes VALUES (1)")
+        runs.append(1)
+        if len(runs) == 1:
+            _break_all(postgres_url)
+        tx.plain("INSERT INTO notes VALUES (2)")
+
+    database.write(work)
+    assert len(runs) == 2
+    assert database.read(lambda tx: tx.query_plain("SELECT n FROM notes ORDER BY n")) == [(1,), (2,)]
+    database.close()
+
+
+def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
+    with pytest.raises(LcpError) as refused:
+        open_database("postgresql://nobody@127.0.0.1:1/nothing")
+    assert refused.value.code is ErrorCode.DATABASE_FAILED
+
+
+def test_missions_locked_in_any_order_lead_to_no_deadlock(postgres_url: str) -> None:
+    one, other = open_database(postgres_url), open_database(postgres_url)
+    for n in range(6):
+        one.write(
+            lambda tx, n=n: tx.plain(  # type: ignore[misc]  # bound now
+                "INSERT INTO missions (uid, name, goal, spec, status, created_at) "
+                f"VALUES ('m{n}', 'm', 'g', '{{}}', 'running', 0)"
+            )
+        )
+    ids = [row[0] for row in one.read(lambda tx: tx.query_plain("SELECT id FROM missions ORDER BY id"))]
+
+    def note(number: int) -> None:
+        database = (one, other)[number % 2]
+        order = ids if number % 4 < 2 else ids[::-1]
+
+        def work(tx: Tx, mission_id: int) -> None:
+            ledger_of(tx).note(ledger_of(tx).mission(mission_id), "seen")
+
+        for mission_id in order:
+            database.write(lambda tx, mission_id=mission_id: work(tx, mission_id))  # type: ignore[misc]  # bound now
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(note, range(24)))
+    counted = one.read(lambda tx: tx.query_plain("SELECT events FROM missions"))
+    stored = one.read(lambda tx: tx.query_plain("SELECT count(*), max(seq) FROM events GROUP BY mission_id"))
+    assert counted == [(24,)] * 6
+    assert stored == [(24, 24)] * 6
+    assert _deadlocks(postgres_url) == 0
+    one.close()
+    other.close()
+
+
+def test_two_that_launch_with_one_key_at_once_get_one_mission(postgres_url: str) -> None:
+    one, other = open_database(postgres_url), open_database(postgres_url)
+    both = threading.Barrier(2)
+    tries: list[int] = []
+
+    def launch(tx: Tx) -> int:
+        known = tx.query_plain("SELECT id FROM missions WHERE key = 'nightly'")
+        tries.append(len(known))
+        if len(tries) <= 2:
+            both.wait()
+        if known:
+            return int(known[0][0])
+        return int(
+            tx.query_plain(
+                "INSERT INTO missions (uid, key, name, goal, spec, status, created_at) "
+                f"VALUES ('{len(tries)}{id(tx)}', 'nightly', 'm', 'g', '{{}}', 'running', 0) RETURNING id"
+            )[0][0]
+        )
+
+    with ThreadPoolExecutor(2) as threads:
+        ids = list(threads.map(lambda database: database.write(launch), (one, other)))
+    assert ids[0] == ids[1]
+    one.close()
+    other.close()
+
+
+def _break_all(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def _deadlocks(url: str) -> int:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])

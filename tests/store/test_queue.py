@@ -1,0 +1,286 @@
+"""Jobs are handed out in order and to one runner each; a stale lease changes nothing (R17)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+
+import pytest
+from pydantic import BaseModel
+
+from lcp_engine import Engine
+from lcp_engine.clock import SECOND
+from lcp_engine.engine.settling import MAX_BACKOFF, Settling, Succeeded, rescue, settle
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.jobs import CREATIONS, TRANSITIONS, State
+from lcp_engine.store import queue
+from lcp_engine.store.database import Database
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.queue import Scope
+from lcp_engine.store.records import JobRow, RunnerRow
+from lcp_engine.workers.base import Hold, Outcome, Worker
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+def _worker(kind: str) -> Worker[BaseModel]:
+    def execute(params: Nothing, context: object) -> Outcome:
+        return params
+
+    return Worker(
+        kind=kind, params=Nothing, result=Nothing, execute=execute, has_effects=False
+    ).for_any_params()
+
+
+ALL = Scope(("noop", "other"))
+OUTCOMES = [
+    Succeeded({}),
+    Hold("path"),
+    Failed(ErrorCode.WORKER_FAILED, "it broke"),
+    Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"),
+]
+
+
+class Hands:
+    """A runner's hands on a queue: claims and settles without executing anything."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self.database: Database = engine.site.database
+        self.id = self.database.write(
+            lambda tx: queue.add_runner(tx, uid=name, host="elsewhere", boot="?", pid=1)
+        )
+
+    def claim(self, most: int = 1, scope: Scope = ALL) -> list[JobRow]:
+        return self.database.write(lambda tx: queue.claim(ledger_of(tx), scope, self.id, most))
+
+    def settle(self, job: JobRow, outcome: Succeeded | Hold | Failed, backoff: float = 1.0) -> bool:
+        settling = Settling(job, outcome, backoff)
+        return self.database.write(
+            lambda tx: settle(ledger_of(tx), Settling(copy(job), settling.outcome, backoff), random.Random(1))
+        )
+
+    def release(self, job: JobRow) -> bool:
+        return self.database.write(lambda tx: queue.release(ledger_of(tx), copy(job), "not started"))
+
+    def dies(self, job: JobRow, *, has_started: bool = True) -> bool:
+        runner = RunnerRow(self.id, "u", "h", "b", 1, 0)
+        return self.database.write(
+            lambda tx: rescue(ledger_of(tx), copy(job), runner, has_started=has_started)
+        )
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    with Engine(database_url, workers=[_worker("noop"), _worker("other")]) as engine:
+        yield engine
+
+
+@pytest.fixture
+def hands(engine: Engine) -> Hands:
+    return Hands(engine, "hands")
+
+
+def test_the_most_urgent_jobs_come_first_then_the_oldest(engine: Engine, hands: Hands) -> None:
+    ids = [engine.enqueue("noop", priority=priority) for priority in (0, 5, -1, 5, 0)]
+    order = [hands.claim()[0].id for _ in ids]
+    assert order == [ids[1], ids[3], ids[0], ids[4], ids[2]]
+    assert hands.claim() == []
+
+
+def test_a_delayed_job_is_not_handed_out_before_its_time(database_url: str) -> None:
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=[_worker("noop")], clock=lambda: now[0]) as engine:
+        hands = Hands(engine, "hands")
+        job = engine.enqueue("noop", delay=10)
+        now[0] += 10 * SECOND - 1
+        assert hands.claim() == []
+        assert hands.database.read(lambda tx: queue.next_ready_at(tx, ALL)) == now[0] + 1
+        now[0] += 1
+        assert [claimed.id for claimed in hands.claim()] == [job]
+
+
+def test_a_scope_takes_its_kinds_and_its_mission_only(engine: Engine, hands: Hands) -> None:
+    other = engine.enqueue("other")
+    noop = engine.enqueue("noop")
+    mission = engine.job(noop).mission_id
+    assert [job.id for job in hands.claim(9, Scope(("noop",)))] == [noop]
+    assert hands.claim(9, Scope(("noop", "other"), mission + 1)) == []
+    assert [job.id for job in hands.claim(9, Scope(("noop", "other"), mission))] == [other]
+    assert hands.claim(9, Scope(())) == []
+
+
+def test_many_threads_of_two_processes_claim_each_job_once(database_url: str) -> None:
+    with Engine(database_url, workers=[_worker("noop")]) as one, Engine(database_url) as other:
+        ids = [one.enqueue("noop") for _ in range(120)]
+        hands = [Hands(engine, f"{n}") for n, engine in enumerate((one, other) * 4)]
+
+        def claim_all(mine: Hands) -> list[int]:
+            claimed: list[int] = []
+            while jobs := mine.claim(3):
+                claimed += [job.id for job in jobs]
+                for job in jobs:
+                    assert mine.settle(job, Succeeded({}))
+            return claimed
+
+        with ThreadPoolExecutor(8) as threads:
+            claimed = [job for part in threads.map(claim_all, hands) for job in part]
+        assert sorted(claimed) == ids
+        _check_books(one)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=["succeeded", "hold", "retry", "failed"])
+def test_a_stale_lease_changes_nothing(
+    engine: Engine, hands: Hands, outcome: Succeeded | Hold | Failed
+) -> None:
+    engine.enqueue("noop")
+    (stale,) = hands.claim()
+    assert hands.dies(stale)
+    (fresh,) = hands.claim()
+    before = _everything(engine)
+    assert not hands.settle(stale, outcome)
+    assert not hands.release(stale)
+    assert not hands.dies(stale)
+    assert _everything(engine) == before
+    assert hands.settle(fresh, Succeeded({}))
+    assert not hands.settle(fresh, outcome), "a settled attempt is stale too"
+    _check_books(engine)
+
+
+def test_a_release_charges_nothing(engine: Engine, hands: Hands) -> None:
+    job_id = engine.enqueue("noop")
+    for _ in range(10):
+        (job,) = hands.claim()
+        assert (job.failures, job.deaths) == (0, 0)
+        assert hands.release(job)
+    job_json = engine.job(job_id).json
+    assert (job_json["state"], job_json["attempts"]) == ("queued", [])
+
+
+def test_failures_are_tried_again_later_each_time_until_they_are_too_many(database_url: str) -> None:
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=[_worker("noop")], clock=lambda: now[0]) as engine:
+        hands = Hands(engine, "hands")
+        job_id = engine.enqueue("noop")
+        waits = []
+        for _ in range(2):
+            (job,) = hands.claim()
+            assert hands.settle(job, Failed(ErrorCode.WORKER_FAILED, "it broke"), backoff=10)
+            at = hands.database.read(lambda tx: queue.next_ready_at(tx, ALL))
+            assert at is not None
+            waits.append((at - now[0]) / SECOND)
+            assert hands.claim() == []
+            now[0] = at
+        assert 7.5 <= waits[0] <= 12.5
+        assert 15 <= waits[1] <= 25
+        (job,) = hands.claim()
+        hands.settle(job, Failed(ErrorCode.WORKER_FAILED, "it broke again"), backoff=10)
+        stored = engine.job(job_id).json
+        assert stored["state"] == "failed"
+        attempts = stored["attempts"]
+        assert isinstance(attempts, list)
+        assert [(a["attempt"], a["outcome"], a["runner_id"]) for a in attempts if isinstance(a, dict)] == [
+            (1, "backed_off", hands.id),
+            (2, "backed_off", hands.id),
+            (3, "failed", hands.id),
+        ]
+        _check_books(engine)
+
+
+def test_waits_never_grow_beyond_their_cap(database_url: str) -> None:
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=[_worker("noop")], clock=lambda: now[0]) as engine:
+        hands = Hands(engine, "hands")
+        engine.enqueue("noop")
+        (job,) = hands.claim()
+        hands.settle(job, Failed(ErrorCode.WORKER_FAILED, "it broke"), backoff=1e9)
+        at = hands.database.read(lambda tx: queue.next_ready_at(tx, ALL))
+        assert at is not None
+        assert at - now[0] <= MAX_BACKOFF * 1.25 * SECOND
+
+
+def test_what_cannot_succeed_is_not_tried_again(engine: Engine, hands: Hands) -> None:
+    job_id = engine.enqueue("noop")
+    (job,) = hands.claim()
+    hands.settle(job, Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"))
+    assert engine.job(job_id).json["state"] == "failed"
+
+
+def test_the_fifth_death_fails_a_job_and_unstarted_ones_do_not_count(engine: Engine, hands: Hands) -> None:
+    job_id = engine.enqueue("noop")
+    for _ in range(4):
+        (job,) = hands.claim()
+        assert hands.dies(job)
+        (job,) = hands.claim()
+        assert hands.dies(job, has_started=False)
+    (job,) = hands.claim()
+    assert hands.dies(job)
+    stored = engine.job(job_id).json
+    error = stored["error"]
+    assert isinstance(error, dict)
+    assert (stored["state"], error["error_code"]) == ("failed", "RUNNER_DIED")
+    _check_books(engine)
+
+
+def test_cancelling_while_others_claim_leads_to_no_deadlock(database_url: str) -> None:
+    workers = [_worker("noop")]
+    with Engine(database_url, workers=workers) as one, Engine(database_url, workers=workers) as other:
+        for _ in range(8):
+            mission = one.job(one.enqueue("noop")).mission_id
+            for _ in range(30):
+                one.enqueue("noop")
+            hands = Hands(other, f"{mission}{random.random()}")
+            with ThreadPoolExecutor(2) as threads:
+                claiming = threads.submit(lambda hands=hands: [hands.claim(2) for _ in range(10)])  # type: ignore[misc]  # bound now
+                threads.submit(one.cancel, mission).result()
+                claiming.result()
+            one.site.database.write(
+                lambda tx, mission=mission: tx.plain(f"UPDATE missions SET key = NULL WHERE id = {mission}")  # type: ignore[misc]  # bound now
+            )
+        _check_books(one)
+        if "postgres" in database_url:
+            deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+            assert one.site.database.read(lambda tx: tx.query_plain(deadlocks)) == [(0,)]
+
+
+def test_a_job_joins_the_callers_own_transaction(database_url: str) -> None:
+    with Engine(database_url, workers=[_worker("noop")]) as engine:
+        engine.enqueue("noop")
+        connection = engine.site.database.backend.connect()
+        cursor = connection.cursor()
+        for end, count in (("ROLLBACK", 1), ("COMMIT", 3)):
+            cursor.execute("BEGIN")
+            engine.enqueue("noop", connection=connection)
+            engine.enqueue("noop", connection=connection)
+            assert len(engine.jobs()) == 1
+            cursor.execute(end)
+            assert len(engine.jobs()) == count
+        connection.close()
+        _check_books(engine)
+
+
+def test_every_state_is_reached_and_left_as_the_table_says() -> None:
+    events = [transition.event for transition in TRANSITIONS]
+    assert len(set(events)) == len(events)
+    assert {transition.target for transition in TRANSITIONS} == set(State)
+    assert set(CREATIONS) == {State.QUEUED, State.HELD, State.BLOCKED, State.REJECTED}
+
+
+def _everything(engine: Engine) -> list[object]:
+    tables = ("missions", "jobs", "attempts", "events", "plans")
+    return engine.site.database.read(
+        lambda tx: [tx.query_plain(f"SELECT * FROM {table}") for table in tables]
+    )
+
+
+def _check_books(engine: Engine) -> None:
+    """Counters are what a count would give, and no event number is missing."""
+    for mission in engine.missions():
+        jobs = engine.jobs(mission_id=mission.id)
+        counted = {state.value: sum(job.state == state for job in jobs) for state in State}
+        assert mission.jobs == counted
+        events = engine.events(mission.id)
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
