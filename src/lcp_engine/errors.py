@@ -63,6 +63,9 @@ class ErrorCode(StrEnum):
     DATABASE_FAILED = "DATABASE_FAILED"
 
 
+OF_DATABASE = frozenset({ErrorCode.DATABASE_BUSY, ErrorCode.DATABASE_VERSION, ErrorCode.DATABASE_FAILED})
+"""Trouble with the database itself; no job is to blame for it."""
+
 _T = ErrorType
 MEANINGS: Mapping[ErrorCode, Meaning] = {
     ErrorCode.PATH_NOT_FOUND: Meaning(
@@ -72,7 +75,9 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.PERMISSION, "The path leaves the mission's root.", "Name a path beneath the root, relative to it."
     ),
     ErrorCode.PATH_DENIED: Meaning(
-        _T.PERMISSION, "Policy denies this path.", "Leave the file alone, or let a user's rule allow it."
+        _T.PERMISSION,
+        "Policy or the file system denies this path.",
+        "Leave the file alone, or let a user's rule or its permissions allow it.",
     ),
     ErrorCode.NOT_A_FILE: Meaning(
         _T.INPUT, "The path is a directory, FIFO, device or socket.", "Name a regular file."

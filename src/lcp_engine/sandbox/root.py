@@ -149,6 +149,8 @@ def refusal(error: OSError, path: str) -> LcpError:
             return LcpError(
                 ErrorCode.PATH_DENIED, f"{path!r} is or passes a symbolic link, which is not followed"
             )
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return LcpError(ErrorCode.PATH_DENIED, f"{path!r} is denied by the file system: {error.strerror}")
         case errno.EISDIR:
             return LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a directory, not a regular file")
         case errno.ENXIO | errno.ENODEV:

@@ -7,109 +7,17 @@ writes counters and events at the end of the transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from functools import cache
-from operator import attrgetter
-from typing import TypeVar
+from dataclasses import dataclass
 
 from pydantic import JsonValue
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Select,
-    Table,
-    TextClause,
-    bindparam,
-    insert,
-    literal_column,
-    select,
-    text,
-    update,
-)
 
 from lcp_engine.clock import Micros
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import CREATIONS, SETTLED, State, Transition
+from lcp_engine.store import statements
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, job_row
-from lcp_engine.store.schema import attempts, events, jobs, missions, plans
 from lcp_engine.store.text import to_json
-from lcp_engine.store.transaction import Row, Statement, Tx
-
-R = TypeVar("R", MissionRow, PlanRow, JobRow)
-
-
-def _columns(table: Table, record: type[R]) -> list[str]:
-    return [field.name for field in fields(record)]
-
-
-def _select(table: Table, record: type[R]) -> Select[tuple[object, ...]]:
-    return select(*(table.c[name] for name in _columns(table, record))).where(table.c.id == bindparam("id"))
-
-
-# The lock of its mission covers plans and jobs: nobody changes one without it.
-_MISSION = Statement(_select(missions, MissionRow).with_for_update())
-_MISSION_AT_ONCE = Statement(_select(missions, MissionRow).with_for_update(nowait=True))
-_MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_locked=True))
-_PLAN = Statement(_select(plans, PlanRow))
-_JOB = Statement(_select(jobs, JobRow))
-_SPEC = Statement(select(missions.c.spec, missions.c.root).where(missions.c.id == bindparam("id")))
-_FIXED = {"id", "uid", "name", "goal", "root", "planner", "mission_id", "job_id", "parent_id", "depth"}
-
-
-def _save(table: Table, record: type[R]) -> Statement:
-    kept: dict[str, BindParameter[object]] = {
-        name: bindparam(f"new_{name}") for name in _columns(table, record) if name not in _FIXED
-    }
-    return Statement(update(table).where(table.c.id == bindparam("row")).values(kept))
-
-
-_SAVE_MISSION = _save(missions, MissionRow)
-_SAVE_PLAN = _save(plans, PlanRow)
-_EVENT = Statement(
-    insert(events).values(
-        {name: bindparam(name) for name in ("mission_id", "seq", "job_id", "at", "event", "data")}
-    )
-)
-_ATTEMPT = Statement(insert(attempts).values({column.name: bindparam(column.name) for column in attempts.c}))
-_NEW_PLAN = Statement(
-    insert(plans)
-    .values({name: bindparam(name) for name in ("mission_id", "job_id", "parent_id", "depth")})
-    .returning(plans.c.id)
-)
-_NEW_JOB_COLUMNS = (
-    "mission_id", "plan_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "role", "state", "reason",
-    "priority", "depth", "fingerprint", "max_attempts", "run_after", "created_at", "ended_at", "settled_seq", "error",
-)  # fmt: skip
-_NEW_JOB = Statement(
-    insert(jobs).values({name: bindparam(name) for name in _NEW_JOB_COLUMNS}).returning(jobs.c.id)
-)
-
-_MOVED = (
-    "reason",
-    "ended_at",
-    "settled_seq",
-    "result",
-    "error",
-    "run_after",
-    "approved",
-    "failures",
-    "deaths",
-)
-
-
-@cache
-def _move(transition: Transition, is_leased: bool) -> Statement:
-    """The guarded UPDATE of one transition; a leased one names its attempt, the fence (R17)."""
-    sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
-    guard: list[ColumnElement[bool] | TextClause] = [
-        jobs.c.id == bindparam("job"),
-        text(f"state IN ({sources})"),
-    ]
-    if is_leased:
-        guard.append(jobs.c.attempt == bindparam("fence"))
-    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
-    target: ColumnElement[str] = literal_column(f"'{transition.target}'")
-    return Statement(update(jobs).where(*guard).values({"state": target, **values}))
+from lcp_engine.store.transaction import Row, Tx
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +44,7 @@ class NewJobRow:
 
 def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
     """A mission's spec as text and its root, read without a lock. Raises `NOT_FOUND`."""
-    row = tx.row(_SPEC, id=mission_id)
+    row = tx.row(statements.SPEC, id=mission_id)
     if row is None:
         raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
     return row[0], row[1]
@@ -175,7 +83,7 @@ class Ledger:
             if mission_id > self._highest:
                 self.mission(mission_id)
             elif not self.holds(mission_id):
-                row = self.tx.row(_MISSION_IF_FREE, id=mission_id)
+                row = self.tx.row(statements.MISSION_IF_FREE, id=mission_id)
                 if row is not None:
                     self._keep(row)
 
@@ -187,8 +95,9 @@ class Ledger:
         known = self._missions.get(mission_id)
         if known is not None:
             return known
-        # Out of order nobody waits: the database undoes the transaction, whose units then are tried one by one.
-        row = self.tx.row(_MISSION if mission_id > self._highest else _MISSION_AT_ONCE, id=mission_id)
+        # Out of order nobody waits: the database undoes the transaction, and its units are tried one by one.
+        statement = statements.MISSION if mission_id > self._highest else statements.MISSION_AT_ONCE
+        row = self.tx.row(statement, id=mission_id)
         if row is None:
             raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
         return self._keep(row)
@@ -196,11 +105,11 @@ class Ledger:
     def plan(self, plan_id: int) -> PlanRow:
         known = self._plans.get(plan_id)
         if known is None:
-            row = self.tx.row(_PLAN, id=plan_id)
+            row = self.tx.row(statements.PLAN, id=plan_id)
             if row is None:
                 raise LcpError(ErrorCode.NOT_FOUND, f"plan {plan_id} is not in the database")
             known = self._plans[plan_id] = PlanRow(*row)
-            self._saved_plans[plan_id] = _PLAN_VALUES(known)
+            self._saved_plans[plan_id] = statements.PLAN_VALUES(known)
         return known
 
     def job(self, job_id: int) -> JobRow:
@@ -212,7 +121,9 @@ class Ledger:
         return job
 
     def new_plan(self, mission_id: int, *, job_id: int | None, parent_id: int | None, depth: int) -> PlanRow:
-        row = self.tx.row(_NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth)
+        row = self.tx.row(
+            statements.NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth
+        )
         assert row is not None
         return self.plan(int(row[0]))
 
@@ -223,7 +134,7 @@ class Ledger:
         seq = self.note(mission, transition.event, None, _reasoned(new.reason))
         settled = new.state in SETTLED
         row = self.tx.row(
-            _NEW_JOB,
+            statements.NEW_JOB,
             mission_id=mission.id,
             plan_id=new.plan_id,
             turn=new.turn,
@@ -271,7 +182,7 @@ class Ledger:
         mission = self.mission(job.mission_id)
         settled = transition.target in SETTLED
         changed = self.tx.run(
-            _move(transition, is_leased),
+            statements.move(transition, is_leased),
             job=job.id,
             fence=job.attempt,
             new_reason=reason,
@@ -343,24 +254,24 @@ class Ledger:
 
     def close(self) -> None:
         """Write what was collected."""
-        self.tx.many(_ATTEMPT, self._attempts)
-        self.tx.many(_EVENT, self._events)
+        self.tx.many(statements.ATTEMPT, self._attempts)
+        self.tx.many(statements.EVENT, self._events)
         for plan in self._plans.values():
-            if _PLAN_VALUES(plan) != self._saved_plans[plan.id]:
-                self.tx.run(_SAVE_PLAN, **_values(plan))
+            if statements.PLAN_VALUES(plan) != self._saved_plans[plan.id]:
+                self.tx.run(statements.SAVE_PLAN, **statements.values(plan))
         for mission in self._missions.values():
-            if _MISSION_VALUES(mission) != self._saved_missions[mission.id]:
-                self.tx.run(_SAVE_MISSION, **_values(mission))
+            if statements.MISSION_VALUES(mission) != self._saved_missions[mission.id]:
+                self.tx.run(statements.SAVE_MISSION, **statements.values(mission))
 
     def _keep(self, row: Row) -> MissionRow:
         mission = MissionRow(*row)
         self._missions[mission.id] = mission
-        self._saved_missions[mission.id] = _MISSION_VALUES(mission)
+        self._saved_missions[mission.id] = statements.MISSION_VALUES(mission)
         self._highest = max(self._highest, mission.id)
         return mission
 
     def _job(self, job_id: int) -> JobRow:
-        row = self.tx.row(_JOB, id=job_id)
+        row = self.tx.row(statements.JOB, id=job_id)
         if row is None:
             raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
         return job_row(row)
@@ -369,19 +280,6 @@ class Ledger:
         mission.count(state, by)
         if plan_id is not None:
             self.plan(plan_id).count(state, by)
-
-
-_MISSION_VALUES = attrgetter(*(field.name for field in fields(MissionRow)))
-_PLAN_VALUES = attrgetter(*(field.name for field in fields(PlanRow)))
-
-
-def _values(record: MissionRow | PlanRow) -> dict[str, object]:
-    values: dict[str, object] = {
-        f"new_{field.name}": getattr(record, field.name)
-        for field in fields(record)
-        if field.name not in _FIXED
-    }
-    return values | {"row": record.id}
 
 
 def _reasoned(reason: str | None) -> dict[str, JsonValue] | None:

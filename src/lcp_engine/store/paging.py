@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import JsonValue
 from sqlalchemy import ColumnElement, Select, case, column, func, or_, select, table
 
 from lcp_engine.errors import ErrorCode, LcpError
@@ -18,7 +19,19 @@ LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""
 
 _JSON = frozenset({"jobs", "limits", "tokens", "params", "result", "error", "errors", "data"})
-_MISSION = ("id", "name", "goal", "root", "status", "outcome", "turns", "jobs", "created_at", "started_at", "ended_at")
+_MISSION = (
+    "id",
+    "name",
+    "goal",
+    "root",
+    "status",
+    "outcome",
+    "turns",
+    "jobs",
+    "created_at",
+    "started_at",
+    "ended_at",
+)
 _JOB = (
     "id", "mission_id", "turn", "parent_id", "name", "kind", "state", "reason", "attempt", "run_after", "created_at",
     "started_at", "ended_at", "error",
@@ -60,14 +73,16 @@ def page_missions(tx: Tx, *, before: int | None, status: str, limit: int) -> Pag
     return _page(tx, clause.order_by(column("id").desc()), _MISSION, limit)
 
 
-def page_jobs(tx: Tx, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False) -> Page:
+def page_jobs(
+    tx: Tx, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False
+) -> Page:
     """Jobs that fit, in the order of their ids. Params and results above `LARGEST` read as None."""
     where = _where(wanted)
     if behind is not None:
         where.append(column("id") < behind if newest_first else column("id") > behind)
     clause = _select("job_history", _JOB, where).add_columns(*map(_unless_large, _LARGE))
-    order = column("id").desc() if newest_first else column("id")
-    return _page(tx, clause.order_by(order), (*_JOB, *_LARGE), limit)
+    clause = clause.order_by(column("id").desc() if newest_first else column("id"))
+    return _page(tx, clause, (*_JOB, *_LARGE), limit)
 
 
 def find_turn_heads(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
@@ -82,14 +97,20 @@ def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
     where = [column("mission_id") == mission_id, column("number") == number]
     found = _read(tx, _select("turn_history", names, where), names)
     if not found:
-        raise LcpError(ErrorCode.NOT_FOUND, f"question {number} of mission {mission_id} is not in the database")
+        raise LcpError(
+            ErrorCode.NOT_FOUND, f"question {number} of mission {mission_id} is not in the database"
+        )
     return found[0]
 
 
 def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
     """The changes of state of jobs `first` to `last`, in order."""
     names = ("job_id", "at", "event")
-    where = [column("mission_id") == mission_id, column("job_id").between(first, last), column("event").in_(_MOVES)]
+    where = [
+        column("mission_id") == mission_id,
+        column("job_id").between(first, last),
+        column("event").in_(_MOVES),
+    ]
     return _read(tx, _select("event_history", names, where).order_by(column("seq")), names)
 
 
@@ -130,8 +151,11 @@ def _unless_large(name: str) -> ColumnElement[str]:
     return case((func.length(value) <= LARGEST, value), else_=None).label(name)
 
 
-def _select(view: str, names: Sequence[str], where: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
-    return select(*(column(name) for name in names)).select_from(table(view)).where(*where)
+def _select(
+    view: str, names: Sequence[str], where: Sequence[ColumnElement[bool]]
+) -> Select[tuple[object, ...]]:
+    clause: Select[tuple[object, ...]] = select(*(column(name) for name in names))
+    return clause.select_from(table(view)).where(*where)
 
 
 def _page(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str], limit: int) -> Page:
@@ -142,6 +166,9 @@ def _page(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str], limi
 
 def _read(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str]) -> list[JsonObject]:
     return [
-        {name: json.loads(value) if value is not None and name in _JSON else value for name, value in zip(names, row, strict=True)}
+        {
+            name: json.loads(value) if value is not None and name in _JSON else value
+            for name, value in zip(names, row, strict=True)
+        }
         for row in tx.query(clause)
     ]

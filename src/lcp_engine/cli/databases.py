@@ -1,0 +1,97 @@
+"""Look after the database (`lcp db`)."""
+
+from __future__ import annotations
+
+import click
+
+from lcp_engine.cli.command import Invocation, LcpGroup, naming, pass_invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.failing import tell
+from lcp_engine.cli.screen import make_table, one_line, print_json, print_out, print_table, size
+from lcp_engine.settings import make_room, shown_url
+
+
+@click.group("db", cls=LcpGroup)
+def db_command() -> None:
+    """Look after the database: --db, else LCP_DATABASE_URL, else a file of this user."""
+
+
+@db_command.command("path")
+@pass_invocation
+def path_command(invocation: Invocation) -> int:
+    """Print where the database is: the file, or the URL without its password."""
+    url = invocation.database_url
+    if invocation.json:
+        print_json({"url": shown_url(url)})
+    else:
+        print_out(one_line(shown_url(url).removeprefix("sqlite:///")))
+    return Exit.DONE
+
+
+@db_command.command("upgrade")
+@pass_invocation
+def upgrade_command(invocation: Invocation) -> int:
+    """Bring the database to the newest schema; a new one is created. Other commands do so by themselves."""
+    from lcp_engine.store.check import find_version
+    from lcp_engine.store.create import open_database
+    from lcp_engine.store.schema import HEAD
+
+    url = invocation.database_url
+    make_room(url)
+    busy = invocation.settings.busy_seconds
+    with naming(url):
+        before = find_version(url, busy)
+        open_database(url, busy_seconds=busy).close()
+    if invocation.json:
+        print_json({"before": before, "after": HEAD})
+    else:
+        how = (
+            "is"
+            if before == HEAD
+            else "was created"
+            if before is None
+            else f"was upgraded from {before} and is"
+        )
+        print_out(f"{one_line(shown_url(url))} {how} at version {HEAD}")
+    return Exit.DONE
+
+
+@db_command.command("check")
+@pass_invocation
+def check_command(invocation: Invocation) -> int:
+    """Check that the database is whole: the file, the references, the event numbers, the counters.
+
+    Changes nothing. Exit code 1: something is wrong, and named.
+    """
+    from lcp_engine.store.check import check_database
+
+    url = invocation.database_url
+    with naming(url):
+        faults = check_database(url, invocation.settings.busy_seconds)
+    if invocation.json:
+        print_json({"ok": not faults, "faults": [*faults]})
+    else:
+        for fault in faults:
+            tell(one_line(fault))
+        if not faults:
+            print_out("ok")
+    return Exit.FAILED if faults else Exit.DONE
+
+
+@db_command.command("stats")
+@pass_invocation
+def stats_command(invocation: Invocation) -> int:
+    """Print how many rows each table has, and how many bytes it takes with its indexes."""
+    from lcp_engine.store.check import measure
+
+    url = invocation.database_url
+    with naming(url):
+        found = measure(url, invocation.settings.busy_seconds)
+    if invocation.json:
+        print_json({table.name: {"rows": table.rows, "bytes": table.bytes} for table in found})
+        return Exit.DONE
+    shown = make_table("table", "rows", "size", numbers=("rows", "size"))
+    for table in found:
+        shown.add_row(table.name, f"{table.rows:,}", "-" if table.bytes is None else size(table.bytes))
+    print_table(shown)
+    return Exit.DONE

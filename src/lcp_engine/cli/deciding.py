@@ -1,0 +1,187 @@
+"""Decide and steer (`lcp approve`, `reject`, `cancel`, `resume`, `retry`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.failing import fail, tell
+from lcp_engine.cli.screen import print_json, print_out
+from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from lcp_engine.api import Engine
+
+F = TypeVar("F", bound=Callable[..., int])
+
+
+def _jobs_options(command: F) -> F:
+    command = click.argument("jobs", type=int, nargs=-1, metavar="J…")(command)
+    command = click.option("--mission", type=int, metavar="M", help="The mission of --all.")(command)
+    return click.option("--all", "all_held", is_flag=True, help="Every held job of the mission.")(command)
+
+
+@click.command(
+    "approve",
+    cls=LcpCommand,
+    examples=(
+        "lcp approve 12 14",
+        "lcp approve --all --mission 3",
+        'lcp approve 12 --params \'{"rel_path": "docs/x.md", "content": "…"}\'',
+    ),
+)
+@_jobs_options
+@click.option("--params", metavar="JSON", help="Run the job with these params instead.")
+@pass_invocation
+def approve_command(
+    invocation: Invocation, jobs: Sequence[int], all_held: bool, mission: int | None, params: str | None
+) -> int:
+    """Let held jobs run; a runner (`lcp work`) executes them.
+
+    Approving twice is harmless. Exit code 5: somebody decided otherwise before.
+    """
+    revised = None if params is None else _object(params)
+    if revised is not None and (all_held or len(jobs) != 1):
+        raise click.UsageError("--params belongs to exactly one job", click.get_current_context())
+    with invocation.engine() as engine:
+        ids = _chosen(engine, jobs, mission, all_held=all_held)
+        code = _each(invocation, engine, ids, "approved", lambda job: engine.approve(job, params=revised))
+    if code == Exit.DONE and not (invocation.json or invocation.quiet):
+        tell("`lcp work --until-idle` executes what is approved")
+    return code
+
+
+@click.command(
+    "reject",
+    cls=LcpCommand,
+    examples=('lcp reject 12 --reason "the licence must not change"',),
+)
+@_jobs_options
+@click.option("--reason", required=True, metavar="TEXT", help="Why; the planner reads it.")
+@pass_invocation
+def reject_command(
+    invocation: Invocation, jobs: Sequence[int], all_held: bool, mission: int | None, reason: str
+) -> int:
+    """Refuse held jobs; the planner reads the reason in its next turn."""
+    with invocation.engine() as engine:
+        ids = _chosen(engine, jobs, mission, all_held=all_held)
+        return _each(invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason))
+
+
+@click.command("cancel", cls=LcpCommand)
+@click.argument("mission", type=int, metavar="M")
+@pass_invocation
+def cancel_command(invocation: Invocation, mission: int) -> int:
+    """Stop mission M for good; what is written stays written."""
+    with invocation.engine() as engine:
+        engine.cancel(mission)
+        _print_mission(invocation, engine, mission)
+    return Exit.DONE
+
+
+@click.command(
+    "resume",
+    cls=LcpCommand,
+    examples=("lcp resume 3 --set limits.max_turns=50",),
+)
+@click.argument("mission", type=int, metavar="M")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Another limit, e.g. limits.max_jobs=200."
+)
+@pass_invocation
+def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]) -> int:
+    """Go on with mission M, which has ended: the planner gets another turn from the next runner."""
+    limits = {_limit(key): _scalar(text) for key, text in pairs(settings, "--set").items()}
+    with invocation.engine() as engine:
+        engine.resume(mission, limits=limits)
+        _print_mission(invocation, engine, mission)
+    return Exit.DONE
+
+
+@click.command("retry", cls=LcpCommand)
+@click.argument("job", type=int, metavar="J")
+@pass_invocation
+def retry_command(invocation: Invocation, job: int) -> int:
+    """Queue job J again, which failed, was skipped or was cancelled."""
+    with invocation.engine() as engine:
+        queued = engine.retry(job)
+    if invocation.json:
+        print_json(queued.json)
+    else:
+        print_out(f"job {job} {queued.state}")
+    return Exit.DONE
+
+
+def _chosen(engine: Engine, jobs: Sequence[int], mission: int | None, *, all_held: bool) -> Sequence[int]:
+    context = click.get_current_context()
+    if all_held:
+        if mission is None or jobs:
+            raise click.UsageError("--all takes --mission M and no jobs", context)
+        engine.mission(mission)
+        return [job.id for job in engine.jobs(mission_id=mission, states=["held"])]
+    if not jobs or mission is not None:
+        raise click.UsageError("one or more jobs are needed, or --all --mission M", context)
+    return jobs
+
+
+def _each(
+    invocation: Invocation, engine: Engine, ids: Sequence[int], word: str, decide: Callable[[int], bool]
+) -> int:
+    """Decide one job after the other; one that cannot be decided does not keep the others from it."""
+    code: int = Exit.DONE
+    decided: list[int] = []
+    for job_id in ids:
+        try:
+            changed = decide(job_id)
+        except LcpError as refused:
+            code = max(code, fail(refused.failed, as_json=invocation.json))
+            continue
+        decided.append(job_id)
+        if not invocation.json:
+            print_out(f"job {job_id} {word if changed else f'was {word} before'}")
+    if invocation.json:
+        print_json([engine.job(job_id).json for job_id in decided])
+    return code
+
+
+def _print_mission(invocation: Invocation, engine: Engine, mission_id: int) -> None:
+    mission = engine.mission(mission_id)
+    if invocation.json:
+        print_json(mission.json)
+    else:
+        print_out(f"mission {mission.id} {mission.status}")
+
+
+def _object(text: str) -> dict[str, JsonValue]:
+    try:
+        value: JsonValue = json.loads(text)
+    except ValueError as refused:
+        raise click.UsageError(
+            f"--params takes a JSON object: {refused}", click.get_current_context()
+        ) from refused
+    if not isinstance(value, dict):
+        raise click.UsageError("--params takes a JSON object", click.get_current_context())
+    return value
+
+
+def _limit(key: str) -> str:
+    from lcp_engine.mission import Limits, nearest
+
+    group, _, name = key.partition(".")
+    if group != "limits" or name not in Limits.model_fields:
+        hint = nearest(name or group, list(Limits.model_fields))
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--set takes limits.NAME=VALUE here, not {key!r}; {hint}")
+    return name
+
+
+def _scalar(text: str) -> JsonValue:
+    from lcp_engine.strict_yaml import read_scalar
+
+    return read_scalar(text.strip())

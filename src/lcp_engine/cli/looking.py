@@ -1,0 +1,139 @@
+"""Look at missions (`lcp missions`, `lcp show`, `lcp report`)."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import click
+from rich.text import Text
+from rich.tree import Tree
+
+from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.narrating import TURN_KIND, subject, told
+from lcp_engine.cli.reporting import print_report, report_on
+from lcp_engine.cli.screen import (
+    coloured,
+    last_cell,
+    make_console,
+    make_table,
+    one_line,
+    print_json,
+    print_table,
+    shortened,
+    when,
+)
+from lcp_engine.engine.records import Job, Mission
+
+
+@click.command("missions", cls=LcpCommand)
+@click.option(
+    "--limit", type=click.IntRange(1), help="At most so many.  [default: 50 in a table, all in JSON]"
+)
+@pass_invocation
+def missions_command(invocation: Invocation, limit: int | None) -> int:
+    """List missions, the newest first."""
+    with invocation.engine() as engine:
+        found = engine.missions(limit=limit or (None if invocation.json else 50))
+    if invocation.json:
+        print_json([mission.json for mission in found])
+        return Exit.DONE
+    table = make_table(
+        "id", "name", "status", "outcome", "turns", "jobs", "created", "goal", numbers=("id", "turns")
+    )
+    for mission in found:
+        table.add_row(
+            str(mission.id),
+            one_line(shortened(mission.name, 30)),
+            coloured(mission.status),
+            one_line(mission.outcome or "-"),
+            str(mission.turns),
+            _counts(mission),
+            when(str(mission.json["created_at"])),
+            last_cell(shortened(mission.goal, 60)),
+        )
+    print_table(table)
+    return Exit.DONE
+
+
+@click.command("show", cls=LcpCommand)
+@click.argument("mission", type=int, metavar="M")
+@pass_invocation
+def show_command(invocation: Invocation, mission: int) -> int:
+    """Show mission M with its turns and jobs as a tree."""
+    with invocation.engine() as engine:
+        found = engine.mission(mission)
+        jobs = [] if invocation.json else engine.jobs(mission_id=mission)
+    if invocation.json:
+        print_json(found.json)
+    else:
+        make_console(sys.stdout).print(_tree(found, jobs))
+    return Exit.DONE
+
+
+@click.command("report", cls=LcpCommand)
+@click.argument("mission", type=int, metavar="M")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@pass_invocation
+def report_command(invocation: Invocation, mission: int, form: str) -> int:
+    """Report on mission M: what was done, files written, limits reached, what waits, what failed, what was said.
+
+    The text is Markdown. Everything but the planner's words is taken from the history of jobs.
+    """
+    with invocation.engine() as engine:
+        found = engine.mission(mission)
+        if invocation.json or form == "json":
+            print_json(report_on(engine, found))
+        else:
+            print_report(engine, found)
+    return Exit.DONE
+
+
+def _counts(mission: Mission) -> str:
+    return ", ".join(f"{count} {state}" for state, count in mission.jobs.items() if count) or "-"
+
+
+def _tree(mission: Mission, jobs: Sequence[Job]) -> Tree:
+    """Turns in order, each with the jobs that it asked for."""
+    title = Text.assemble(
+        (f"mission {mission.id} {one_line(mission.name)}", "bold"), "  ", coloured(mission.status)
+    )
+    title.append(f" {one_line(mission.outcome or '')}  {one_line(mission.root or '')}", style="dim")
+    tree = Tree(title, guide_style="dim")
+    tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
+    known = {job.id for job in jobs}
+    children: Mapping[int | None, list[Job]] = defaultdict(list)
+    for job in jobs:
+        parent = job.json["parent_id"]
+        children[parent if isinstance(parent, int) and parent in known else None].append(job)
+    _grow(tree, None, children)
+    return tree
+
+
+def _grow(tree: Tree, parent: int | None, children: Mapping[int | None, list[Job]]) -> None:
+    # Continuations are children of nothing, or of the turn before: they stand beside it either way.
+    pending = [(tree, job) for job in children.get(parent, [])]
+    while pending:
+        place, job = pending.pop(0)
+        branch = place.add(_line(job))
+        below = children.get(job.id, [])
+        is_turn = job.kind == TURN_KIND
+        beside = [
+            child
+            for child in below
+            if is_turn and child.kind == TURN_KIND and child.json["turn"] != job.json["turn"]
+        ]
+        pending[:0] = [(branch, child) for child in below if child not in beside]
+        pending += [(place, child) for child in beside]
+
+
+def _line(job: Job) -> Text:
+    number = job.json["turn"]
+    turn = "" if job.kind != TURN_KIND else f"turn {number}  " if number else "next turn  "
+    text = Text.assemble(
+        (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job)}  ", coloured(job.state)
+    )
+    why = told(job)
+    return text.append(f"  {one_line(shortened(why, 120))}", style="dim") if why else text

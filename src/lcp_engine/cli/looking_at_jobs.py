@@ -1,0 +1,184 @@
+"""Look at jobs (`lcp jobs`, `lcp job`, `lcp held`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+from pydantic import JsonValue
+from rich.console import Console
+from rich.text import Text
+
+from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.failing import tell
+from lcp_engine.cli.narrating import subject, told
+from lcp_engine.cli.screen import (
+    block,
+    coloured,
+    dump,
+    last_cell,
+    make_console,
+    make_table,
+    one_line,
+    print_json,
+    print_table,
+    shortened,
+    when,
+)
+from lcp_engine.engine.records import Job
+from lcp_engine.jobs import State
+from lcp_engine.report import explain_reason
+from lcp_engine.store.text import JsonObject
+
+MOST_LISTED = 100
+MOST_LINES = 20
+
+
+@click.command(
+    "jobs",
+    cls=LcpCommand,
+    examples=(
+        "lcp jobs --state failed",
+        "lcp jobs --mission 3 --kind read_file --json",
+    ),
+)
+@click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
+@click.option("--state", "states", multiple=True, type=click.Choice([str(state) for state in State]), metavar="STATE",
+              help=f"Only jobs in this state ({', '.join(State)}); may be repeated.")  # fmt: skip
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; may be repeated."
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N",
+              help=f"Only the newest N.  [default: {MOST_LISTED}, or all with --mission]")  # fmt: skip
+@pass_invocation
+def jobs_command(
+    invocation: Invocation,
+    mission: int | None,
+    states: Sequence[str],
+    kinds: Sequence[str],
+    limit: int | None,
+) -> int:
+    """List jobs in the order of their ids."""
+    most = limit if limit or mission is not None else MOST_LISTED
+    with invocation.engine() as engine:
+        if mission is not None:
+            engine.mission(mission)
+        found = engine.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
+    found.reverse()
+    _print_jobs(found, as_json=invocation.json)
+    if limit is None and len(found) == most and not invocation.quiet:
+        tell(f"these are the newest {most}; --limit shows more")
+    return Exit.DONE
+
+
+@click.command("held", cls=LcpCommand)
+@click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
+@pass_invocation
+def held_command(invocation: Invocation, mission: int | None) -> int:
+    """List the jobs that wait for a person, and why.
+
+    `lcp job J` shows one with its params; `lcp approve J` and `lcp reject J` decide.
+    """
+    with invocation.engine() as engine:
+        if mission is not None:
+            engine.mission(mission)
+        found = engine.jobs(mission_id=mission, states=[State.HELD])
+    _print_jobs(found, as_json=invocation.json)
+    return Exit.DONE
+
+
+@click.command("job", cls=LcpCommand)
+@click.argument("job", type=int, metavar="J")
+@pass_invocation
+def job_command(invocation: Invocation, job: int) -> int:
+    """Show job J: its params, its result, its attempts and its events."""
+    with invocation.engine() as engine:
+        found = engine.job(job)
+        events = engine.events(found.mission_id, job_id=job)
+    if invocation.json:
+        print_json({**found.json, "events": [*events]})
+    else:
+        _print_job(make_console(sys.stdout), found, events)
+    return Exit.DONE
+
+
+def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
+    if as_json:
+        print_json([job.json for job in jobs])
+        return
+    table = make_table(
+        "id",
+        "mission",
+        "turn",
+        "kind",
+        "about",
+        "state",
+        "created",
+        "why or what",
+        numbers=("id", "mission", "turn"),
+    )
+    for job in jobs:
+        table.add_row(
+            str(job.id),
+            str(job.mission_id),
+            str(job.json["turn"] or "-"),
+            one_line(job.kind),
+            shortened(subject(job), 50),
+            coloured(job.state),
+            when(str(job.json["created_at"])),
+            last_cell(shortened(told(job), 90)),
+        )
+    print_table(table)
+
+
+def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None:
+    title = Text.assemble((f"job {job.id} {one_line(job.kind)}", "bold"), "  ", coloured(job.state))
+    console.print(title.append(f"  {one_line(explain_reason(job.reason or ''))}"))
+    stated = job.json
+    console.print(
+        f"  mission {job.mission_id}, turn {stated['turn'] or '-'}, attempt {job.attempt} of {stated['max_attempts']}"
+    )
+    if job.name:
+        console.print(f"  {one_line(job.name)}")
+    _print_object(console, "params", job.params)
+    if job.result is not None:
+        _print_object(console, "result", job.result)
+    if job.error is not None:
+        _print_object(console, "error", job.error)
+    _print_attempts(console, job)
+    console.print(Text("events", style="bold"))
+    for event in events:
+        data = "" if event["data"] is None else shortened(dump({"": event["data"]})[4:-1], 120)
+        console.print(f"  {event['seq']:>4}  {event['at']}  {event['event']}  {data}".rstrip())
+
+
+def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) -> None:
+    """Keys and values; what has lines is shown as lines, and cut where it is long."""
+    console.print(Text(title, style="bold"))
+    for key, item in value.items():
+        if isinstance(item, str) and "\n" in item:
+            lines = block(item).splitlines()
+            console.print(f"  {one_line(key)}:")
+            for line in lines[:MOST_LINES]:
+                console.print(f"    │ {shortened(line, 160)}")
+            if len(lines) > MOST_LINES:
+                console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json has them all")
+        else:
+            shown = one_line(item) if isinstance(item, str) else dump({"": item})[4:-1]
+            console.print(f"  {one_line(key)}: {shortened(shown, 300)}")
+
+
+def _print_attempts(console: Console, job: Job) -> None:
+    if not job.attempts:
+        return
+    console.print(Text("attempts", style="bold"))
+    for attempt in job.attempts:
+        if isinstance(attempt, dict):
+            error = attempt.get("error")
+            message = error.get("user_message") if isinstance(error, dict) else None
+            console.print(
+                f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
+                f"{attempt['started_at']}  {one_line(str(message or ''))}".rstrip()
+            )

@@ -1,0 +1,184 @@
+"""Tell events as lines for people: what happened to which job, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pydantic import JsonValue
+from rich.text import Text
+
+from lcp_engine.api import Engine
+from lcp_engine.cli.screen import COLOURS, dump, one_line, shortened, size
+from lcp_engine.engine.records import Job
+from lcp_engine.report import explain_reason
+from lcp_engine.store.text import JsonObject
+
+TURN_KIND = "agent_plan"
+_WIDTH = 100
+
+# What people are told of a job, by event. The others are told with --verbose only.
+_JOB_EVENTS = {
+    "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "refused": "rejected",
+    "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled", "plan_succeeded": "succeeded",
+    "plan_failed": "failed", "backed_off": "queued", "rescued": "queued", "answered": "succeeded",
+}  # fmt: skip
+_AS_WORDS = {"held_again": "held", "refused": "rejected", "backed_off": "retries", "plan_succeeded": "succeeded",
+             "plan_failed": "failed"}  # fmt: skip
+
+
+class Narrator:
+    """Turns events into lines; looks jobs up as they are when the line is written."""
+
+    def __init__(self, engine: Engine, *, verbose: bool = False, names_mission: bool = False) -> None:
+        self._engine = engine
+        self._verbose = verbose
+        self._names_mission = names_mission
+
+    def line(self, event: JsonObject) -> Text | None:
+        """The line for an event; None for one that only --verbose tells."""
+        text = self._job_line(event) if event["job_id"] is not None else self._mission_line(event)
+        if text is None and self._verbose:
+            text = self._any_line(event)
+        if text is not None and self._names_mission:
+            return Text(f"[{event['mission_id']}] ", style="dim") + text
+        return text
+
+    def _job_line(self, event: JsonObject) -> Text | None:
+        name = str(event["event"])
+        job_id = event["job_id"]
+        if name not in _JOB_EVENTS or not isinstance(job_id, int):
+            return None
+        job = self._engine.job(job_id)
+        if job.kind == TURN_KIND and name in ("succeeded", "failed"):
+            return _turn_line(job, name)
+        state = _JOB_EVENTS[name]
+        text = Text("  ")
+        text.append(f"{_AS_WORDS.get(name, name):<10}", style=COLOURS.get(state, ""))
+        text.append(f"{job.id:>4}  ", style="dim")
+        text.append(f"{one_line(job.kind)} {subject(job)}".rstrip())
+        came = _fact(job, event) if state != "succeeded" else gist(job.result)
+        if came:
+            text.append(f"  {one_line(shortened(came, 300))}", style="dim" if state == "succeeded" else "")
+        return text
+
+    def _mission_line(self, event: JsonObject) -> Text | None:
+        name = str(event["event"])
+        mission_id = event["mission_id"]
+        assert isinstance(mission_id, int)
+        if name == "launched":
+            mission = self._engine.mission(mission_id)
+            planner = mission.json["planner"]
+            return Text.assemble(
+                (f"mission {mission.id} {one_line(mission.name)}", "bold"),
+                f"  {one_line(mission.root or '')}  planner {one_line(str(planner))}",
+            )
+        if name.startswith("mission_") and name not in ("mission_goes_on", "mission_waits"):
+            status = name.removeprefix("mission_")
+            outcome = _data(event).get("outcome")
+            return Text.assemble(f"mission {mission_id} ", (status, COLOURS.get(status, "")), f"  {outcome}")
+        return Text(f"mission {mission_id} resumed") if name == "resumed" else None
+
+    def _any_line(self, event: JsonObject) -> Text:
+        data = "" if event["data"] is None else one_line(shortened(dump(_data(event)), _WIDTH))
+        job = "" if event["job_id"] is None else f"job {event['job_id']}"
+        return Text(f"  {event['event']!s:<10}{job}  {data}".rstrip(), style="dim")
+
+
+def subject(job: Job) -> str:
+    """What a job is about, on one line: its path, its patterns, its question, else its name or params."""
+    params = job.params
+    for key in ("rel_path", "path", "question", "user_prompt"):
+        if isinstance(params.get(key), str):
+            return one_line(shortened(str(params[key]), _WIDTH))
+    patterns = params.get("patterns")
+    if isinstance(patterns, list):
+        shown = " ".join(str(pattern) for pattern in patterns[:3])
+        more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""
+        return one_line(shortened(shown, 60) + more)
+    return one_line(shortened(job.name or (dump(params) if params else ""), _WIDTH))
+
+
+def gist(result: Mapping[str, JsonValue] | None) -> str:
+    """What came of a job, in a few words."""
+    if result is None:
+        return ""
+    told = _GISTS.get(str(result.get("action")))
+    if told is not None:
+        return told(result)
+    summary = result.get("summary")
+    return summary if isinstance(summary, str) else shortened(dump(result), _WIDTH)
+
+
+def told(job: Job) -> str:
+    """Why a job stands where it stands, or what came of it."""
+    if job.error is not None:
+        return f"{job.error.get('error_code')}: {_message(job.error)}"
+    if job.reason:
+        return explain_reason(job.reason)
+    if job.kind == TURN_KIND and job.result is not None:
+        return _said(job.result) or str(job.result.get("action", ""))
+    return gist(job.result)
+
+
+def _turn_line(job: Job, name: str) -> Text:
+    text = Text()
+    text.append(f"turn {job.json['turn']}", style="bold")
+    if name == "failed":
+        text.append("  failed  ", style="red")
+        return text.append(one_line(shortened(_message(job.error), 300)))
+    result = job.result or {}
+    said = _said(result)
+    if said:
+        text.append(f"  {one_line(shortened(said, _WIDTH))}")
+    count = result.get("jobs")
+    asked = f"{count} job{'' if count == 1 else 's'}" if isinstance(count, int) else str(result.get("action"))
+    return text.append(f"  {one_line(asked)}", style="dim")
+
+
+def _said(result: Mapping[str, JsonValue]) -> str:
+    """The first line of what the planner said."""
+    said = result.get("commentary") or result.get("summary") or result.get("error") or ""
+    return str(said).strip().partition("\n")[0]
+
+
+def _fact(job: Job, event: JsonObject) -> str:
+    reason = _data(event).get("reason")
+    if job.error is not None and str(event["event"]) in ("failed", "plan_failed", "refused"):
+        return f"{job.error.get('error_code')}: {_message(job.error)}"
+    return explain_reason(str(reason)) if reason else ""
+
+
+def _message(error: Mapping[str, JsonValue] | None) -> str:
+    return str((error or {}).get("user_message", ""))
+
+
+def _data(event: JsonObject) -> JsonObject:
+    data = event["data"]
+    return data if isinstance(data, dict) else {}
+
+
+def _count_files(result: Mapping[str, JsonValue]) -> str:
+    files = result.get("files")
+    count = len(files) if isinstance(files, list) else 0
+    total = result.get("total")
+    return (
+        f"{count:,} of {total:,} files"
+        if isinstance(total, int)
+        else f"{count:,} file{'' if count == 1 else 's'}"
+    )
+
+
+def _size_read(result: Mapping[str, JsonValue]) -> str:
+    count = result.get("size_bytes")
+    return size(count) if isinstance(count, int) else ""
+
+
+def _written(result: Mapping[str, JsonValue]) -> str:
+    return f"{'created' if result.get('created') else 'written'}, {_size_read(result)}"
+
+
+_GISTS: Mapping[str, Callable[[Mapping[str, JsonValue]], str]] = {
+    "list_files_result": _count_files,
+    "read_file_result": _size_read,
+    "write_file_result": _written,
+}

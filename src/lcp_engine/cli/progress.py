@@ -1,0 +1,139 @@
+"""Show progress while a mission runs: a live line on terminals, plain lines elsewhere, events for programs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, Self
+
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from lcp_engine.api import Engine
+from lcp_engine.cli.command import Invocation
+from lcp_engine.cli.narrating import Narrator, subject
+from lcp_engine.cli.screen import make_console, one_line, print_json_line, shortened
+from lcp_engine.store.text import JsonObject
+
+
+class Progress(Protocol):
+    """Where events go as they happen."""
+
+    def show(self, events: Sequence[JsonObject]) -> None:
+        """Tell the events; called often, also without any."""
+
+    def say(self, text: str) -> None:
+        """Tell something that is no event."""
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within, the terminal belongs to a question."""
+
+
+@contextmanager
+def showing(invocation: Invocation, engine: Engine, *, all_missions: bool = False) -> Iterator[Progress]:
+    """The progress that the options and the terminal ask for."""
+    if invocation.json:
+        yield Events()
+    elif invocation.quiet:
+        yield Silence()
+    else:
+        narrator = Narrator(engine, verbose=invocation.verbose, names_mission=all_missions)
+        if sys.stderr.isatty():
+            with LiveLine(engine, narrator) as live:
+                yield live
+        else:
+            yield Lines(narrator)
+
+
+class Silence:
+    """No progress."""
+
+    def show(self, events: Sequence[JsonObject]) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        yield
+
+
+class Events(Silence):
+    """Each event as an object on a line of stdout."""
+
+    def show(self, events: Sequence[JsonObject]) -> None:
+        for event in events:
+            print_json_line(event)
+
+
+class Lines(Silence):
+    """Lines on stderr, for log files."""
+
+    def __init__(self, narrator: Narrator) -> None:
+        self._narrator = narrator
+        self._console = make_console(sys.stderr)
+
+    def show(self, events: Sequence[JsonObject]) -> None:
+        for event in events:
+            line = self._narrator.line(event)
+            if line is not None:
+                self._console.print(line)
+
+    def say(self, text: str) -> None:
+        self._console.print(one_line(text))
+
+
+class LiveLine(Lines):
+    """Lines on stderr, and below them one that says what runs right now."""
+
+    def __init__(self, engine: Engine, narrator: Narrator) -> None:
+        super().__init__(narrator)
+        self._engine = engine
+        self._running: dict[int, str] = {}
+        self._settled = 0
+        self._began = time.monotonic()
+        self._spinner = Spinner("dots", self._status())
+        self._live = Live(self._spinner, console=self._console, transient=True, refresh_per_second=10)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._live.stop()
+
+    def show(self, events: Sequence[JsonObject]) -> None:
+        for event in events:
+            self._note(event)
+        super().show(events)
+        self._spinner.update(text=self._status())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
+
+    def _note(self, event: JsonObject) -> None:
+        job_id = event["job_id"]
+        if not isinstance(job_id, int):
+            return
+        if event["event"] == "started":
+            job = self._engine.job(job_id)
+            self._running[job_id] = f"{one_line(job.kind)} {subject(job)}".strip()
+        elif event["event"] not in ("asked", "replied") and self._running.pop(job_id, None) is not None:
+            self._settled += 1
+
+    def _status(self) -> Text:
+        seconds = int(time.monotonic() - self._began)
+        now = ", ".join(self._running.values()) or "looking for work"
+        width = max(20, self._console.width - 30)
+        done = f"{seconds // 60}:{seconds % 60:02}  {self._settled} done"
+        return Text.assemble((done, "dim"), "  ", shortened(now, width))

@@ -1,0 +1,191 @@
+"""Launch missions, and work on one until it ends or waits (`lcp run`, `lcp launch`)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from lcp_engine.api import Engine
+from lcp_engine.cli.asking import Decider
+from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.exits import Exit, exit_of_mission
+from lcp_engine.cli.failing import tell
+from lcp_engine.cli.following import Follower
+from lcp_engine.cli.loading import Wish, load
+from lcp_engine.cli.progress import Progress, showing
+from lcp_engine.cli.reporting import print_report
+from lcp_engine.cli.screen import print_json, print_json_line, print_out
+from lcp_engine.cli.stopping import Interrupts, catching_interrupts, work
+from lcp_engine.engine.judging import NO_WORKER
+from lcp_engine.engine.records import Mission
+from lcp_engine.jobs import State
+
+MOST_NAMED = 10
+OPEN_STATES = [State.QUEUED, State.RUNNING]
+F = TypeVar("F", bound=Callable[..., int])
+
+
+def _mission_options(command: F) -> F:
+    for option in reversed((
+        click.argument("mission", metavar="MISSION"),
+        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
+                     help="The directory that the mission is confined to.  [default: what the file says]"),
+        click.option("--planner", metavar="NAME", help="Another planner than the file's."),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help="Another value for a key of the file, e.g. limits.max_turns=5."),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+                     help="A value for ${NAME} in the file."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command(
+    "run",
+    cls=LcpCommand,
+    examples=(
+        "lcp run survey --root .",
+        "lcp run mission.yaml --root DIR --approve write_file",
+        "lcp run mission.yaml --set limits.max_turns=5 --var language=en",
+    ),
+)
+@_mission_options
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    default=4,
+    show_default=True,
+    help="Jobs at a time.",
+)
+@click.option("--approve", "kinds", multiple=True, metavar="KINDS",
+              help="Approve held jobs of these kinds (a,b,…) as they come; all: every kind.")  # fmt: skip
+@pass_invocation
+def run_command(
+    invocation: Invocation,
+    *,
+    mission: str,
+    root: Path | None,
+    planner: str | None,
+    settings: Sequence[str],
+    variables: Sequence[str],
+    threads: int,
+    kinds: Sequence[str],
+) -> int:
+    """Launch MISSION and work on it until it ends or waits for a person; then print its report.
+
+    MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission. On a terminal you are asked about
+    held jobs; elsewhere they wait, and the exit code is 3.
+    """
+    wish = Wish(mission, root, planner, _settings(settings), pairs(variables, "--var"))
+    named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
+    spec, directory = load(wish)
+    asks = mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
+    with invocation.engine() as engine, catching_interrupts() as interrupts:
+        launched = engine.launch(spec, root=directory)
+        decider = Decider(engine, launched.id, named, asks)
+        with showing(invocation, engine) as progress:
+            _work_it_off(engine, decider, progress, interrupts, threads)
+        return _conclude(invocation, engine, launched.id, interrupts)
+
+
+@click.command(
+    "launch",
+    cls=LcpCommand,
+    examples=(
+        "lcp launch survey --root .",
+        "lcp launch nightly.yaml --key nightly-2025-06-01",
+    ),
+)
+@_mission_options
+@click.option("--key", help="Launch once for this key: later calls print the id of then.")
+@pass_invocation
+def launch_command(
+    invocation: Invocation,
+    *,
+    mission: str,
+    root: Path | None,
+    planner: str | None,
+    settings: Sequence[str],
+    variables: Sequence[str],
+    key: str | None,
+) -> int:
+    """Store MISSION for the runners (lcp work), and print its id."""
+    spec, directory = load(Wish(mission, root, planner, _settings(settings), pairs(variables, "--var")))
+    with invocation.engine() as engine:
+        launched = engine.launch(spec, root=directory, key=key)
+    if invocation.json:
+        print_json({"id": launched.id})
+    else:
+        print_out(str(launched.id))
+    return Exit.DONE
+
+
+def _settings(settings: Sequence[str]) -> Sequence[str]:
+    pairs(settings, "--set")
+    return settings
+
+
+def _work_it_off(
+    engine: Engine, decider: Decider, progress: Progress, interrupts: Interrupts, threads: int
+) -> None:
+    """Work until nothing is left that runs by itself, and nothing that was decided meanwhile."""
+    follower = Follower(engine, decider.mission_id)
+
+    def look() -> None:
+        progress.show(follower.news())
+        decider.approve_named()
+
+    while True:
+        runner = engine.runner(until_idle=True, threads=threads, mission_id=decider.mission_id)
+        work(runner, interrupts, look, progress.say)
+        if interrupts:
+            return
+        try:
+            with progress.paused():
+                decided = decider.ask()
+        except KeyboardInterrupt:
+            interrupts.received = signal.SIGINT
+            return
+        if not (decider.approve_named() or decided or _has_ready(engine, decider.mission_id)):
+            progress.show(follower.news())
+            return
+
+
+def _has_ready(engine: Engine, mission_id: int) -> bool:
+    """Whether a runner here has more to do: somebody else decided, or another runner gave a job back."""
+    left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=sorted(engine.workers), limit=1)
+    return bool(left)
+
+
+def _conclude(invocation: Invocation, engine: Engine, mission_id: int, interrupts: Interrupts) -> int:
+    mission = engine.mission(mission_id)
+    if invocation.json:
+        print_json_line(mission.json)
+    else:
+        if sys.stdout.isatty() and not invocation.quiet:
+            print_out("")
+        print_report(engine, mission)
+    sys.stdout.flush()
+    if interrupts and mission.status == "running":
+        tell(f"interrupted; nothing is lost: `lcp work --until-idle` goes on with mission {mission.id}")
+    elif mission.status == "waiting" and not invocation.json:
+        tell(_how_to_decide(engine, mission))
+    return Exit.INTERRUPTED if interrupts else exit_of_mission(mission.status, mission.outcome)
+
+
+def _how_to_decide(engine: Engine, mission: Mission) -> str:
+    """The commands that decide what waits."""
+    held = engine.jobs(mission_id=mission.id, states=[State.HELD])
+    every = (
+        " ".join(str(job.id) for job in held) if len(held) <= MOST_NAMED else f"--all --mission {mission.id}"
+    )
+    ways = [f"`lcp reject {every} --reason TEXT`"]
+    if any(job.reason != NO_WORKER for job in held):
+        ways.insert(0, f"`lcp approve {every}`")
+    return f"mission {mission.id} waits for a person: {' or '.join(ways)}, then `lcp work --until-idle`"

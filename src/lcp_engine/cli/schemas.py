@@ -1,0 +1,92 @@
+"""Print the published JSON Schemas (`lcp schema`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import click
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.screen import dump, print_out
+from lcp_engine.errors import ErrorCode, ErrorType, LcpError
+from lcp_engine.mission import MissionSpec, nearest
+from lcp_engine.protocol.actions import Action, Problem
+from lcp_engine.protocol.schema import DIALECT, action_schema
+from lcp_engine.settings import ConfigFile
+from lcp_engine.workers.registry import find_workers
+
+_Schema = Mapping[str, JsonValue]
+
+
+class Check(BaseModel):
+    """What `lcp check` prints."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    valid: bool
+    action: Action | None
+    errors: list[Problem]
+    recovered: list[str]
+    warnings: list[str]
+
+
+class RecommendedAction(BaseModel):
+    """What a person or a program may do about an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    description: str
+    action_type: Literal["user_action", "system_retry"]
+
+
+class Error(BaseModel):
+    """An error as it is stored and printed."""
+
+    model_config = ConfigDict(extra="forbid", title="AgentError")
+
+    error_id: str
+    request_id: str
+    timestamp: str
+    error_type: ErrorType
+    error_code: ErrorCode
+    user_message: str
+    technical_details: dict[str, JsonValue]
+    recommended_actions: list[RecommendedAction]
+
+
+@click.command("schema", cls=LcpCommand)
+@click.argument("name", default="lcp", metavar="[NAME]")
+@pass_invocation
+def schema_command(invocation: Invocation, name: str) -> int:
+    """Print the JSON Schema NAME (draft 2020-12).
+
+    lcp (the default) is what a planner may answer; mission and config are the files; error and check are what is
+    printed; KIND and KIND_result are the params and the result of a kind of job, for every installed kind.
+    """
+    known = _schemas()
+    if name not in known:
+        hint = nearest(name, list(known))
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"there is no schema {name!r}; {hint}")
+    print_out(dump(known[name](), pretty=True))
+    return Exit.DONE
+
+
+def _schemas() -> dict[str, Callable[[], _Schema]]:
+    workers = find_workers()
+    params = {kind: worker.params for kind, worker in workers.items()}
+    return {
+        **{kind: _of(worker.params) for kind, worker in workers.items()},
+        **{f"{kind}_result": _of(worker.result) for kind, worker in workers.items()},
+        "mission": _of(MissionSpec),
+        "config": _of(ConfigFile),
+        "check": _of(Check),
+        "error": _of(Error),
+        "lcp": lambda: action_schema(params),
+    }
+
+
+def _of(model: type[BaseModel]) -> Callable[[], _Schema]:
+    return lambda: {"$schema": DIALECT, **model.model_json_schema()}

@@ -1,0 +1,155 @@
+"""Read what the user has set: the environment, the configuration file, the default database."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from platformdirs import user_config_path, user_data_path
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.mission import nearest
+from lcp_engine.policy import Rule
+from lcp_engine.workers.base import Caps
+
+APP = "lcp-engine"
+_Bytes = Annotated[int, Field(ge=1)]
+
+
+class CapSettings(BaseModel):
+    """The most that one job may move: bytes read, bytes written, paths listed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    read_bytes: _Bytes = Caps.read_bytes
+    write_bytes: _Bytes = Caps.write_bytes
+    listed_paths: _Bytes = Caps.listed_paths
+
+
+class ConfigFile(BaseModel):
+    """`config.yaml` in the user's configuration directory; every key may be left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database_url: str | None = None
+    busy_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    policy: tuple[Rule, ...] = ()
+    caps: CapSettings = CapSettings()
+
+
+class Settings(BaseModel):
+    """What holds for this user: `policy` are the user's rules (R5), `busy_seconds` how long to wait for a lock."""
+
+    model_config = ConfigDict(frozen=True)
+
+    url: str
+    busy_seconds: float
+    policy: tuple[Rule, ...]
+    caps: Caps
+
+
+def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
+    """The settings: `LCP_DATABASE_URL` and `LCP_BUSY_SECONDS`, else the file, else the defaults.
+
+    Raises `INVALID_ARGUMENT` for a value that is not usable, naming where it stands.
+    """
+    given = os.environ if environment is None else environment
+    stated = _read_config(config or config_path())
+    url = given.get("LCP_DATABASE_URL") or stated.database_url or default_url()
+    return Settings(
+        url=read_url(url),
+        busy_seconds=_seconds(given.get("LCP_BUSY_SECONDS"), stated.busy_seconds),
+        policy=stated.policy,
+        caps=Caps(**stated.caps.model_dump()),
+    )
+
+
+def config_path() -> Path:
+    """The configuration file; it need not be there."""
+    return user_config_path(APP) / "config.yaml"
+
+
+def default_url() -> str:
+    """The database where nobody names one."""
+    return f"sqlite:///{user_data_path(APP) / 'lcp.db'}"
+
+
+def read_url(text: str) -> str:
+    """A database URL; `sqlite:///PATH` with PATH made absolute. Raises `INVALID_ARGUMENT` for anything else."""
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        # `sqlite:////absolute` as SQLAlchemy writes it, and `sqlite:///relative`.
+        return f"sqlite:///{Path(rest[1:]).expanduser().absolute()}"
+    if separator and scheme.split("+")[0] in ("postgresql", "postgres"):
+        return text
+    shown = scheme if separator else text
+    message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one begins with {shown!r}"
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def make_room(url: str) -> None:
+    """Create the directory of the default database, private to its user; other directories are the user's concern."""
+    if url == default_url():
+        user_data_path(APP).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def shown_url(url: str) -> str:
+    """The URL without a password."""
+    scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite":
+        return url
+    place, slash, path = rest.partition("/")
+    login, at, host = place.rpartition("@")
+    path = re.sub(r"(?i)([?&]password=)[^&]*", r"\1…", path)
+    return f"{scheme}{separator}{login.partition(':')[0]}{at}{host}{slash}{path}"
+
+
+def _read_config(path: Path) -> ConfigFile:
+    from lcp_engine.strict_yaml import NotReadable, read_document
+
+    try:
+        value = read_document(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ConfigFile()
+    except (NotReadable, UnicodeDecodeError) as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {refused}") from refused
+    except OSError as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {refused.strerror}") from refused
+    if value is None:
+        return ConfigFile()
+    if not isinstance(value, dict):
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: a mapping is expected, such as `policy: […]`")
+    try:
+        return ConfigFile.model_validate(value)
+    except ValidationError as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {_explain(refused)}") from refused
+
+
+_MODELS: Mapping[str, type[BaseModel]] = {"policy": Rule, "caps": CapSettings}
+
+
+def _explain(refused: ValidationError) -> str:
+    first = refused.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] != "extra_forbidden":
+        return f"{where}: {first['msg']}"
+    model = _MODELS.get(str(first["loc"][0]), ConfigFile) if len(first["loc"]) > 1 else ConfigFile
+    return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
+
+
+def _seconds(text: str | None, default: float) -> float:
+    if not text:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"LCP_BUSY_SECONDS is seconds from 0 to 3600, not {text!r}"
+        )
+    return seconds

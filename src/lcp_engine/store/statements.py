@@ -1,0 +1,117 @@
+"""Compile the statements with which a ledger reads and writes its books."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from operator import attrgetter
+from typing import TypeVar
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    Table,
+    TextClause,
+    bindparam,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
+
+from lcp_engine.jobs import Transition
+from lcp_engine.store.records import JobRow, MissionRow, PlanRow
+from lcp_engine.store.schema import attempts, events, jobs, missions, plans
+from lcp_engine.store.transaction import Statement
+
+R = TypeVar("R", MissionRow, PlanRow, JobRow)
+
+
+def _columns(table: Table, record: type[R]) -> list[str]:
+    return [field.name for field in fields(record)]
+
+
+def _select(table: Table, record: type[R]) -> Select[tuple[object, ...]]:
+    return select(*(table.c[name] for name in _columns(table, record))).where(table.c.id == bindparam("id"))
+
+
+# The lock of its mission covers plans and jobs: nobody changes one without it.
+MISSION = Statement(_select(missions, MissionRow).with_for_update())
+MISSION_AT_ONCE = Statement(_select(missions, MissionRow).with_for_update(nowait=True))
+MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_locked=True))
+PLAN = Statement(_select(plans, PlanRow))
+JOB = Statement(_select(jobs, JobRow))
+SPEC = Statement(select(missions.c.spec, missions.c.root).where(missions.c.id == bindparam("id")))
+_FIXED = {"id", "uid", "name", "goal", "root", "planner", "mission_id", "job_id", "parent_id", "depth"}
+
+
+def _save(table: Table, record: type[R]) -> Statement:
+    kept: dict[str, BindParameter[object]] = {
+        name: bindparam(f"new_{name}") for name in _columns(table, record) if name not in _FIXED
+    }
+    return Statement(update(table).where(table.c.id == bindparam("row")).values(kept))
+
+
+SAVE_MISSION = _save(missions, MissionRow)
+SAVE_PLAN = _save(plans, PlanRow)
+EVENT = Statement(
+    insert(events).values(
+        {name: bindparam(name) for name in ("mission_id", "seq", "job_id", "at", "event", "data")}
+    )
+)
+ATTEMPT = Statement(insert(attempts).values({column.name: bindparam(column.name) for column in attempts.c}))
+NEW_PLAN = Statement(
+    insert(plans)
+    .values({name: bindparam(name) for name in ("mission_id", "job_id", "parent_id", "depth")})
+    .returning(plans.c.id)
+)
+_NEW_JOB_COLUMNS = (
+    "mission_id", "plan_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "role", "state", "reason",
+    "priority", "depth", "fingerprint", "max_attempts", "run_after", "created_at", "ended_at", "settled_seq", "error",
+)  # fmt: skip
+NEW_JOB = Statement(
+    insert(jobs).values({name: bindparam(name) for name in _NEW_JOB_COLUMNS}).returning(jobs.c.id)
+)
+
+_MOVED = (
+    "reason",
+    "ended_at",
+    "settled_seq",
+    "result",
+    "error",
+    "run_after",
+    "approved",
+    "failures",
+    "deaths",
+)
+
+
+@cache
+def move(transition: Transition, is_leased: bool) -> Statement:
+    """The guarded UPDATE of one transition; a leased one names its attempt, the fence (R17)."""
+    sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
+    guard: list[ColumnElement[bool] | TextClause] = [
+        jobs.c.id == bindparam("job"),
+        text(f"state IN ({sources})"),
+    ]
+    if is_leased:
+        guard.append(jobs.c.attempt == bindparam("fence"))
+    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
+    target: ColumnElement[str] = literal_column(f"'{transition.target}'")
+    return Statement(update(jobs).where(*guard).values({"state": target, **values}))
+
+
+MISSION_VALUES = attrgetter(*(field.name for field in fields(MissionRow)))
+PLAN_VALUES = attrgetter(*(field.name for field in fields(PlanRow)))
+
+
+def values(record: MissionRow | PlanRow) -> dict[str, object]:
+    """The params of `SAVE_MISSION` or `SAVE_PLAN`."""
+    kept: dict[str, object] = {
+        f"new_{field.name}": getattr(record, field.name)
+        for field in fields(record)
+        if field.name not in _FIXED
+    }
+    return kept | {"row": record.id}

@@ -1,0 +1,44 @@
+"""Make text safe to look at: what is no visible character is written as its escape (pure)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+# Controls, and what reorders or hides text: escape sequences, bidirectional overrides, lone surrogates.
+_UNSEEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
+)
+_IN_BLOCK = re.compile(f"[{_UNSEEN}]")
+_IN_LINE = re.compile(f"[\t\n{_UNSEEN}]")
+_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, with everything that is no visible character escaped."""
+    return _IN_LINE.sub(_escape, text)
+
+
+def block(text: str) -> str:
+    """`text` with its lines, and everything else that is no visible character escaped."""
+    return _IN_BLOCK.sub(_escape, text)
+
+
+def json_block(value: Mapping[str, object] | Sequence[object] | str | float | bool | None) -> str:
+    """`value` as indented JSON without an invisible character; reading it gives `value` again."""
+    return _IN_BLOCK.sub(_escape_in_json, json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return _SHORT.get(found[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def _escape_in_json(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f"

@@ -1,0 +1,167 @@
+"""Run the real `lcp` as a process of its own, over a directory and a database of the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.cli.app import start
+
+Object: TypeAlias = dict[str, JsonValue]
+PLUGIN = """
+import time
+from pathlib import Path
+from pydantic import BaseModel
+from lcp_engine.workers.base import Worker
+
+class Params(BaseModel):
+    path: str
+
+class Result(BaseModel):
+    waited: bool = True
+
+def wait(params, context):
+    Path(params.path + ".started").touch()
+    while not Path(params.path).exists():
+        time.sleep(0.01)
+    return Result()
+
+WORKER = Worker("wait_for", Params, Result, wait, has_effects=False)
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a call came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> JsonValue:
+        value: JsonValue = json.loads(self.out)
+        return value
+
+    @property
+    def object(self) -> Object:
+        assert isinstance(self.json, dict)
+        return self.json
+
+    @property
+    def error(self) -> Object:
+        """The AgentError on stderr."""
+        error = json.loads(self.err)["error"]
+        assert isinstance(error, dict)
+        return error
+
+
+@dataclass(frozen=True)
+class Lcp:
+    """Calls `lcp` in `home`, where the directory `root`, the missions and the database are."""
+
+    home: Path
+    environment: Mapping[str, str]
+    complete: ClassVar[Object] = {"ok": True, "action": "mission_complete", "summary": "All done."}
+    fail: ClassVar[Object] = {"ok": False, "action": "error", "error": "cannot go on"}
+
+    @property
+    def root(self) -> Path:
+        return self.home / "root"
+
+    @property
+    def database(self) -> Path:
+        return self.home / "lcp.db"
+
+    def __call__(self, *arguments: object, stdin: str | None = None, **environment: str) -> Done:
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.home,
+            env={**self.environment, **environment},
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-m", "lcp_engine", *map(str, arguments)]
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.home,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @staticmethod
+    def ask(kind: str, /, **params: JsonValue) -> Object:
+        """A reply that asks for one job."""
+        return {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": kind, "params": params}]}
+
+    def mission(self, *replies: JsonValue, **keys: JsonValue) -> Path:
+        """A mission file whose planner answers with `replies`, one after the other."""
+        stated: Object = {"goal": "Try it.", "planner": {"type": "script", "replies": [*replies]}, **keys}
+        path = self.home / f"mission-{len(list(self.home.glob('mission-*')))}.yaml"
+        path.write_text(json.dumps(stated))
+        return path
+
+
+@pytest.fixture
+def lcp(tmp_path: Path) -> Lcp:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a.md").write_text("# a\n")
+    (tmp_path / "root" / "main.py").write_text("print(1)\n")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LCP_", "XDG_"))}
+    places = {
+        f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("DATA", "CONFIG", "STATE", "CACHE")
+    }
+    url = f"sqlite:///{tmp_path / 'lcp.db'}"
+    environment = {**inherited, **places, "LCP_DATABASE_URL": url, "NO_COLOR": "1", "COLUMNS": "120"}
+    return Lcp(tmp_path, environment)
+
+
+@pytest.fixture
+def call(
+    lcp: Lcp, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """Calls `lcp` without a process of its own: for what is refused before anything runs."""
+    monkeypatch.chdir(lcp.home)
+    for name, value in lcp.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def start_here(*arguments: object) -> Done:
+        code = start([*map(str, arguments)])
+        shown = capsys.readouterr()
+        return Done(code, shown.out, shown.err)
+
+    return start_here
+
+
+@pytest.fixture
+def lcp_with_plugin(lcp: Lcp) -> Lcp:
+    """`lcp` where a package is installed whose kind `wait_for` runs until the file `path` exists."""
+    site = lcp.home / "site"
+    metadata = site / "waiting-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (site / "waiting.py").write_text(PLUGIN)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: waiting\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[lcp_engine.workers]\nwait_for = waiting:WORKER\n")
+    paths = [str(site), *filter(None, [lcp.environment.get("PYTHONPATH")])]
+    return Lcp(lcp.home, {**lcp.environment, "PYTHONPATH": os.pathsep.join(paths)})

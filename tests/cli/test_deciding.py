@@ -1,0 +1,77 @@
+"""`lcp approve`, `reject`, `cancel`, `resume`, `retry`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Done, Lcp
+
+
+@pytest.fixture
+def waiting(lcp: Lcp) -> Lcp:
+    """One mission that waits with the held jobs 2 and 3."""
+    jobs = [{"kind": "write_file", "params": {"rel_path": name, "content": name}} for name in ("b", "c")]
+    ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]}
+    done = lcp("run", lcp.mission(json.dumps(ask), lcp.complete, lcp.complete), "--root", "root", "-q")
+    assert done.code == 3
+    return lcp
+
+
+def test_held_lists_what_waits_and_why(waiting: Lcp) -> None:
+    held = json.loads(waiting("held", "--json").out)
+    assert [(job["id"], job["state"]) for job in held] == [(2, "held"), (3, "held")]
+    assert "kinds with effects wait for a person" in waiting("held").out
+
+
+def test_deciding_twice_is_harmless_and_deciding_otherwise_a_conflict(waiting: Lcp) -> None:
+    assert waiting("approve", 2).out == "job 2 approved\n"
+    again = waiting("approve", 2)
+    assert (again.code, again.out) == (0, "job 2 was approved before\n")
+    otherwise = waiting("reject", 2, "--reason", "no")
+    assert (otherwise.code, otherwise.err) == (5, "job 2 has to be held to be rejected; it is queued\n")
+
+
+def test_all_decides_a_mission_and_what_cannot_be_decided_keeps_nothing_back(waiting: Lcp) -> None:
+    mixed = waiting("approve", 99, 3)
+    assert (mixed.code, mixed.out) == (1, "job 3 approved\n")
+    assert "job 99 is not in the database" in mixed.err
+    assert waiting("approve", "--all", "--mission", 1).out == "job 2 approved\n"
+
+
+def test_a_person_may_approve_with_other_params(waiting: Lcp) -> None:
+    params = json.dumps({"rel_path": "d", "content": "mine"})
+    assert waiting("approve", 2, "--params", params).code == 0
+    waiting("reject", 3, "--reason", "one is enough")
+    waiting("work", "--until-idle", "-q")
+    assert (waiting.root / "d").read_text() == "mine"
+    assert not (waiting.root / "b").exists()
+    assert "one is enough" in waiting("report", 1).out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["approve"], ["approve", "--all"], ["approve", "2", "--mission", "1"], ["approve", "2", "3", "--params", "{}"],
+     ["approve", "2", "--params", "[]"], ["reject", "2"], ["approve", "x"]],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_a_usage_error(call: Callable[..., Done], arguments: list[str]) -> None:
+    done = call(*arguments)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+
+
+def test_a_cancelled_mission_is_resumed_with_another_limit(waiting: Lcp) -> None:
+    assert waiting("cancel", 1).out == "mission 1 cancelled\n"
+    wrong = waiting("resume", 1, "--set", "limits.max_trns=9")
+    assert (wrong.code, "did you mean 'max_turns'?" in wrong.err) == (2, True)
+    resumed = waiting("resume", 1, "--set", "limits.max_turns=9", "--json").object
+    assert isinstance(resumed["limits"], dict)
+    assert (resumed["status"], resumed["limits"]["max_turns"]) == ("running", 9)
+    assert waiting("retry", 2).out == "job 2 queued\n"
+    again = waiting("retry", 2)
+    assert (again.code, again.err.count("\n")) == (5, 1)

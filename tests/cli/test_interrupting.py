@@ -1,0 +1,76 @@
+"""Signals while a runner works: the first drains it, a second one leaves at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Lcp
+
+
+def _await(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def _start_waiting(lcp: Lcp, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
+    """A runner that is in the middle of a job, and the file that ends the job."""
+    go = lcp.home / "go"
+    look = lcp.ask("list_files")
+    mission = lcp.mission(lcp.ask("wait_for", path=str(go)), look, lcp.complete)
+    if arguments == ("run",):
+        process = lcp.start("run", mission, "--root", "root", "--threads", 1)
+    else:
+        lcp("launch", mission, "--root", "root")
+        process = lcp.start(*arguments)
+    _await(lcp.home / "go.started")
+    return process, go
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_ends_a_run_after_the_job_under_way(
+    lcp_with_plugin: Lcp, number: signal.Signals
+) -> None:
+    process, go = _start_waiting(lcp_with_plugin, "run")
+    process.send_signal(number)
+    go.touch()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "`lcp work --until-idle` goes on with mission 1" in err
+    states = {job["kind"]: job["state"] for job in json.loads(lcp_with_plugin("jobs", "--json").out)}
+    assert states["wait_for"] == "succeeded"
+    assert lcp_with_plugin("work", "--until-idle", "-q").code == 0
+    assert lcp_with_plugin("show", 1, "--json").object["status"] == "completed"
+    assert lcp_with_plugin("db", "check").code == 0
+
+
+def test_a_second_interrupt_leaves_at_once_and_loses_nothing(lcp_with_plugin: Lcp) -> None:
+    process, go = _start_waiting(lcp_with_plugin, "run")
+    # The second signal counts once the first was received; before that it is the first.
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    assert process.wait() == 130
+    process.communicate()
+    go.touch()
+    assert lcp_with_plugin("work", "--until-idle", "-q").code == 0
+    assert lcp_with_plugin("show", 1, "--json").object["status"] == "completed"
+    assert lcp_with_plugin("db", "check").code == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_runner_drains(lcp_with_plugin: Lcp, number: signal.Signals, code: int) -> None:
+    process, go = _start_waiting(lcp_with_plugin, "work", "--threads", "1", "--json")
+    process.send_signal(number)
+    go.touch()
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert [json.loads(line)["event"] for line in out.splitlines()].count("succeeded") >= 1

@@ -1,0 +1,92 @@
+"""`lcp missions`, `show`, `watch`, `report`, `jobs`, `job`: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Lcp
+
+MISSION = {
+    "id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
+    "limits", "turns", "jobs", "tokens", "created_at", "started_at", "ended_at",
+}  # fmt: skip
+JOB = {
+    "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",
+    "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "result", "error", "attempts",
+}  # fmt: skip
+EVIL = "\x1b]0;owned\x07\x1b[31m\u202egpj.txt"
+
+
+@pytest.fixture
+def done(lcp: Lcp) -> Lcp:
+    """One mission that has read a file and a missing one with a name that wants to steer the terminal."""
+    (lcp.root / EVIL).write_text("x")
+    jobs = [{"kind": "list_files"}, {"kind": "read_file", "params": {"rel_path": "a.md"}},
+            {"kind": "read_file", "name": EVIL, "params": {"rel_path": "not there"}}]  # fmt: skip
+    ask = {"ok": True, "action": "create_followup_jobs", "commentary": EVIL, "new_jobs": jobs}
+    complete = {"ok": True, "action": "mission_complete", "summary": f"Read it.\n## {EVIL}"}
+    assert lcp("run", lcp.mission(json.dumps(ask), json.dumps(complete)), "--root", "root", "-q").code == 0
+    return lcp
+
+
+def test_json_has_the_fields_of_the_contract(done: Lcp) -> None:
+    assert [set(mission) for mission in json.loads(done("missions", "--json").out)] == [MISSION]
+    assert set(done("show", 1, "--json").object) == MISSION
+    assert {frozenset(job) for job in json.loads(done("jobs", "--mission", 1, "--json").out)} == {
+        frozenset(JOB)
+    }
+    assert set(done("job", 3, "--json").object) == {*JOB, "events"}
+
+
+def test_filters_of_jobs_combine(done: Lcp) -> None:
+    failed = json.loads(done("jobs", "--kind", "read_file", "--state", "failed", "--json").out)
+    assert [job["error"]["error_code"] for job in failed] == ["PATH_NOT_FOUND"]
+    newest = json.loads(done("jobs", "--limit", 2, "--json").out)
+    assert [job["id"] for job in newest] == [4, 5]
+
+
+def test_nothing_that_a_file_or_a_planner_is_named_reaches_the_terminal_raw(done: Lcp) -> None:
+    for command in (
+        "missions",
+        "show 1",
+        "report 1",
+        "jobs",
+        "job 1",
+        "job 2",
+        "watch 1 --verbose",
+        "job 2 --json",
+    ):
+        shown = done(*command.split())
+        assert shown.code == 0
+        assert shown.out
+        unseen = {char for char in shown.out + shown.err if not char.isprintable() and char != "\n"}
+        assert unseen == set(), command
+
+
+def test_the_report_sets_the_planners_words_apart(done: Lcp) -> None:
+    text = done("report", 1).out
+    assert "> Read it.\n> ## \\x1b" in text
+    assert "job 4 read_file `not there`" in text
+    report = done("report", 1, "--format", "json").object
+    assert report["done"] == {"list_files": 1, "read_file": 1}
+    assert report["files"] == []
+
+
+def test_watch_tells_all_events_of_a_mission_that_has_ended(done: Lcp) -> None:
+    watched = done("watch", 1, "--json")
+    events = [json.loads(line) for line in watched.out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-1]["event"] == "mission_completed"
+    assert watched.code == 0
+
+
+def test_what_is_not_there_is_said_in_one_line(lcp: Lcp) -> None:
+    for command in ("show 9", "watch 9", "job 99", "jobs --mission 9"):
+        done = lcp(*command.split())
+        assert done.code == 1
+        assert done.err.endswith("is not in the database\n")
+        assert done.err.count("\n") == 1

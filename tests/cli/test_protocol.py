@@ -1,0 +1,119 @@
+"""`lcp check`, `try`, `schema`: the protocol without a mission."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Done, Lcp
+
+CASES = Path(__file__).parents[3] / "shared" / "cases" / "replies.jsonl"
+
+
+def test_check_says_what_the_reply_is(lcp: Lcp) -> None:
+    done = lcp(
+        "check", stdin='```json\n{"ok": true, "action": "mission_complete", "summary": "x", "mood": 1}\n```'
+    )
+    assert done.code == 0
+    assert done.object["valid"] is True
+    assert done.object["action"] == {"ok": True, "action": "mission_complete", "summary": "x"}
+    assert done.object["recovered"]
+    assert done.object["warnings"]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'{"ok": true, "action": "list_files_result"}'])
+def test_check_gives_every_reason(lcp: Lcp, call: Callable[..., Done], data: bytes) -> None:
+    (lcp.home / "reply").write_bytes(data)
+    done = call("check", "reply")
+    assert (done.code, done.object["valid"], done.object["action"]) == (1, False, None)
+    assert done.object["errors"]
+
+
+def test_check_holds_a_reply_to_the_default_cap(lcp: Lcp) -> None:
+    six = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "list_files"}] * 6}
+    done = lcp("check", stdin=json.dumps(six))
+    assert done.object["errors"] == [
+        {"path": "new_jobs", "message": "at most 5 jobs in one reply; this one has 6"}
+    ]
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not beside this repository")
+def test_check_agrees_with_the_shared_cases(lcp: Lcp) -> None:
+    cases = [case for case in map(json.loads, CASES.read_text().splitlines()) if case["dialect"] == "lcp"]
+    lines = "\n".join(json.dumps({"id": case["id"], "text": case["text"]}) for case in cases)
+    done = lcp("check", "--jsonl", stdin=lines)
+    found = [(line["id"], line["valid"]) for line in map(json.loads, done.out.splitlines())]
+    assert found == [(case["id"], case["valid"]) for case in cases]
+    assert done.code == 1
+
+
+def test_check_does_not_load_what_it_does_not_need(lcp: Lcp) -> None:
+    program = (
+        "import sys; from lcp_engine.cli.app import start; start(['check', '/dev/null'])\n"
+        "sys.exit(' '.join({'sqlalchemy', 'rich', 'alembic'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=lcp.environment, capture_output=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (1, b"\n")
+
+
+def test_a_dialect_that_is_not_there_yet_is_a_usage_error(call: Callable[..., Done]) -> None:
+    done = call("check", "--dialect", "universal")
+    assert (done.code, "not universal" in done.err) == (2, True)
+
+
+def test_try_runs_one_job(lcp: Lcp) -> None:
+    (lcp.home / "params.json").write_text('{"rel_path": "b.md", "content": "b"}')
+    written = lcp("try", "write_file", "@params.json", "--root", "root")
+    assert (written.code, (lcp.root / "b.md").read_text()) == (0, "b")
+    read = lcp("try", "read_file", "-", "--root", "root", stdin='{"rel_path": "b.md"}').object
+    assert isinstance(read["result"], dict)
+    assert (read["ok"], read["result"]["content"], read["error"]) == (True, "b", None)
+    assert not lcp.database.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "code", "error"),
+    [
+        ("read_file", '{"rel_path": "../x"}', 1, "PATH_OUTSIDE_ROOT"),
+        ("read_file", '{"rel_path": "x"}', 1, "PATH_NOT_FOUND"),
+        ("read_file", '{"rel_paht": "x"}', 1, "INVALID_PARAMS"),
+        ("frobnicate", "{}", 1, "NO_WORKER"),
+        ("read_file", "nonsense", 2, None),
+        ("read_file", "@nowhere", 2, None),
+    ],
+)
+def test_try_fails_with_a_code(
+    call: Callable[..., Done], kind: str, params: str, code: int, error: str | None
+) -> None:
+    done = call("try", kind, params, "--root", "root")
+    assert done.code == code
+    if error is None:
+        assert done.err.count("\n") == 1
+    else:
+        assert isinstance(done.object["error"], dict)
+        assert done.object["error"]["error_code"] == error
+
+
+@pytest.mark.parametrize(
+    "name", ["", "mission", "error", "check", "config", "list_files", "write_file_result"]
+)
+def test_every_schema_is_one(call: Callable[..., Done], name: str) -> None:
+    done = call("schema", *filter(None, [name]))
+    jsonschema.Draft202012Validator.check_schema(done.object)
+    assert done.object["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_an_unknown_schema_is_answered_with_the_nearest(call: Callable[..., Done]) -> None:
+    done = call("schema", "list_fils")
+    assert (done.code, done.err) == (2, "there is no schema 'list_fils'; did you mean 'list_files'?\n")

@@ -1,0 +1,140 @@
+"""`lcp run`, `lcp launch`, `lcp work`: missions from the command line, and how they end."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Done, Lcp
+
+
+def test_the_shipped_survey_runs_from_a_file_tree_to_a_report(lcp: Lcp) -> None:
+    done = lcp("run", "survey", "--root", lcp.root, "--approve", "write_file")
+    assert done.code == 0
+    assert done.out.startswith("# Mission 1: survey\n\n**completed** (mission_complete)")
+    assert "`SURVEY.md` created" in done.out
+    assert (lcp.root / "SURVEY.md").read_text().startswith("# Survey of root")
+    assert "read_file main.py" in done.err, "progress is told on stderr"
+
+
+def test_without_a_terminal_held_jobs_wait_and_the_commands_that_decide_are_named(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.ask("write_file", rel_path="b.md", content="b"), lcp.complete)
+    done = lcp("run", mission, "--root", "root", stdin="y\ny\ny\n")
+    assert done.code == 3
+    assert "`lcp approve 2`" in done.err
+    assert not (lcp.root / "b.md").exists()
+    assert lcp("approve", 2).out == "job 2 approved\n"
+    assert lcp("work", "--until-idle").code == 0
+    assert (lcp.root / "b.md").read_text() == "b"
+    assert lcp("show", 1, "--json").object["outcome"] == "mission_complete"
+    assert lcp("db", "check").out == "ok\n"
+
+
+def test_approve_covers_the_named_kinds_only(lcp: Lcp) -> None:
+    replies = (
+        lcp.ask("write_file", rel_path="b", content="b"),
+        lcp.ask("rewrite_file", rel_path="c", content="c"),
+    )
+    done = lcp("run", lcp.mission(*replies, lcp.complete), "--root", "root", "--approve", "write_file", "-q")
+    assert done.code == 3
+    assert ((lcp.root / "b").exists(), (lcp.root / "c").exists()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "outcome"),
+    [
+        ("ends well", 0, "mission_complete"),
+        ("is an error", 1, "error"),
+        ("is not LCP", 1, "invalid_reply"),
+        ("uses up its turns", 4, "limit:max_turns"),
+        ("repeats itself", 4, "no_progress"),
+        ("has an unknown kind", 3, None),
+    ],
+)
+def test_the_exit_code_says_how_the_mission_ended(
+    lcp: Lcp, case: str, code: int, outcome: str | None
+) -> None:
+    look = lcp.ask("list_files")
+    mission = {
+        "ends well": lcp.mission(look, lcp.complete),
+        "is an error": lcp.mission(lcp.fail),
+        "is not LCP": lcp.mission("hello", "{", "[]"),
+        "uses up its turns": lcp.mission(look, look, limits={"max_turns": 1}),
+        "repeats itself": lcp.mission(*[look] * 9),
+        "has an unknown kind": lcp.mission(lcp.ask("frobnicate")),
+    }[case]
+    done = lcp("run", mission, "--root", "root", "--json")
+    assert done.code == code
+    *events, ended = map(json.loads, done.out.splitlines())
+    assert ended["outcome"] == outcome
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert set(events[0]) == {"seq", "mission_id", "job_id", "at", "event", "data"}
+
+
+def test_a_mission_may_come_from_stdin_with_variables_and_settings(lcp: Lcp) -> None:
+    text = json.dumps({"goal": "Say ${word}.", "planner": {"type": "script", "replies": [lcp.fail]}})
+    done = lcp(
+        "run", "-", "--root", "root", "--var", "word=no", "--set", "name=from-stdin", "--json", stdin=text
+    )
+    ended = json.loads(done.out.splitlines()[-1])
+    assert (done.code, ended["name"], ended["goal"]) == (1, "from-stdin", "Say no.")
+    assert lcp("report", 1).out.count("cannot go on") == 1
+
+
+def test_a_key_launches_once(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete)
+    first = lcp("launch", mission, "--root", "root", "--key", "nightly")
+    second = lcp("launch", mission, "--root", "root", "--key", "nightly", "--json")
+    assert (first.out, second.object) == ("1\n", {"id": 1})
+
+
+def test_run_leaves_other_missions_alone(lcp: Lcp) -> None:
+    lcp("launch", lcp.mission(lcp.complete), "--root", "root")
+    assert lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q").code == 0
+    statuses = {job["mission_id"]: job["state"] for job in json.loads(lcp("jobs", "--json").out)}
+    assert statuses == {1: "queued", 2: "succeeded"}
+
+
+BAD_MISSIONS = {
+    "goal: [": "line 1, column 8",
+    "gaol: x\nplanner: surveyor": "gaol: is not a known key; did you mean 'goal'?",
+    "planner: surveyor": "goal: is required and missing",
+    "goal: x\nplanner: surveyer": "no planner is named 'surveyer'; did you mean 'surveyor'?",
+    "goal: x\nplanner: surveyor\nlimits: {max_turns: many}": "limits.max_turns: should be a whole number, not",
+    "goal: x\nplanner: surveyor\nroot: nowhere": "does not exist",
+    "goal: x\nplanner: surveyor\nroot: root/a.md": "a directory is expected",
+    "goal: x ${y}\nplanner: surveyor": "give it with --var y=VALUE",
+}
+
+
+@pytest.mark.parametrize("text", BAD_MISSIONS)
+def test_a_bad_mission_is_refused_in_one_line_before_anything_is_stored(
+    lcp: Lcp, call: Callable[..., Done], text: str
+) -> None:
+    (lcp.home / "bad.yaml").write_text(text)
+    done = call("run", "bad.yaml")
+    assert (done.code, done.out) == (1, "")
+    assert BAD_MISSIONS[text] in done.err
+    assert done.err.count("\n") == 1
+    assert not lcp.database.exists()
+
+
+def test_a_mission_that_is_not_there_names_the_shipped_ones(call: Callable[..., Done]) -> None:
+    done = call("run", "surwey")
+    assert done.code == 1
+    assert "shipped mission (survey); it is neither" in done.err
+
+
+def test_a_root_that_disappears_fails_jobs_and_leaves_the_database_whole(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.ask("read_file", rel_path="a.md"), lcp.complete)
+    lcp("launch", mission, "--root", "root")
+    lcp.root.rename(lcp.home / "elsewhere")
+    assert lcp("work", "--until-idle", "-q").code == 0
+    assert lcp("db", "check").code == 0
+    shown = lcp("show", 1, "--json").object
+    assert shown["status"] == "failed"

@@ -1,0 +1,121 @@
+"""What holds for every command: help, global options, errors in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcp_engine.cli.app import SECTIONS, start
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Lcp
+
+COMMANDS = [name for section in SECTIONS.values() for name in section]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_there_and_explains_itself(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert start([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: lcp {name}")
+    assert len(text.splitlines()[2]) > 20, "it says what the command is for"
+
+
+def test_help_loads_click_and_nothing_slow(lcp: Lcp) -> None:
+    program = (
+        "import sys; from lcp_engine.cli.app import start; start(['--help'])\n"
+        "slow = {'sqlalchemy', 'alembic', 'pydantic', 'rich', 'yaml', 'platformdirs', 'importlib.metadata'}\n"
+        "print(slow & set(sys.modules), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=lcp.environment, capture_output=True, check=True
+    )
+    assert ran.stderr == b"set()\n"
+    assert all(f"\n  {name} " in ran.stdout.decode() for name in COMMANDS)
+
+
+def test_global_options_stand_before_or_after_the_command(lcp: Lcp) -> None:
+    url = f"sqlite:///{lcp.home / 'other.db'}"
+    before = lcp("--db", url, "--json", "db", "path")
+    after = lcp("db", "path", "--db", url, "--json")
+    between = lcp("db", "--db", url, "path", "--json")
+    assert before.object == after.object == between.object == {"url": url}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact"),
+    [
+        ("runn", "there is no command 'runn'; did you mean 'run'?"),
+        ("db chek", "did you mean 'check'?"),
+        ("run", "missing argument 'MISSION'"),
+        ("missions --limits 3", "--limit"),
+        ("show one", "is not a valid integer"),
+        ("run survey --set x", "--set takes name=value, not 'x'"),
+    ],
+)
+def test_usage_errors_take_one_line_and_exit_with_2(
+    capsys: pytest.CaptureFixture[str], arguments: str, fact: str
+) -> None:
+    assert start(arguments.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert fact in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_errors_are_objects_for_programs(lcp: Lcp) -> None:
+    assert lcp("show", 7, "--json").error["error_code"] == "NOT_FOUND"
+    usage = lcp("--json", "runn").error
+    assert (usage["error_type"], usage["error_code"]) == ("input_error", "INVALID_ARGUMENT")
+
+
+def test_a_defect_of_lcp_is_one_line_that_says_where_to_look(lcp_with_plugin: Lcp) -> None:
+    (lcp_with_plugin.home / "site" / "waiting.py").write_text("raise RuntimeError('broken plug-in')")
+    done = lcp_with_plugin("check", stdin="{}")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    kept = lcp_with_plugin.home / "state" / "lcp-engine" / "last-defect.txt"
+    assert str(kept) in done.err
+    assert "broken plug-in" in kept.read_text()
+
+
+def test_a_reader_that_leaves_is_no_error(lcp: Lcp) -> None:
+    with lcp.start("schema") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_the_configuration_file_is_checked(lcp: Lcp) -> None:
+    directory = lcp.home / "config" / "lcp-engine"
+    directory.mkdir(parents=True)
+    (directory / "config.yaml").write_text("polices: []\n")
+    done = lcp("missions")
+    assert done.code == 2
+    assert done.err == f"{directory / 'config.yaml'}: polices: is not a known key; did you mean 'policy'?\n"
+
+
+def test_rules_and_caps_of_the_user_hold(lcp: Lcp) -> None:
+    directory = lcp.home / "config" / "lcp-engine"
+    directory.mkdir(parents=True)
+    (directory / "config.yaml").write_text(
+        "caps: {read_bytes: 3}\npolicy: [{kinds: [write_file], paths: ['notes/**'], do: auto}]\n"
+    )
+    mission = lcp.mission(
+        lcp.ask("write_file", rel_path="notes/b.md", content="b"),
+        lcp.ask("read_file", rel_path="a.md"),
+        lcp.complete,
+    )
+    assert lcp("run", mission, "--root", "root", "-q").code == 0
+    assert (lcp.root / "notes" / "b.md").exists()
+    failed = lcp("jobs", "--state", "failed", "--json").json
+    assert isinstance(failed, list)
+    assert [
+        job["error"]["error_code"]
+        for job in failed
+        if isinstance(job, dict) and isinstance(job["error"], dict)
+    ] == ["TOO_LARGE"]

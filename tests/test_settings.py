@@ -1,0 +1,57 @@
+"""Settings: the environment, then the file, then the defaults; what is not known is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lcp_engine.errors import LcpError
+from lcp_engine.policy import Verdict
+from lcp_engine.settings import default_url, read_settings, read_url, shown_url
+
+
+def test_the_environment_comes_before_the_file_and_the_file_before_the_defaults(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    assert read_settings({}, config).url == default_url()
+    config.write_text(
+        "database_url: sqlite:////in/file.db\nbusy_seconds: 5\npolicy: [{kinds: [x], do: deny}]\n"
+    )
+    settings = read_settings({"LCP_BUSY_SECONDS": "1"}, config)
+    assert (settings.url, settings.busy_seconds) == ("sqlite:////in/file.db", 1.0)
+    assert [rule.do for rule in settings.policy] == [Verdict.DENY]
+    assert read_settings({"LCP_DATABASE_URL": "sqlite:////e.db"}, config).url == "sqlite:////e.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("polices: []", "polices: is not a known key; did you mean 'policy'?"),
+        ("caps: {read_byts: 1}", "caps.read_byts: is not a known key; did you mean 'read_bytes'?"),
+        ("policy: [{do: deny, kind: x}]", "policy.0.kind: is not a known key; did you mean 'kinds'?"),
+        ("policy: [{do: maybe}]", "policy.0.do: "),
+        ("caps: {read_bytes: 0}", "caps.read_bytes: "),
+        ("[1]", "a mapping is expected"),
+        ("a: [", "line 1"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, fact: str) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(text)
+    with pytest.raises(LcpError) as refused:
+        read_settings({}, config)
+    assert str(refused.value).startswith(f"{config}: ")
+    assert fact in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "1e9"])
+def test_a_wait_is_a_number_of_seconds(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LcpError, match="LCP_BUSY_SECONDS is seconds from 0 to 3600"):
+        read_settings({"LCP_BUSY_SECONDS": text}, tmp_path / "none.yaml")
+
+
+def test_urls_are_made_absolute_and_shown_without_a_password() -> None:
+    assert read_url("sqlite:///a/b.db") == f"sqlite:///{Path.cwd() / 'a/b.db'}"
+    assert shown_url("postgresql://me:secret@host/name") == "postgresql://me@host/name"
+    assert shown_url("postgresql://host/n?user=me&password=p/q") == "postgresql://host/n?user=me&password=…"
+    assert shown_url("postgresql:///name") == "postgresql:///name"
