@@ -83,24 +83,32 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.INPUT, "The path is a directory, FIFO, device or socket.", "Name a regular file."
     ),
     ErrorCode.TOO_LARGE: Meaning(
-        _T.RESOURCE, "The file or the content is above its cap.", "Read a part with offset and limit, or raise the cap."
+        _T.RESOURCE,
+        "The file or the content is above its cap.",
+        "Read a part with offset and limit, or raise the cap.",
     ),
     ErrorCode.BINARY: Meaning(_T.INPUT, "The file is not text.", "Read text files only."),
     ErrorCode.CONFLICT: Meaning(
-        _T.EXECUTION, "The file is not what the change was made for.", "Look at the difference, then decide again."
+        _T.EXECUTION,
+        "The file is not what the change was made for.",
+        "Look at the difference, then decide again.",
     ),
     ErrorCode.FILE_SYSTEM: Meaning(
         _T.RESOURCE, "The file system refused.", "Check space, permissions and mounts.", retry=True
     ),
     ErrorCode.INVALID_PARAMS: Meaning(
-        _T.INPUT, "The params of a job do not fit its kind.", "Correct the params; `lcp schema KIND` shows them."
+        _T.INPUT,
+        "The params of a job do not fit its kind.",
+        "Correct the params; `lcp schema KIND` shows them.",
     ),
     ErrorCode.INVALID_PATTERN: Meaning(
         _T.INPUT, "A pattern is not a usable gitignore-style pattern.", "Write a simpler pattern."
     ),
     ErrorCode.INVALID_MISSION: Meaning(_T.INPUT, "The mission file is not valid.", "Correct the named key."),
     ErrorCode.INVALID_REPLY: Meaning(
-        _T.INPUT, "The planner's reply is not one valid LCP action.", "See the turn's errors; try another planner."
+        _T.INPUT,
+        "The planner's reply is not one valid LCP action.",
+        "See the turn's errors; try another planner.",
     ),
     ErrorCode.INVALID_ARGUMENT: Meaning(_T.INPUT, "An argument is not usable.", "Correct the argument."),
     ErrorCode.SCRIPT_EXHAUSTED: Meaning(
@@ -111,7 +119,9 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ),
     ErrorCode.NO_PLANNER: Meaning(_T.INPUT, "No planner has that name.", "Name one that is installed."),
     ErrorCode.NO_WORKER: Meaning(
-        _T.INPUT, "No worker executes this kind of job.", "Install or register a worker for it, or reject the job."
+        _T.INPUT,
+        "No worker executes this kind of job.",
+        "Install or register a worker for it, or reject the job.",
     ),
     ErrorCode.WORKER_FAILED: Meaning(
         _T.EXECUTION, "The worker raised an exception.", "Look at the attempt's details.", retry=True
@@ -120,13 +130,18 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.SYSTEM, "The runner died during the job too often.", "Find out what kills it before a retry."
     ),
     ErrorCode.TIMEOUT: Meaning(
-        _T.TIMEOUT, "The attempt took longer than it may.", "Raise the timeout, or make the job smaller.", retry=True
+        _T.TIMEOUT,
+        "The attempt took longer than it may.",
+        "Raise the timeout, or make the job smaller.",
+        retry=True,
     ),
     ErrorCode.LIMIT_REACHED: Meaning(
         _T.RESOURCE, "A limit of the mission is used up.", "Resume the mission with a higher limit."
     ),
     ErrorCode.NOT_ALLOWED: Meaning(
-        _T.PERMISSION, "The permission level of the kind forbids it.", "Launch the mission with that permission."
+        _T.PERMISSION,
+        "The permission level of the kind forbids it.",
+        "Launch the mission with that permission.",
     ),
     ErrorCode.NOT_FOUND: Meaning(_T.INPUT, "Nothing has that id or name.", "List what there is."),
     ErrorCode.WRONG_STATE: Meaning(
@@ -136,7 +151,9 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.RESOURCE, "The database stayed locked.", "Try again; end what holds the lock.", retry=True
     ),
     ErrorCode.DATABASE_VERSION: Meaning(
-        _T.SYSTEM, "The database does not belong to this version of the engine.", "Upgrade the engine or the database."
+        _T.SYSTEM,
+        "The database does not belong to this version of the engine.",
+        "Upgrade the engine or the database.",
     ),
     ErrorCode.DATABASE_FAILED: Meaning(
         _T.SYSTEM, "The database refused a statement.", "Check that it is reachable, writable and not full."

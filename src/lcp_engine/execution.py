@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from lcp_engine.acceptance import unmet
 from lcp_engine.effects import Journal
+from lcp_engine.engine.allowing import allowed_kinds, may_read
 from lcp_engine.engine.asking import Asked, history, keep_reply, open_question
 from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.judging import Bench
@@ -161,7 +162,7 @@ class Executor:
         return self._database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
 
     def _question(self, asked: Asked, spec: MissionSpec) -> Question:
-        turn, correction = asked.turn, None
+        turn, bench, correction = asked.turn, self._site.bench, None
         if asked.corrected is not None:
             correction = Correction(asked.corrected.reply or "", Malformed(errors=asked.problems))
         return Question(
@@ -178,6 +179,13 @@ class Executor:
             correction=correction,
             last_turn=turn.last_turn,
             options={"max_followups": spec.limits.max_followups},
+            kinds=allowed_kinds(bench, spec, asked.mission.root),
+            max_followups=spec.limits.max_followups,
+            jobs_left=max(spec.limits.max_jobs - asked.mission.requested, 0),
+            turns_left=max(spec.limits.max_turns - turn.turn, 0),
+            stalled=asked.stalled,
+            aliases=spec.root_aliases,
+            may_read=may_read(bench, spec, asked.mission.root),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
         )
 

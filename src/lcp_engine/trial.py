@@ -113,8 +113,8 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
 def _failed(failed: Failed) -> JobResult:
     error = AgentError.of(
         failed,
-        error_id=f"err-{uuid4().hex}",
-        request_id=f"req-{uuid4().hex}",
+        error_id=f"err-{uuid4()}",
+        request_id=f"req-{uuid4()}",
         timestamp=datetime.now(UTC).isoformat(timespec="microseconds"),
     )
     return JobResult(False, error=error)

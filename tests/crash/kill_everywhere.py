@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import JsonValue
 
@@ -55,6 +56,7 @@ SPEC: dict[str, JsonValue] = {
     "policy": [{"kinds": ["*"], "do": "auto"}],
 }
 FILES = {"a.txt": "second\n", "log.txt": "zero\none\ntwo\n", "sub/deep/b.txt": "b\n"}
+T = TypeVar("T")
 LAZY = ("lcp_engine.store.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
 QUESTIONS = [1, 2, 3, 4]
 
@@ -113,6 +115,9 @@ class KillingCursor:
     def fetchone(self) -> Row | None:
         return self._cursor.fetchone()
 
+    def close(self) -> None:
+        self._cursor.close()
+
 
 class KillingConnection:
     """The writer's connection with cursors that kill."""
@@ -164,17 +169,17 @@ def main() -> None:
         with suppress(ModuleNotFoundError):
             import_module(module)
     url, directory, first, step = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    Engine(url).close()
+    _in_a_process(lambda: Engine(url).close())
     at, was_killed = first, True
     while was_killed:
         place = directory / f"{at}"
         (place / "root").mkdir(parents=True)
         (place / "root" / "log.txt").write_text("zero\n")
         was_killed = _in_a_process(partial(run, url, place, Killer(at))) == signal.SIGKILL
-        stored, calls = stored_replies(url, place), _calls(place)
+        stored, calls = _answer(partial(stored_replies, url, place), place), _calls(place)
         again = _in_a_process(partial(run, url, place, Killer(0))) if was_killed else 0
         problems = [f"the second run ended with {again}"] if again else []
-        problems += look(url, place)
+        problems += _answer(partial(look, url, place), place)
         # What was paid for before the death must not be asked for again.
         problems += [
             f"question {number} was asked again" for number in _calls(place)[len(calls) :] if number in stored
@@ -280,7 +285,16 @@ def _calls(place: Path) -> list[int]:
     return [int(line) for line in calls.read_text().split()] if calls.exists() else []
 
 
-def _in_a_process(work: Callable[[], None]) -> int:
+def _answer(ask: Callable[[], T], place: Path) -> T:
+    """What a forked process found out: SQLite does not bear a fork of a process that has used it."""
+    file = place / "answer.json"
+    ended = _in_a_process(lambda: file.write_text(json.dumps(ask())))
+    assert ended == 0
+    answer: T = json.loads(file.read_text())
+    return answer
+
+
+def _in_a_process(work: Callable[[], object]) -> int:
     """How a forked process ended: 0, its exit code, or the signal that killed it."""
     child = os.fork()
     if child == 0:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.create import open_database
 from lcp_engine.store.database import Database
+from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.transaction import Tx
 
 Open = Callable[[], Database]
@@ -133,6 +139,34 @@ def test_a_closed_database_refuses_and_what_came_before_is_committed(
     with pytest.raises(LcpError, match="closed"):
         notes.write(lambda tx: None)
     assert _numbers(open_another()) == [1, 2]
+
+
+def test_a_closed_database_leaves_nothing_open(notes: Database, database_url: str) -> None:
+    if "postgres" in database_url:
+        pytest.skip("files are what SQLite opens")
+    notes.write(lambda tx: ledger_of(tx).lock([]))
+    _count(notes)
+    notes.close()
+    opened = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.exists()]
+    assert [path for path in opened if path.startswith(database_url.removeprefix("sqlite:///"))] == []
+
+
+def test_what_was_acknowledged_is_there_when_others_close_the_database(database_url: str) -> None:
+    """A process that closed any descriptor of the file would lose its locks, and others would delete its log."""
+    with closing(open_database(database_url)) as before:
+        before.write(lambda tx: tx.plain("CREATE TABLE notes (n INTEGER)"))
+    with closing(open_database(database_url)) as ours:
+        ours.read(lambda tx: tx.query_plain("SELECT 1 FROM missions"))
+        ours.write(lambda tx: tx.plain("INSERT INTO notes VALUES (-1)"))
+        for n in range(3):
+            script = (
+                "import sys; from lcp_engine.store.create import open_database as o; d = o(sys.argv[1]); "
+            )
+            script += f"d.write(lambda tx: tx.plain('INSERT INTO notes VALUES (1{n})')); d.close()"
+            subprocess.run([sys.executable, "-c", script, database_url], check=True)
+            ours.write(lambda tx, n=n: tx.plain(f"INSERT INTO notes VALUES ({n})"))  # type: ignore[misc]  # bound now
+    with closing(open_database(database_url)) as again:
+        assert _numbers(again) == [-1, 0, 1, 2, 10, 11, 12]
 
 
 def test_reads_of_many_threads_leave_no_connections_behind(notes: Database) -> None:

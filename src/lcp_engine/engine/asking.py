@@ -54,6 +54,7 @@ class Asked:
     results: tuple[JobResult, ...]
     waiting: tuple[JobResult, ...]
     corrected: TurnRow | None
+    stalled: int
     problems: tuple[Problem, ...]
 
 
@@ -87,6 +88,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         ),
         waiting=tuple(job_result(row) for row in waiting_jobs(ledger.tx, mission.id, plan.id)),
         corrected=corrects,
+        stalled=plan.stalled,
         problems=_problems(corrects),
     )
 

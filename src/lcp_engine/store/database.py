@@ -111,9 +111,11 @@ class Database:
             self._has_connected = True
             cursor = connection.cursor()
             cursor.execute("BEGIN")
+            tx = Tx(connection, self.backend.dialect, self.now())
             try:
-                return work(Tx(connection, self.backend.dialect, self.now()))
+                return work(tx)
             finally:
+                tx.close()
                 _roll_back(cursor)
 
     def _wait(self, unit: Unit[Any]) -> None:
@@ -179,8 +181,8 @@ class Database:
         connection = self._writable()
         cursor = connection.cursor()
         cursor.execute(self.backend.begin)
+        tx = Tx(connection, self.backend.dialect, self.now())
         try:
-            tx = Tx(connection, self.backend.dialect, self.now())
             for unit in batch:
                 try:
                     unit.perform(tx)
@@ -199,6 +201,8 @@ class Database:
         except BaseException:
             _roll_back(cursor)
             raise
+        finally:
+            tx.close()
         for unit in batch:
             unit.is_done = True
         if tx.wakes:

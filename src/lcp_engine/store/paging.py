@@ -154,8 +154,9 @@ def _unless_large(name: str) -> ColumnElement[str]:
 def _select(
     view: str, names: Sequence[str], where: Sequence[ColumnElement[bool]]
 ) -> Select[tuple[object, ...]]:
-    clause: Select[tuple[object, ...]] = select(*(column(name) for name in names))
-    return clause.select_from(table(view)).where(*where)
+    columns: list[ColumnElement[object]] = [column(name) for name in names]
+    clause: Select[tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
+    return clause
 
 
 def _page(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str], limit: int) -> Page:
@@ -165,10 +166,11 @@ def _page(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str], limi
 
 
 def _read(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str]) -> list[JsonObject]:
-    return [
-        {
-            name: json.loads(value) if value is not None and name in _JSON else value
-            for name, value in zip(names, row, strict=True)
-        }
-        for row in tx.query(clause)
-    ]
+    return [dict(zip(names, map(_value, names, row), strict=True)) for row in tx.query(clause)]
+
+
+def _value(name: str, value: str | float | None) -> JsonValue:
+    if name not in _JSON or not isinstance(value, str):
+        return value
+    parsed: JsonValue = json.loads(value)
+    return parsed

@@ -33,7 +33,10 @@ class Sqlite:
     def connect(self) -> Connection:
         """A connection that writes; the file is created with mode 0600 where there is none."""
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            # Only a new file: closing any descriptor of one that is in use would drop this process's locks on it.
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
         except OSError as error:
             message = f"database {self.path} has to be a writable file: {error.strerror}"
             raise LcpError(ErrorCode.DATABASE_FAILED, message) from error

@@ -25,6 +25,7 @@ class Cursor(Protocol):
     def executemany(self, sql: str, rows: Sequence[Params], /) -> object: ...
     def fetchall(self) -> list[Row]: ...
     def fetchone(self) -> Row | None: ...
+    def close(self) -> None: ...
 
 
 class Connection(Protocol):
@@ -129,3 +130,9 @@ class Tx:
         for work in self.at_end:
             work()
         self.at_end.clear()
+
+    def close(self) -> None:
+        """Let go of the connection: one that a cursor still holds is never really closed."""
+        self.books = None
+        self.at_end.clear()
+        self._cursor.close()
