@@ -6,14 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.protocol.actions import Malformed
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A kind of job that a planner may ask for; `is_held`: by policy such a job waits for a person first (R5)."""
+
+    name: str
+    description: str
+    params: type[BaseModel]
+    is_held: bool
+
+
+@dataclass(frozen=True)
 class JobResult:
-    """A job as the planner sees it once it is settled, or while it waits for a person (`state` `held`)."""
+    """A job as the planner sees it once it is settled, or while it waits for a person (`state` `held`).
+
+    `turn` is the turn that asked for it, None where nobody did.
+    """
 
     job_id: int
     name: str | None
@@ -23,6 +36,7 @@ class JobResult:
     reason: str | None
     result: Mapping[str, JsonValue] | None
     error: Mapping[str, JsonValue] | None
+    turn: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,10 @@ class Question:
     goal. `notices` are sentences of the engine (jobs repeated, a limit reached, checks not passed). `last_turn` names
     the limit that was reached: only `mission_complete`, `analysis_result` and `error` are allowed then (R6).
     `history` gives every settled job of the plan from the start, oldest first; it costs a query.
+
+    What the rules allow: `kinds` are those that may be asked for at all, `max_followups` jobs in one reply, `jobs_left`
+    in the mission and `turns_left` behind this one (None where nothing limits them); `may_read` is False for a path
+    that policy denies. `stalled` replies in a row asked for nothing new (R11). `aliases` are further names of the root.
     """
 
     mission_id: int
@@ -59,6 +77,13 @@ class Question:
     last_turn: str | None = None
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     history: Callable[[], Sequence[JobResult]] = tuple
+    kinds: Sequence[Kind] = ()
+    max_followups: int = 5
+    jobs_left: int | None = None
+    turns_left: int | None = None
+    stalled: int = 0
+    aliases: Sequence[str] = ()
+    may_read: Callable[[str], bool] = lambda path: True
 
 
 @dataclass(frozen=True)
