@@ -33,9 +33,10 @@ def worker(
     """Decorate a function of `(params)` or `(params, context)` to execute jobs of `kind`.
 
     It returns a `result`, a `Failed` or a `FileEffect`; what it raises fails the attempt. Jobs of a kind with effects
-    wait for a person by default; `writes` is for kinds that change files and so meet the denials for writing. `timeout` and `backoff` are seconds. The worker is known to every engine that this
-    process opens afterwards; for `lcp`, name it as an entry point of the group `lcp_engine.workers`. Raises
-    `INVALID_ARGUMENT` for a kind that is taken.
+    wait for a person by default; `writes` is for kinds that change files and so meet the denials for writing.
+    `timeout` and `backoff` are seconds. The worker is known to every engine that this process opens afterwards; for
+    `lcp`, name it as an entry point of the group `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is
+    taken.
     """
 
     def register(function: Callable[..., Outcome]) -> Worker[BaseModel]:
