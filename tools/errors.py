@@ -23,11 +23,11 @@ def page() -> str:
     lines = [
         "# Errors",
         "",
-        "Written by `python tools/errors.py` from `src/lcp_engine/errors.py`. Every error has one of these codes,",
-        'wherever it appears: on stderr, in `--json` as `{"error": …}`, in the `error` of a job or a mission. The',
-        "message beside it names the thing, the expectation and the fact. *Tried again* marks errors that a retry can help: an",
-        "attempt that ends with one is repeated with backoff, up to the kind's number of attempts; the others fail the",
-        "job at once.",
+        "Written by `python tools/errors.py` from `src/lcp_engine/errors.py`. Every error has one of these",
+        'codes, wherever it appears: on stderr, in `--json` as `{"error": …}`, in the `error` of a job or a',
+        "mission. The message beside it names the thing, the expectation and the fact. *Tried again* marks",
+        "errors that a retry can help: an attempt that ends with one is repeated with backoff, up to the",
+        "kind's number of attempts; the others fail the job at once.",
     ]
     for error_type, sentence in TYPES.items():
         lines += ["", f"## `{error_type}`", "", sentence, "", "| code | means | what to do | tried again |"]

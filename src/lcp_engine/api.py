@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -36,7 +36,7 @@ QUEUE = "jobs"
 def read_reply(
     text: str, dialect: str = "lcp", kinds: Mapping[str, type[BaseModel]] | None = None
 ) -> Action | Malformed:
-    """The action that `text` states, or every reason why it is none (R1–R3). Pure; no text raises.
+    """The action that `text` states, or every reason why it is none (R1 to R3). Pure; no text raises.
 
     `kinds` maps kinds of jobs to the models of their params; the default is the built-in ones. Raises
     `INVALID_ARGUMENT` for a dialect that there is not.
@@ -74,7 +74,7 @@ class Engine:
         )
         self._database = self.site.database
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
