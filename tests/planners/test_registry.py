@@ -109,4 +109,4 @@ def test_a_plug_in_is_made_with_its_options() -> None:
 
 def test_a_plug_in_does_not_take_the_place_of_a_built_in_planner() -> None:
     assert isinstance(make_planner(spec(type="script", replies=[])), ScriptPlanner)
-    assert planner_names() == ["flat", "gone", "picky", "script", "surveyor"]
+    assert planner_names() == ["anthropic", "flat", "gone", "local", "openai", "picky", "script", "surveyor"]

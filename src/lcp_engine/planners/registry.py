@@ -17,6 +17,9 @@ GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]
 
 BUILT_IN: Mapping[str, str] = {
+    "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
+    "local": "lcp_engine.planners.llm.local:LocalPlanner",
+    "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
     "script": "lcp_engine.planners.script:ScriptPlanner",
     "surveyor": "lcp_engine.planners.surveyor:Surveyor",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, SkipValidation
@@ -44,12 +45,36 @@ class _Action(BaseModel):
         return self
 
 
+class Manner(StrEnum):
+    """How the jobs of one reply stand to each other; what LCP itself cannot say, but a translated dialect can.
+
+    `STEPS`: one after another, each when the one before has succeeded, and `max_followups` does not count them.
+    `CLARIFICATION`: a round of questions to a person. `VERIFICATION`: another cycle after checks that did not pass.
+    """
+
+    PLAIN = "plain"
+    STEPS = "steps"
+    CLARIFICATION = "clarification"
+    VERIFICATION = "verification"
+
+
 class CreateFollowupJobs(_Action):
     """Go on with these jobs; without any, the mission is over."""
 
     ok: Literal[True] = True
     action: Literal["create_followup_jobs"] = "create_followup_jobs"
     new_jobs: tuple[JobSpec, ...]
+    _manner: Manner = PrivateAttr(default=Manner.PLAIN)
+
+    @property
+    def manner(self) -> Manner:
+        """How the jobs stand to each other; always `PLAIN` for a reply that is LCP itself."""
+        return self._manner
+
+    def in_manner(self, manner: Manner) -> Self:
+        """The action itself, told how its jobs stand to each other."""
+        self._manner = manner
+        return self
 
     @property
     def requested(self) -> tuple[JobSpec, ...]:

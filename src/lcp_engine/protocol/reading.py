@@ -34,13 +34,18 @@ def read_reply(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malf
     framed = find_object(text)
     if isinstance(framed, Unframed):
         return Malformed(errors=(Problem(path="", message=framed.message),), recovered=framed.recovered)
+    return read_object(framed.value, kinds, framed.recovered)
+
+
+def read_object(
+    body: dict[str, JsonValue], kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...] = ()
+) -> Action | Malformed:
+    """Like `read_reply`, for the object itself; `recovered` is what stood around it."""
     findings = Findings()
-    action = _read_action(framed.value, kinds, findings)
+    action = _read_action(body, kinds, findings)
     if action is None or findings.problems:
-        return Malformed(
-            errors=tuple(findings.problems), recovered=framed.recovered, warnings=findings.warnings
-        )
-    return action.note(framed.recovered, findings.warnings)
+        return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
+    return action.note(recovered, findings.warnings)
 
 
 _Fields = dict[str, JsonValue]

@@ -1,0 +1,1 @@
+"""Language models as planners: their transport, their prompts, the schema of a turn."""

@@ -1,0 +1,186 @@
+"""Speak the messages of Anthropic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from lcp_engine.planners.llm.chat import Ask, ModelFacts, schema_for
+from lcp_engine.planners.llm.exchange import Exchange
+from lcp_engine.planners.llm.ladder import Rung, Step
+from lcp_engine.planners.llm.message import Completion, Message, ModelSettings
+from lcp_engine.planners.llm.stream import Answer, JsonObject, count_in, list_in, object_in, text_in
+from lcp_engine.planners.llm.trouble import Again, Trouble, trouble_within
+
+VERSION = "2023-06-01"
+_TOOL = "lcp_action"
+
+
+@dataclass(frozen=True)
+class AnthropicMessages:
+    """Messages at `{endpoint}/v1/messages`, streamed. A schema needs an object at its root here.
+
+    `json_schema` is the output format, `json_object_with_schema` a tool that has to be used: models without the one
+    have the other.
+    """
+
+    exchange: Exchange
+    settings: ModelSettings
+    ladder: Sequence[Step] = (
+        Step(Rung.JSON_SCHEMA, in_envelope=True),
+        Step(Rung.JSON_OBJECT_WITH_SCHEMA, in_envelope=True),
+        Step(Rung.PROMPT),
+    )
+
+    def complete(self, ask: Ask) -> Completion | Trouble:
+        """The answer to one request; nothing is tried again here."""
+        answer = self.exchange.post("/v1/messages", request_body(ask, self.settings), ask.deadline)
+        return answer if isinstance(answer, Trouble) else completion_of(answer, self.exchange.where)
+
+    def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+        """The models that the server names."""
+        answer = self.exchange.get("/v1/models", deadline)
+        if isinstance(answer, Trouble):
+            return answer
+        found = [object_in(model) for part in answer.objects for model in list_in(part.get("data"))]
+        return [
+            ModelFacts(name, count_in(model.get("max_input_tokens")))
+            for model in found
+            if (name := text_in(model.get("id")))
+        ]
+
+
+def headers(settings: ModelSettings) -> dict[str, str]:
+    """What proves who asks, and the version that is spoken."""
+    proof = {"x-api-key": settings.key.get_secret_value()} if settings.key else {}
+    return {"anthropic-version": VERSION, **proof}
+
+
+def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
+    """The body of one request; what the system says stands apart from the conversation."""
+    body: JsonObject = {
+        "model": ask.probe.model,
+        "max_tokens": ask.max_tokens,
+        "messages": [*_conversation(ask.messages)],
+        "stream": True,
+    }
+    if system := "\n\n".join(message.content for message in ask.messages if message.role == "system"):
+        body["system"] = system
+    temperature = settings.temperature if ask.temperature is None else ask.temperature
+    if temperature is not None and "temperature" not in ask.probe.without:
+        body["temperature"] = temperature
+    match ask.probe.step.rung:
+        case Rung.JSON_SCHEMA:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": schema_for(ask)}}
+        case Rung.JSON_OBJECT_WITH_SCHEMA:
+            description = "Answer with one LCP action."
+            tool: JsonObject = {
+                "name": _TOOL,
+                "description": description,
+                "input_schema": schema_for(ask),
+            }
+            body["tools"] = [tool]
+            body["tool_choice"] = {"type": "tool", "name": _TOOL}
+        case Rung.JSON_OBJECT | Rung.PROMPT:
+            pass
+    return body
+
+
+def completion_of(answer: Answer, where: str) -> Completion | Trouble:
+    """The completion that the events of a stream, or one whole message, make up."""
+    draft = _Draft()
+    for part in answer.objects:
+        if part.get("type") == "error" or part.get("error"):
+            return _broken_off(where, part.get("error"))
+        draft.take(part)
+    if draft.stop_reason is None:
+        fact = "the answer was cut off" if answer.objects else "the answer is empty"
+        return Trouble(f"{where}: a whole message is expected, {fact}", Again.BACK_OFF)
+    if draft.stop_reason == "refusal":
+        return Trouble(f"{where}: an action is expected, the model refused")
+    thought = "".join(draft.thinking)
+    return Completion(
+        text="".join(draft.tool) or "".join(draft.text) or thought,
+        finish_reason=_FINISH.get(draft.stop_reason, draft.stop_reason),
+        input_tokens=draft.input_tokens,
+        output_tokens=draft.output_tokens,
+        reasoning=thought,
+    )
+
+
+_FINISH: Mapping[str, str] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
+
+
+@dataclass
+class _Draft:
+    """A message as far as it has come."""
+
+    text: list[str] = field(default_factory=list)
+    tool: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    stop_reason: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    def take(self, part: JsonObject) -> None:
+        match part.get("type"):
+            case "message_start":
+                self._count(object_in(part.get("message")))
+            case "content_block_start":
+                self._add(object_in(part.get("content_block")))
+            case "content_block_delta":
+                self._add(object_in(part.get("delta")))
+            case "message_delta":
+                self._count({**part, **object_in(part.get("delta"))})
+            case "message":
+                for block in list_in(part.get("content")):
+                    self._add(object_in(block))
+                self._count(part)
+
+    def _add(self, block: Mapping[str, JsonValue]) -> None:
+        self.text.append(text_in(block.get("text")))
+        self.thinking.append(text_in(block.get("thinking")))
+        self.tool.append(text_in(block.get("partial_json")))
+        # In a stream a tool's input begins as an empty object and comes in parts; in a message it is whole.
+        if given := block.get("input"):
+            self.tool.append(json.dumps(given, ensure_ascii=False))
+
+    def _count(self, part: Mapping[str, JsonValue]) -> None:
+        usage = object_in(part.get("usage"))
+        known = [tokens for key in _INPUT if (tokens := count_in(usage.get(key))) is not None]
+        written = count_in(usage.get("output_tokens"))
+        self.input_tokens = sum(known) if known else self.input_tokens
+        self.output_tokens = self.output_tokens if written is None else written
+        self.stop_reason = text_in(part.get("stop_reason")) or self.stop_reason
+
+
+_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+def _conversation(messages: Sequence[Message]) -> list[JsonObject]:
+    """Without the system's messages, one after the other by different roles."""
+    said: list[JsonObject] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        if said and said[-1]["role"] == message.role:
+            said[-1] = {"role": message.role, "content": f"{said[-1]['content']}\n\n{message.content}"}
+        else:
+            said.append({"role": message.role, "content": message.content})
+    return said
+
+
+def _broken_off(where: str, error: JsonValue) -> Trouble:
+    """Errors inside a stream have no status: their type tells what another try is worth."""
+    kind = object_in(error).get("type")
+    status = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500}.get(text_in(kind), 400)
+    return trouble_within(where, {**object_in(error), "code": status})

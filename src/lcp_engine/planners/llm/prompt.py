@@ -1,0 +1,300 @@
+"""Write the prompt of a turn: what the rules are, what is known, what is asked; it fits a budget of tokens (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from itertools import groupby, islice
+from string import Template
+from typing import Literal, TypeAlias
+
+from lcp_engine.planners.base import JobResult, Question
+from lcp_engine.planners.llm.kinds import params_of, properties_of
+from lcp_engine.planners.llm.known import Known, look, names
+from lcp_engine.planners.llm.message import Message
+from lcp_engine.planners.llm.telling import Body, Count, body, fenced, headline, plain, show
+from lcp_engine.planners.llm.tokens import about_tokens
+from lcp_engine.protocol.strict_schema import Schema
+
+Dialect: TypeAlias = Literal["lcp", "universal"]
+
+FRAME = 16
+"""Tokens that a model's template may put around the messages."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The messages and how many tokens they have.
+
+    `cut` are the files whose contents are not shown to their end, with the line from which on they are not.
+    `fits` is False where what is never cut (the goal, the names of the last results, the rules) is too much by itself.
+    """
+
+    messages: tuple[Message, ...]
+    tokens: int
+    fits: bool
+    cut: Mapping[str, int]
+
+    @property
+    def text(self) -> str:
+        """Everything in one text, for a person who carries it to a chat window."""
+        return "\n".join(message.content for message in self.messages)
+
+
+def write_prompt(
+    question: Question,
+    *,
+    budget_tokens: int,
+    count: Count = about_tokens,
+    most_files: int = 200,
+    dialect: Dialect = "lcp",
+) -> Prompt:
+    """The prompt of a turn in at most `budget_tokens`, as `count` counts them; room for the reply is not in it.
+
+    First come the goal, the names of the last results, decisions and corrections: they are never cut. Then the contents
+    of the last results, which share what is left; a long one is cut, with how to read on. Then what was done in earlier
+    turns, a line each, the files that can be read, and last what was read earlier, the newest first.
+    """
+    system = _system(question, dialect)
+    taken = count(system) + FRAME
+    turn = _Turn(question, look(question), count, budget_tokens - taken, most_files, dialect)
+    content = turn.write()
+    tokens = count(content)
+    # Parts that were counted one by one may have more tokens together.
+    while taken + tokens > budget_tokens and turn.room > 0:
+        turn = replace(turn, room=max(0, turn.room - max(taken + tokens - budget_tokens, 8)), cut={})
+        content = turn.write()
+        tokens = count(content)
+    messages = (Message("system", system), Message("user", content))
+    return Prompt(messages, taken + tokens, taken + tokens <= budget_tokens, turn.cut)
+
+
+def _system(question: Question, dialect: Dialect) -> str:
+    kinds = {kind.name for kind in question.kinds}
+    blocks = _template("actions").strip().split("\n\n")
+    usable = {"create_followup_jobs": bool(kinds), "write_file": "write_file" in kinds}
+    actions = "\n\n".join(block for block in blocks if usable.get(block.partition(":")[0], True))
+    if dialect == "universal":
+        inner = "\n\n".join(block for block in actions.split("\n\n") if block.partition(":")[0] in usable)
+        actions = Template(_template("universal").strip()).substitute(actions=inner)
+    return Template(_template("system")).substitute(
+        actions=actions,
+        kinds="\n".join(_kinds(question)) or "None: only actions that end the mission are possible.",
+        root=_slashed(question.root) or ".",
+        most=question.max_followups,
+    )
+
+
+@cache
+def _template(name: str) -> str:
+    return resources.files("lcp_engine.planners.llm").joinpath("templates", f"{name}.txt").read_text("utf-8")
+
+
+_ROOTS = ("root", "project_root")
+
+
+def _slashed(path: str) -> str:
+    return path.replace("\\", "/")
+
+
+def _kinds(question: Question) -> Iterator[str]:
+    params, _ = params_of(question.kinds)
+    for kind in question.kinds:
+        waits = " Waits for a person." if kind.is_held else ""
+        yield f"- {kind.name}: {plain(kind.description)}{waits}"
+        for key, schema in properties_of(params.get(kind.name, {})).items():
+            described = schema.get("description")
+            said = f": {described}" if isinstance(described, str) else ""
+            yield f"    {key} ({_type(schema)}){said}" if key not in _ROOTS else f'    {key}: "."'
+
+
+def _type(schema: Schema) -> str:
+    branches = schema.get("anyOf")
+    parts = [part for part in branches if isinstance(part, dict)] if isinstance(branches, list) else [schema]
+    words = [_word(part) for part in parts]
+    optional = ", or null" if "null" in words else ""
+    return " or ".join(word for word in words if word != "null") + optional
+
+
+def _word(schema: Schema) -> str:
+    values = schema.get("enum")
+    if isinstance(values, list):
+        return " or ".join(f'"{value}"' for value in values)
+    if "const" in schema:
+        return f'"{schema["const"]}"'
+    known = {
+        "string": "text",
+        "integer": "whole number",
+        "boolean": "true or false",
+        "array": "list",
+        "null": "null",
+    }
+    kind = schema.get("type")
+    return known.get(kind, kind) if isinstance(kind, str) else "object"
+
+
+@dataclass
+class _Turn:
+    """One try to write the turn's message with `room` tokens."""
+
+    question: Question
+    known: Known
+    count: Count
+    room: int
+    most_files: int
+    dialect: Dialect
+    cut: dict[str, int] = field(default_factory=dict)
+
+    def write(self) -> str:
+        sections = self._fixed()
+        last = {job.job_id for job in self.question.results}
+        old = [job for job in self.known.jobs if job.job_id not in last]
+        left = self.room - self.count(_join(sections))
+        sections["memory"] = self._memory(old, left // 5)
+        sections["files"] = self._files(left // 5)
+        left -= self.count(f"{sections['memory']}\n{sections['files']}")
+        sections["results"] = self._results(left)
+        left = self.room - self.count(_join(sections))
+        sections["earlier"] = self._earlier(old, left)
+        return _join(sections)
+
+    def _fixed(self) -> dict[str, str]:
+        """What is never cut."""
+        question = self.question
+        own = question.prompt.strip() if question.prompt.strip() != question.goal.strip() else ""
+        return {
+            "goal": question.goal.strip(),
+            "part": own,
+            "context": (question.context or "").strip(),
+            "results": "\n".join(self._name(job) for job in question.results),
+            "waiting": "\n".join(self._name(job) for job in question.waiting),
+            "notices": "\n".join(f"- {' '.join(notice.split())}" for notice in question.notices),
+            "correction": _correction(question, self.count),
+            "now": _now(question, self.dialect),
+        }
+
+    def _name(self, job: JobResult) -> str:
+        return f"- {headline(job, names(self.question))}"
+
+    def _results(self, tokens: int) -> str:
+        """The last results, each by its name, with what it brought as far as there is room for it."""
+        spelled = names(self.question)
+        bodies = {
+            job.job_id: told for job in self.question.results if (told := body(job, spelled)) is not None
+        }
+        share = _share([self.count(told.text) + _FENCE for told in bodies.values()], tokens)
+        parts: list[str] = []
+        for job in self.question.results:
+            parts.append(self._name(job))
+            if job.job_id in bodies:
+                parts.append(self._show(bodies[job.job_id], max(share - _FENCE, 0)))
+        return "\n".join(parts)
+
+    def _show(self, told: Body, tokens: int) -> str:
+        shown = show(told, tokens, self.count)
+        if told.path is not None and shown.goes_on is not None:
+            self.cut[told.path] = shown.goes_on
+        return shown.text
+
+    def _memory(self, old: Sequence[JobResult], tokens: int) -> str:
+        """A line for each earlier turn, the newest kept where there is no room for all."""
+        lines: list[str] = []
+        for turn, group in groupby(old, key=lambda job: job.turn):
+            told = [headline(job, names(self.question)) for job in group]
+            lines += (
+                [f"- turn {turn}: {'; '.join(told)}"] if turn is not None else [f"- {line}" for line in told]
+            )
+        kept: list[str] = []
+        for line in reversed(lines):
+            tokens -= self.count(line) + 1
+            if tokens < 0:
+                kept.append(f"- {len(lines) - len(kept)} earlier lines are left out")
+                break
+            kept.append(line)
+        return "\n".join(reversed(kept))
+
+    def _files(self, tokens: int) -> str:
+        """The files that can be read next; a decoder is held to them, but does not show them to the model."""
+        if self.question.last_turn is not None:
+            return ""
+        lines: list[str] = []
+        for path in self.known.unread[: self.most_files]:
+            tokens -= self.count(path) + 2
+            if tokens < 0:
+                break
+            lines.append(f"- {path}")
+        left_out = len(self.known.unread) - len(lines)
+        more = f"- and {left_out:,} more; list a part of the tree to see its files" if left_out else ""
+        return "\n".join([*lines, *([more] if more else [])])
+
+    def _earlier(self, old: Sequence[JobResult], tokens: int) -> str:
+        """What was read in earlier turns and is still so, the newest first to be kept, in the order it was read."""
+        spelled, kept = names(self.question), dict[str, str]()
+        for job in reversed(old):
+            told = body(job, spelled)
+            if told is None or told.path is None or told.path in kept or told.path not in self.known.read:
+                continue
+            tokens -= self.count(told.text) + self.count(told.path) + _FENCE
+            if tokens < 0:
+                break
+            kept[told.path] = f"- {headline(job, spelled)}\n{self._show(told, 2**31)}"
+        return "\n".join(reversed(kept.values()))
+
+
+_FENCE = 12
+
+
+def _share(sizes: Sequence[int], tokens: int) -> int:
+    """How much each may have so that all have as much as there is: the small ones all they need."""
+    left, share = max(tokens, 0), max(tokens, 0)
+    for rank, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - rank)
+        if size > share:
+            return share
+        left -= size
+    return max([share, *sizes])
+
+
+def _join(sections: Mapping[str, str]) -> str:
+    """The turn's template, without the sections that have nothing to say."""
+    parts = _template("turn").strip().split("\n\n")
+    filled = [(part, part.partition("$")[2]) for part in parts]
+    return "\n\n".join(
+        Template(part).substitute(sections) for part, name in filled if sections.get(name, "").strip()
+    )
+
+
+def _correction(question: Question, count: Count) -> str:
+    if question.correction is None:
+        return ""
+    reply, problems = question.correction.reply, question.correction.malformed.errors
+    shown = reply if count(reply) <= _MOST_REPLY else f"{reply[: 2 * _MOST_REPLY]}\n[cut]"
+    told = (plain(f"{problem.path}: {problem.message}".removeprefix(": ")) for problem in problems)
+    reasons = "\n".join(f"- {line}" for line in islice(told, _MOST_PROBLEMS))
+    more = f"\n- and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
+    return f"{fenced(shown)}\nIt was refused because:\n{reasons}{more}"
+
+
+_MOST_REPLY, _MOST_PROBLEMS = 400, 12
+
+
+_ENDS: Mapping[Dialect, str] = {
+    "lcp": "mission_complete, analysis_result or error",
+    "universal": "a response of the type answer, research or error",
+}
+
+
+def _now(question: Question, dialect: Dialect) -> str:
+    if question.last_turn is not None:
+        ends = _ENDS[dialect]
+        return f"The mission has reached its limit {question.last_turn}: this is the last turn. Answer with {ends}."
+    said = ["Correct your answer." if question.correction else "Answer with the next action."]
+    if question.turns_left is not None:
+        said.append(f"Turns left after this one: {question.turns_left}.")
+    if question.jobs_left is not None and question.jobs_left < 2 * question.max_followups:
+        said.append(f"Jobs left: {max(question.jobs_left, 0)}.")
+    # The end of a prompt is what a small model sees best.
+    goal = plain(" ".join(question.prompt.split()), 200)
+    return " ".join([*said, "One JSON object, nothing else."]) + f"\nThe goal is still: {goal}"

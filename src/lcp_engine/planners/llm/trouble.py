@@ -1,0 +1,157 @@
+"""Tell what went wrong between the engine and a model's server, and whether asking again can help (pure)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+
+from pydantic import JsonValue
+
+
+class Again(Enum):
+    """Whether the same request may be sent again."""
+
+    NEVER = auto()
+    ONCE = auto()
+    BACK_OFF = auto()
+    LOADING = auto()
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A request that brought no completion: endpoint, expectation and fact in one sentence.
+
+    `status` is None where no answer came. `said` are the server's own words. `retry_after` is in seconds. Tokens are
+    those of completions that could not be used: they were paid for.
+    """
+
+    message: str
+    again: Again = Again.NEVER
+    status: int | None = None
+    said: str = ""
+    retry_after: float | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def is_about_context(self) -> bool:
+        """The prompt did not fit into the model's context."""
+        return bool(_CONTEXT.search(self.said))
+
+    @property
+    def is_about_model(self) -> bool:
+        """The server does not have the model."""
+        return self.status in {400, 404, 422} and bool(_NO_MODEL.search(self.said))
+
+
+def trouble_of(where: str, status: int, headers: Mapping[str, str], body: str) -> Trouble:
+    """What an answer without success means; `headers` have lower-case names."""
+    said = words_of(body)
+    again = _again(status, said)
+    return Trouble(
+        message=f"{where}: {_expectation(status, said, again)}, the server answered {status}: {said}",
+        again=again,
+        status=status,
+        said=said,
+        retry_after=_seconds(headers.get("retry-after", "")),
+    )
+
+
+def trouble_within(where: str, error: JsonValue) -> Trouble:
+    """What an error means that arrived inside an answer which began well."""
+    said = words_of(json.dumps({"error": error}))
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) and not isinstance(code, bool) else None
+    again = _again(status or 500, said)
+    return Trouble(
+        f"{where}: a whole completion is expected, the server broke off: {said}", again, status, said
+    )
+
+
+def words_of(body: str) -> str:
+    """The server's own words in at most 300 characters on one line, without the wrapping they came in."""
+    text = _message(body) or body
+    if text is body and (title := re.search(r"<title[^>]*>([^<]{1,200})", body[:20_000], re.IGNORECASE)):
+        text = f"a web page, {title[1].strip()!r}"
+    elif re.match(r"\s*<(!doctype|html)", text, re.IGNORECASE):
+        text = "a web page"
+    line = " ".join("".join(char if char.isprintable() else " " for char in text[:2_000]).split())
+    return (line if len(line) <= 300 else f"{line[:299]}…") or "nothing"
+
+
+_LOADING = re.compile(
+    r"\bloading\b|warming up|not (yet )?(loaded|ready) yet|model is not ready", re.IGNORECASE
+)
+_CONTEXT = re.compile(
+    r"context[ _](size|length|window)|maximum context|exceed_context|prompt is too long|too many tokens"
+    r"|greater than the context",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(
+    r"model.{0,200}(not[ _]found|does not exist|not exist|no such|unknown|not (currently )?loaded|invalid|available)"
+    r"|(unknown|invalid|no such|no) model\b|not_found_error",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(
+    r"insufficient_quota|exceeded your current quota|credit balance|billing", re.IGNORECASE
+)
+
+
+def _again(status: int, said: str) -> Again:
+    if status in {400, 409, 425, 500, 503} and _LOADING.search(said):
+        return Again.LOADING
+    if _CONTEXT.search(said) or _NO_CREDIT.search(said):
+        return Again.NEVER
+    if status in {408, 425, 429} or (status >= 500 and status not in {501, 505}):
+        return Again.BACK_OFF
+    return Again.NEVER
+
+
+def _expectation(status: int, said: str, again: Again) -> str:
+    if again is Again.LOADING:
+        return "a loaded model is expected"
+    if status in {401, 403}:
+        return "a key that the server accepts is expected in the environment"
+    if status == 404:
+        return "a model and a path that the server knows are expected"
+    if 300 <= status < 400:
+        return "an endpoint that answers itself is expected"
+    if _NO_CREDIT.search(said):
+        return "an account with credit is expected"
+    return "a completion is expected"
+
+
+def _seconds(text: str) -> float | None:
+    """`Retry-After` in seconds; a date is left out, since the server's clock is not ours."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+_PLACES: tuple[Literal["message", "detail", "error", "type"], ...] = ("message", "detail", "error", "type")
+
+
+def _message(body: str) -> str | None:
+    """Where servers put their words: `error.message`, `error`, `message` or `detail`."""
+    try:
+        value: JsonValue = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("error")
+    if isinstance(inner, dict):
+        words = [inner.get(place) for place in ("message", "code", "type", "param")]
+        return "; ".join(str(word) for word in words if isinstance(word, str | int) and word != "")
+    for place in _PLACES:
+        if found := value.get(place):
+            return found if isinstance(found, str) else json.dumps(found)
+    return None

@@ -1,0 +1,62 @@
+"""Say as JSON Schema what a planner of the dialect `universal` may answer now; the rules are those of `wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lcp_engine.planners.base import Question
+from lcp_engine.planners.llm.known import look
+from lcp_engine.planners.llm.wire import USUAL, Narrowing, wire_schema
+from lcp_engine.protocol.strict_schema import Schema, with_ends
+from lcp_engine.protocol.universal_response import strict_universal_schema
+
+
+def universal_wire_schema(
+    question: Question,
+    *,
+    narrow: bool = True,
+    narrowing: Narrowing = USUAL,
+    cut: Mapping[str, int] = {},
+) -> Schema:
+    """Like `wire_schema`; a response is there when the action that it stands for is.
+
+    Ends are responses of their own here, so `custom_fields.lcp` holds only what goes on.
+    """
+    whole = wire_schema(question, narrow=narrow, narrowing=narrowing, cut=cut)
+    actions = {str(_name(branch)): branch for branch in _branches(whole)}
+    going_on = [branch for name, branch in actions.items() if name in _GOING_ON]
+    lcp: Schema = {"anyOf": [*going_on]} if len(going_on) != 1 else going_on[0]
+    kinds = {kind.name for kind in question.kinds}
+    responses = ["error"]
+    if going_on:
+        responses.append("custom")
+    if "mission_complete" in actions:
+        responses += ["answer", "research"]
+        # These lead to jobs of a kind of their own, and the last turn takes none.
+        for response, kind in _LEADS_TO.items():
+            if going_on and (kind in kinds or not narrow):
+                responses.append(response)
+    definitions = {"$defs": whole["$defs"]} if "$defs" in whole else {}
+    known = look(question) if narrow else None
+    files = () if known is None else (*known.read, *known.written)[-narrowing.most_files :]
+    has_ends = narrow and narrowing.lengths
+    schema = strict_universal_schema(
+        lcp | definitions, responses=responses, files=tuple(dict.fromkeys(files)), min_steps=int(has_ends)
+    )
+    return {key: with_ends(part, _MOST_ENTRIES) for key, part in schema.items()} if has_ends else schema
+
+
+_MOST_ENTRIES = 10
+_LEADS_TO = {"planning": "agent_plan", "verification": "agent_plan", "clarity": "ask_user"}
+_GOING_ON = ("create_followup_jobs", "write_file")
+
+
+def _branches(schema: Schema) -> list[Schema]:
+    branches = schema.get("anyOf")
+    return [part for part in branches if isinstance(part, dict)] if isinstance(branches, list) else [schema]
+
+
+def _name(branch: Schema) -> object:
+    properties = branch["properties"]
+    action = properties["action"] if isinstance(properties, dict) else None
+    return action["const"] if isinstance(action, dict) else None

@@ -1,0 +1,169 @@
+"""A model's server on loopback that has a bad day, as told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeAlias
+
+import pytest
+from pydantic import JsonValue
+
+Play: TypeAlias = Callable[[BaseHTTPRequestHandler], None]
+Body: TypeAlias = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the server was sent."""
+
+    path: str
+    headers: dict[str, str]
+    body: Body
+
+
+@dataclass
+class FaultServer:
+    """Plays the next of `plays` for each completion that is asked for, the last one again and again.
+
+    `models` is what it answers at /models.
+    """
+
+    plays: list[Play] = field(default_factory=list)
+    models: tuple[str, ...] = ("tiny",)
+    requests: list[Request] = field(default_factory=list)
+    hung: threading.Event = field(default_factory=threading.Event)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def play(self, *plays: Play) -> None:
+        self.plays[:] = plays
+
+    def rungs(self) -> list[str]:
+        """The response format of each request."""
+        return [str(_type(request.body.get("response_format"))) for request in self.requests]
+
+    # What a server can do to a request.
+
+    @staticmethod
+    def event(value: JsonValue, name: str = "") -> bytes:
+        head = f"event: {name}\n".encode() if name else b""
+        return head + b"data: " + json.dumps(value).encode() + b"\n\n"
+
+    @staticmethod
+    def sends(
+        data: bytes, *, status: int = 200, content_type: str = "text/event-stream", **headers: str
+    ) -> Play:
+        """One whole answer."""
+
+        def play(to: BaseHTTPRequestHandler) -> None:
+            to.send_response(status)
+            to.send_header("Content-Type", content_type)
+            to.send_header("Content-Length", str(len(data)))
+            for name, value in headers.items():
+                to.send_header(name.replace("_", "-"), value)
+            to.end_headers()
+            to.wfile.write(data)
+
+        return play
+
+    @staticmethod
+    def refuses(status: int, said: JsonValue = "no", **headers: str) -> Play:
+        """An error as OpenAI shapes it."""
+        data = json.dumps({"error": {"message": said, "code": None}}).encode()
+        return FaultServer.sends(data, status=status, content_type="application/json", **headers)
+
+    @staticmethod
+    def cuts(data: bytes) -> Play:
+        """A promise of more than comes."""
+
+        def play(to: BaseHTTPRequestHandler) -> None:
+            to.send_response(200)
+            to.send_header("Content-Length", str(len(data) + 1000))
+            to.end_headers()
+            to.wfile.write(data)
+            to.close_connection = True
+
+        return play
+
+    @staticmethod
+    def resets(to: BaseHTTPRequestHandler) -> None:
+        """Not a byte, and the connection is gone."""
+        to.close_connection = True
+
+    def says(self, text: str, *, finish: str = "stop", usage: bool = True, key: str = "content") -> Play:
+        """A stream as a healthy server sends it."""
+        counted: Body = {"prompt_tokens": 11, "completion_tokens": 7}
+
+        def play(to: BaseHTTPRequestHandler) -> None:
+            half = len(text) // 2
+            parts: list[Body] = [{"choices": [{"delta": {"role": "assistant", "content": None}}]}]
+            parts += [{"choices": [{"delta": {key: part}}]} for part in (text[:half], text[half:])]
+            parts.append({"choices": [{"delta": {}, "finish_reason": finish}]})
+            parts += [{"choices": [], "usage": counted}] if usage else []
+            self.sends(b"".join(self.event(part) for part in parts) + b"data: [DONE]\n\n")(to)
+
+        return play
+
+    def hangs(self, to: BaseHTTPRequestHandler) -> None:
+        """Nothing, before the test is over."""
+        self.hung.wait(30)
+        to.close_connection = True
+
+    def hangs_after(self, data: bytes) -> Play:
+        def play(to: BaseHTTPRequestHandler) -> None:
+            to.send_response(200)
+            to.end_headers()
+            to.wfile.write(data)
+            to.wfile.flush()
+            self.hangs(to)
+
+        return play
+
+
+def _type(value: JsonValue) -> JsonValue:
+    return value.get("type") if isinstance(value, dict) else None
+
+
+class Listening(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: a client that went away is what a test wanted."""
+
+
+@pytest.fixture
+def faults() -> Iterator[FaultServer]:
+    server = FaultServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            models: list[JsonValue] = [{"id": name} for name in server.models]
+            server.sends(json.dumps({"data": models}).encode(), content_type="application/json")(self)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            server.requests.append(Request(self.path, headers, body))
+            play = server.plays[min(len(server.requests), len(server.plays)) - 1]
+            play(self)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name of the library
+            """Nothing: a test's output is its own."""
+
+    with Listening(("127.0.0.1", 0), Handler) as listening:
+        server.port = listening.server_address[1]
+        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.hung.set()
+        listening.shutdown()
+        thread.join()

@@ -1,0 +1,113 @@
+"""What is asked of a server gets less, step by step, for refusals and for nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lcp_engine.planners.llm.ladder import Probe, Rung, Step, ask_for_less
+from lcp_engine.planners.llm.trouble import Again, Trouble, trouble_of, words_of
+
+LADDER = (
+    Step(Rung.JSON_SCHEMA),
+    Step(Rung.JSON_SCHEMA, in_envelope=True),
+    Step(Rung.JSON_OBJECT),
+    Step(Rung.PROMPT),
+)
+PROBE = Probe("http://here", "m")
+
+
+def refusal(status: int | None, said: str = "no") -> Trouble:
+    return Trouble("here: x", status=status, said=said)
+
+
+@pytest.mark.parametrize("status", [400, 415, 422, 500, 501])
+def test_a_refusal_means_the_next_rung_until_there_is_none(status: int) -> None:
+    probe, steps = PROBE, []
+    while (lower := ask_for_less(probe, refusal(status), LADDER)) is not None:
+        probe = lower
+        steps.append(probe.step)
+    assert tuple(steps) == LADDER[1:]
+
+
+STAYS: list[Trouble] = [
+    refusal(None),
+    refusal(401),
+    refusal(403),
+    refusal(404),
+    refusal(429),
+    refusal(502),
+    refusal(503),
+    refusal(400, "maximum context length is 4096 tokens"),
+    refusal(400, "model 'x' not found"),
+    replace(refusal(400, "Model is loading"), again=Again.LOADING),
+]
+
+
+@pytest.mark.parametrize("trouble", STAYS)
+def test_other_trouble_is_no_reason_to_ask_for_less(trouble: Trouble) -> None:
+    assert ask_for_less(PROBE, trouble, LADDER) is None
+
+
+@pytest.mark.parametrize(
+    "word", ["stream_options", "temperature", "seed", "max_tokens", "minItems", "maxItems"]
+)
+def test_what_the_server_names_is_left_out_once(word: str) -> None:
+    trouble = refusal(400, f"unsupported: '{word}'")
+    first = ask_for_less(PROBE, trouble, LADDER)
+    assert first == replace(PROBE, without=frozenset({word}))
+    assert first is not None
+    second = ask_for_less(first, trouble, LADDER)
+    assert second == replace(first, step=LADDER[1])
+
+
+def test_a_step_that_a_transport_does_not_have_begins_at_its_top() -> None:
+    elsewhere = replace(PROBE, step=Step(Rung.JSON_OBJECT_WITH_SCHEMA))
+    lower = ask_for_less(elsewhere, refusal(400), LADDER)
+    assert lower is not None
+    assert lower.step == LADDER[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"error": {"message": "bad", "type": "t", "code": 3, "param": null}}', "bad; 3; t"),
+        ('{"error": "bad"}', "bad"),
+        ('{"detail": [{"msg": "bad"}]}', '[{"msg": "bad"}]'),
+        ('[{"error": {"message": "bad"}}]', "bad"),
+        ('{"message": "a\\nb\\u0007"}', "a b"),
+        ("<html><head><TITLE>\n 502 </TITLE>", "a web page, '502'"),
+        ("x" * 1000, "x" * 299 + "…"),
+        ("", "nothing"),
+        ("[" * 100_000, "[" * 299 + "…"),
+    ],
+)
+def test_the_words_of_a_server_are_one_short_line(body: str, words: str) -> None:
+    assert words_of(body) == words
+
+
+MEANINGS: list[tuple[int, str, Again]] = [
+    (503, '{"error": {"message": "Loading model"}}', Again.LOADING),
+    (400, "Model is loading", Again.LOADING),
+    (400, "Failed to load model: out of memory", Again.NEVER),
+    (503, "busy", Again.BACK_OFF),
+    (529, "overloaded", Again.BACK_OFF),
+    (429, "slow down", Again.BACK_OFF),
+    (429, '{"error": {"code": "insufficient_quota"}}', Again.NEVER),
+    (500, "the request exceeds the available context size", Again.NEVER),
+    (401, "no", Again.NEVER),
+    (302, "", Again.NEVER),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "again"), MEANINGS)
+def test_an_answer_tells_whether_to_come_back(status: int, body: str, again: Again) -> None:
+    assert trouble_of("here", status, {}, body).again is again
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7.0), ("1.5", 1.5), ("-1", None), ("nan", None), ("Mon", None)]
+)
+def test_retry_after_is_taken_in_seconds(header: str, seconds: float | None) -> None:
+    assert trouble_of("here", 429, {"retry-after": header}, "").retry_after == seconds

