@@ -17,6 +17,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+EXTRAS := --extra postgres --extra web --extra llm
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-options \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
@@ -73,8 +74,8 @@ smoke: $(READY)
 	@$(BIN)/python tools/smoke.py
 
 lock: $(READY)
-	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres pyproject.toml -o requirements/runtime.txt
-	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) --extra postgres --extra dev pyproject.toml -o requirements/dev.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) $(EXTRAS) pyproject.toml -o requirements/runtime.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) $(EXTRAS) --extra dev pyproject.toml -o requirements/dev.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/bench.in -o requirements/bench.txt
 
 clean:

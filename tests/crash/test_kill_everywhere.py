@@ -12,7 +12,6 @@ import pytest
 DRIVER = Path(__file__).with_name("kill_everywhere.py")
 
 
-@pytest.mark.timeout(300)
 def test_a_mission_that_is_killed_at_any_point_ends_as_if_it_had_not_been(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -153,19 +153,19 @@ def _unless_large(name: str) -> ColumnElement[str]:
 
 def _select(
     view: str, names: Sequence[str], where: Sequence[ColumnElement[bool]]
-) -> Select[tuple[object, ...]]:
+) -> Select[*tuple[object, ...]]:
     columns: list[ColumnElement[object]] = [column(name) for name in names]
-    clause: Select[tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
+    clause: Select[*tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
     return clause
 
 
-def _page(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str], limit: int) -> Page:
+def _page(tx: Tx, clause: Select[*tuple[object, ...]], names: Sequence[str], limit: int) -> Page:
     rows = _read(tx, clause.limit(limit + 1), names)
     last = rows[limit - 1]["id"] if len(rows) > limit else None
     return Page(rows[:limit], last if isinstance(last, int) else None)
 
 
-def _read(tx: Tx, clause: Select[tuple[object, ...]], names: Sequence[str]) -> list[JsonObject]:
+def _read(tx: Tx, clause: Select[*tuple[object, ...]], names: Sequence[str]) -> list[JsonObject]:
     return [dict(zip(names, map(_value, names, row), strict=True)) for row in tx.query(clause)]
 
 

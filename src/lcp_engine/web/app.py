@@ -1,0 +1,63 @@
+"""Put the pages together behind the gate."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from lcp_engine.errors import LcpError
+from lcp_engine.web import inbox, jobs, launching, live, missions, steering
+from lcp_engine.web.desk import Desk
+from lcp_engine.web.forms import change
+from lcp_engine.web.gate import Door, Gate, Keys
+from lcp_engine.web.refusals import Refusals, make_refusals
+from lcp_engine.web.templates import PACKAGE
+
+LOOKS = (
+    Route("/", missions.missions),
+    Route("/missions/{mission}", missions.tree),
+    Route("/missions/{mission}/timeline", missions.timeline),
+    Route("/missions/{mission}/history", missions.history),
+    Route("/missions/{mission}/report", missions.report),
+    Route("/missions/{mission}/report.md", missions.report_text),
+    Route("/missions/{mission}/questions/{number}", missions.question),
+    Route("/jobs", jobs.jobs),
+    Route("/jobs/{job}", jobs.job),
+    Route("/jobs/{job}/json", jobs.job_json),
+    Route("/inbox", inbox.inbox),
+    Route("/launch", launching.launch_form),
+    Route("/events", live.events),
+    Route("/missions/{mission}/events", live.events),
+)
+CHANGES = {
+    "/jobs/{job}/approve": steering.approve,
+    "/jobs/{job}/reject": steering.reject,
+    "/jobs/{job}/retry": steering.retry,
+    "/missions/{mission}/cancel": steering.cancel,
+    "/missions/{mission}/resume": steering.resume,
+    "/inbox": inbox.decide,
+    "/launch": launching.launch,
+}
+
+
+def make_app(desk: Desk, keys: Keys, door: Door) -> ASGIApp:
+    """The whole page, for whoever has `keys`."""
+    refusals = Refusals(desk.templates)
+    app = Starlette(
+        routes=[
+            *LOOKS,
+            *(Route(path, change(act), methods=["POST"]) for path, act in CHANGES.items()),
+            Mount("/static", StaticFiles(directory=PACKAGE / "static")),
+        ],
+        exception_handlers={
+            LcpError: refusals.trouble,
+            HTTPException: refusals.http,
+            Exception: refusals.defect,
+        },
+    )
+    app.state.desk = desk
+    # Around everything, so that the page of a defect has the headers as well.
+    return Gate(app, keys=keys, door=door, refuse=make_refusals(desk.templates))

@@ -1,0 +1,111 @@
+"""A page over a real engine, with a browser's view of it: cookie, origin, token of the forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import pytest
+from pydantic import JsonValue
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
+
+from lcp_engine.api import Engine
+from lcp_engine.web.app import make_app
+from lcp_engine.web.desk import Desk
+from lcp_engine.web.gate import Door, Keys
+from lcp_engine.web.templates import make_templates
+
+Object: TypeAlias = dict[str, JsonValue]
+PORT = 8470
+HOME = f"http://127.0.0.1:{PORT}"
+
+
+@dataclass
+class Answer:
+    """What a browser got."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+    @property
+    def words(self) -> str:
+        """What a person reads, on one line."""
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.text)).split())
+
+
+@dataclass
+class House:
+    """An engine, the page over it, and a browser that was let in."""
+
+    engine: Engine
+    root: Path
+    app: ASGIApp
+    keys: Keys
+    browser: TestClient
+    complete: ClassVar[Object] = {"ok": True, "action": "mission_complete", "summary": "All done."}
+    home: ClassVar[str] = HOME
+
+    @staticmethod
+    def job(kind: str, /, *, name: str | None = None, **params: JsonValue) -> Object:
+        """A job as a planner asks for it."""
+        return {"kind": kind, "params": params, **({"name": name} if name else {})}
+
+    @staticmethod
+    def ask(*jobs: JsonValue, commentary: str = "Look around.") -> Object:
+        """A reply that asks for jobs."""
+        return {"ok": True, "action": "create_followup_jobs", "commentary": commentary, "new_jobs": [*jobs]}
+
+    def launch(self, *replies: JsonValue, **spec: JsonValue) -> int:
+        """A mission whose planner answers with `replies`; its id."""
+        planner: Object = {"type": "script", "replies": [*replies]}
+        return self.engine.launch({"goal": "Find out.", "planner": planner, **spec}, root=self.root).id
+
+    def work(self) -> None:
+        self.engine.work(until_idle=True)
+
+    def run(self, *replies: JsonValue, **spec: JsonValue) -> int:
+        """Like `launch`, once everything that may run has run."""
+        mission_id = self.launch(*replies, **spec)
+        self.work()
+        return mission_id
+
+    def hold(self, path: str = "notes.md", content: str = "# Notes\n") -> int:
+        """A held job that would write a file; its id."""
+        self.run(self.ask(self.job("write_file", rel_path=path, content=content)), self.complete)
+        return self.engine.jobs(states=["held"])[-1].id
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self._answer(self.browser.get(path, headers=headers))
+
+    def post(self, path: str, fields: Mapping[str, str | list[str]] | None = None, **headers: str) -> Answer:
+        """Send a form of the page, as a browser does."""
+        sent = {"csrf": self.keys.csrf, **(fields or {})}
+        return self._answer(self.browser.post(path, data=sent, headers={"Origin": HOME, **headers}))
+
+    def stranger(self) -> TestClient:
+        """A browser that was not let in."""
+        return TestClient(self.app, base_url=HOME, follow_redirects=False)
+
+    @staticmethod
+    def _answer(response: object) -> Answer:
+        status, text, headers = (getattr(response, name) for name in ("status_code", "text", "headers"))
+        return Answer(status, text, headers)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.md").write_text("# a\n")
+    keys = Keys()
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+        app = make_app(Desk(engine, make_templates(), keys.csrf), keys, Door(PORT))
+        with TestClient(app, base_url=HOME) as browser:
+            assert browser.get("/", params={"token": keys.token}).status_code == 200
+            yield House(engine, root, app, keys, browser)

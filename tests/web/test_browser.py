@@ -1,0 +1,252 @@
+"""The page in a real browser: what a person does, what they see, how it looks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcp_engine.web.serving import Serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+    from tests.web.conftest import House
+
+CHROMIUM = shutil.which("chromium")
+REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_CHROMIUM"))
+SHOTS = os.environ.get("LCP_TEST_SCREENSHOTS")
+# A browser that asks nobody for anything.
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+LOOKS = [("light", 1200), ("dark", 1200), ("light", 375), ("dark", 375)]
+_VIEWS = ("", "/timeline", "/history", "/report", "/questions/2")
+PAGES = (
+    *("/", "/?status=failed", "/missions/2", "/missions/2/report", "/missions/3"),
+    *(f"/missions/1{view}" for view in _VIEWS),
+    *("/jobs", "/jobs?text=a&state=held", "/jobs/2", "/jobs/3", "/jobs/6", "/inbox", "/launch"),
+)
+CHECKS = (Path(__file__).parent / "checks.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        reason = "there is no chromium; Debian's package of that name has it"
+        if REQUIRED:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Window:
+    """A browser that looks at a house; what it complains about is kept."""
+
+    house: House
+    chromium: Browser
+    link: str
+    complaints: list[str]
+
+    def open(self, path: str = "/", **options: object) -> Page:
+        page = self.context(**options).new_page()
+        page.on("console", lambda message: self._note(message.type, message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(self.link)
+        page.goto(self.link.partition("/?")[0] + path)
+        return page
+
+    def context(self, **options: object) -> BrowserContext:
+        context = self.chromium.new_context(**options)  # type: ignore[arg-type]  # playwright's own options
+        context.set_default_timeout(20_000)
+        return context
+
+    def _note(self, kind: str, text: str) -> None:
+        # That a form was refused is no complaint about the page.
+        if kind in ("error", "warning") and "status of 422" not in text:
+            self.complaints.append(text)
+
+
+@pytest.fixture
+def window(house: House, chromium: Browser) -> Iterator[Window]:
+    serving = Serving(house.engine, port=0)
+    thread = Thread(target=serving.run)
+    thread.start()
+    complaints: list[str] = []
+    try:
+        yield Window(house, chromium, serving.link, complaints)
+        assert complaints == []
+    finally:
+        for context in chromium.contexts:
+            context.close()
+        serving.stop()
+        thread.join()
+
+
+@pytest.fixture
+def runner(house: House) -> Iterator[None]:
+    """Somebody who works while the person looks."""
+    runner = house.engine.runner(threads=2)
+    thread = Thread(target=runner.run)
+    thread.start()
+    yield
+    runner.stop()
+    thread.join()
+
+
+@pytest.mark.usefixtures("runner")
+def test_a_person_launches_a_survey_edits_and_approves_it_and_sees_it_end(window: Window) -> None:
+    page = window.open("/launch")
+    page.get_by_label("Directory").fill(str(window.house.root))
+    page.get_by_role("button", name="Launch").click()
+    page.get_by_text("1 job waits for a person.").wait_for()  # without a reload: the page follows the events
+    page.get_by_role("link", name="Decide").click()
+    page.get_by_role("link", name="Edit job").click()
+    params = page.get_by_label("Params, as JSON")
+    params.wait_for()
+    text = params.input_value()
+
+    params.fill(text[:-3])
+    page.get_by_role("button", name="Approve").click()
+    page.get_by_role("alert").get_by_text("params have to be JSON").wait_for()
+    assert re.search(r"/jobs/\d+$", page.url), "loading it again shows the job"
+    assert page.get_by_label("Params, as JSON").input_value() == text[:-3]
+
+    page.get_by_label("Params, as JSON").fill(text.replace("# Survey of", "# A person's survey of"))
+    page.get_by_role("button", name="Approve").click()
+    page.locator("header .state.succeeded").wait_for()
+    page.get_by_role("link", name=re.compile("^survey")).click()
+    page.locator("header .state.completed").wait_for()
+    assert (window.house.root / "SURVEY.md").read_text().startswith("# A person's survey of")
+
+
+@pytest.mark.usefixtures("runner")
+def test_what_is_being_typed_is_not_taken_away_by_news(window: Window) -> None:
+    job_id = window.house.hold("x.md")
+    page = window.open(f"/jobs/{job_id}")
+    page.locator("#live").wait_for()
+    page.get_by_label("Reason to reject").fill("because I am still thi")
+    window.house.engine.approve(job_id)
+    page.locator("header .state.succeeded").wait_for()
+    assert page.get_by_label("Reason to reject").input_value() == "because I am still thi"
+
+
+def test_the_inbox_says_that_it_changed_and_moves_nothing(window: Window) -> None:
+    window.house.hold("x.md")
+    page = window.open("/inbox")
+    page.locator("#live").wait_for()
+    window.house.hold("y.md")
+    page.get_by_text("The inbox has changed.", exact=False).first.wait_for()
+    assert page.locator(".held-job").count() == 1
+    page.get_by_role("link", name="Load it again").click()
+    page.locator(".held-job").nth(1).wait_for()
+
+
+def test_everything_but_the_live_part_works_without_javascript(window: Window) -> None:
+    first, second = window.house.hold("x.md"), window.house.hold("y.md")
+    page = window.open("/inbox", java_script_enabled=False)
+    page.get_by_role("button", name=f"Approve job {first}").click()
+    page.get_by_text("Approved; a runner executes it.").wait_for()
+    page.get_by_role("link", name="Inbox").click()
+    page.get_by_label(f"Tick job {second}").check()
+    page.get_by_label("or for the reason").fill("not now")
+    page.get_by_role("button", name="Reject", exact=True).click()
+    page.get_by_text("Rejected; the planner reads the reason.").wait_for()
+    assert [window.house.engine.job(job).state for job in (first, second)] == ["queued", "rejected"]
+
+
+def test_the_keyboard_is_enough(window: Window) -> None:
+    job_id = window.house.hold("x.md")
+    page = window.open("/inbox")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('aria-label')") == f"Approve job {job_id}":
+            break
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.get_by_text("Approved; a runner executes it.").wait_for()
+
+
+def test_all_jobs_of_a_page_are_ticked_at_once(window: Window) -> None:
+    jobs = [window.house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(5)]
+    window.house.run(window.house.ask(*jobs), window.house.complete)
+    page = window.open("/inbox")
+    page.get_by_label("all 5 on this page").check()
+    page.get_by_role("button", name="Approve", exact=True).first.click()
+    page.get_by_text("Nothing waits").wait_for()
+    assert len(window.house.engine.jobs(states=["queued"])) >= 5
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_every_page_is_readable_at_every_width_and_in_both_colours(
+    window: Window, tmp_path: Path, scheme: str, width: int
+) -> None:
+    _furnish(window.house)
+    page = window.open(color_scheme=scheme, viewport={"width": width, "height": 800})
+    shots = Path(SHOTS or tmp_path) / f"{scheme}-{width}"
+    for path in PAGES:
+        page.goto(window.link.partition("/?")[0] + path)
+        page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
+        assert page.evaluate(CHECKS) == [], path
+        page.screenshot(
+            path=shots / f"{re.sub('[^a-z0-9]+', '-', path).strip('-') or 'missions'}.png", full_page=True
+        )
+
+
+def test_the_checks_of_a_page_find_what_is_wrong_with_it(window: Window) -> None:
+    page = window.context().new_page()
+    page.set_viewport_size({"width": 300, "height": 300})
+    page.set_content(
+        "<p id=a>one<p id=a>two<input name=x><button></button><svg></svg><pre>" + "wide" * 99 + "</pre>"
+        "<p style='color:#aaa;background:#fff'>pale"
+    )
+    faults = " ".join(page.evaluate(CHECKS))
+    for expected in (
+        "wider",
+        "h1",
+        "main",
+        "title",
+        "id twice: a",
+        "no label: x",
+        "no name",
+        "svg",
+        "contrast 2.3",
+    ):
+        assert expected in faults
+
+
+def _furnish(house: House) -> None:
+    """Something for every place of every page."""
+    jobs = [
+        house.job("list_files", patterns=["*.md"]),
+        house.job("read_file", rel_path="gone.txt"),
+        house.job(
+            "write_file", rel_path="a/" + "very-long-name-" * 12 + ".md", content="# Notes\n" + "word " * 200
+        ),
+        house.job("write_file", rel_path=".env", content="SECRET=1"),
+        house.job("deploy", name="<b>Deploy</b> \x1b[31m", to={"place": ["production"]}),
+    ]
+    house.run(
+        house.ask(*jobs),
+        "not JSON",
+        {**house.complete, "deliverables": ["a.md"], "metrics": {"files": 3}},
+        name="Everything",
+    )
+    house.run({"ok": False, "action": "error", "error": "Cannot go on: " + "no-way-" * 30})
+    house.launch(house.complete, name="Waits for a runner " * 8)

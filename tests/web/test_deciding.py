@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcp_engine.errors import LcpError
+from lcp_engine.visible import json_block
+from lcp_engine.web.forms import read_object
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+
+def test_an_approved_job_runs(house: House) -> None:
+    job_id = house.hold("x.md", "hello\n")
+    answer = house.post(f"/jobs/{job_id}/approve")
+    assert answer.status == 200
+    assert "Approved; a runner executes it." in answer.words
+    house.work()
+    assert (house.root / "x.md").read_text() == "hello\n"
+
+
+def test_params_that_were_edited_are_what_runs(house: House) -> None:
+    job_id = house.hold("x.md", "hello\n")
+    house.post(f"/jobs/{job_id}/approve", {"params": json.dumps({"rel_path": "y.md", "content": "bye\n"})})
+    house.work()
+    assert (house.root / "y.md").read_text() == "bye\n"
+    assert not (house.root / "x.md").exists()
+
+
+def test_params_that_were_only_looked_at_are_no_revision(house: House) -> None:
+    job_id = house.hold()
+    house.post(
+        f"/jobs/{job_id}/approve",
+        {"params": json_block(house.engine.job(job_id).params).replace("\n", "\r\n")},
+    )
+    decided = [event["data"] for event in house.engine.events(1) if event["event"] == "decided"]
+    assert isinstance(decided[0], dict)
+    assert decided[0]["params"] is None
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ("{", "params have to be JSON"),
+        ('{"a": 1,}', "params have to be JSON"),
+        ('{"a": 1, "a": 2}', "params have to be JSON"),
+        ('{"a": NaN}', "params have to be JSON"),
+        ("[]", "one JSON object"),
+        ("{} {}", "there is more behind it"),
+        ("{}", "does not fit the kind"),
+        ('{"rel_path": "x.md", "contents": "x"}', "content"),
+        ('{"rel_path": 7, "content": "x"}', "rel_path"),
+    ],
+)
+def test_params_that_are_not_valid_are_explained_and_nothing_is_done(
+    house: House, params: str, words: str
+) -> None:
+    job_id = house.hold()
+    before = house.engine.job(job_id)
+    answer = house.post(f"/jobs/{job_id}/approve", {"params": params})
+    assert answer.status == 422
+    assert words in answer.words
+    assert params in answer.words, "what was typed stands in the form again"
+    assert 'role="alert"' in answer.text
+    assert house.engine.job(job_id) == before
+
+
+def test_params_that_are_shown_again_have_the_line_ends_that_were_typed(house: House) -> None:
+    job_id = house.hold()
+    answer = house.post(f"/jobs/{job_id}/approve", {"params": '{\r\n  "rel_path": 7\r\n}'})
+    assert ">{\n  &#34;rel_path&#34;: 7\n}</textarea>" in answer.text
+
+
+def test_a_rejected_job_never_runs_and_the_planner_reads_why(house: House) -> None:
+    job_id = house.hold("x.md")
+    answer = house.post(f"/jobs/{job_id}/reject", {"reason": "the licence must not change"})
+    assert "Rejected; the planner reads the reason." in answer.words
+    assert house.engine.job(job_id).reason == "the licence must not change"
+    house.work()
+    assert not (house.root / "x.md").exists()
+
+
+def test_a_rejection_needs_a_reason(house: House) -> None:
+    job_id = house.hold()
+    answer = house.post(f"/jobs/{job_id}/reject", {"reason": "  "})
+    assert answer.status == 422
+    assert "needs a reason" in answer.words
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_deciding_twice_is_harmless_and_otherwise_a_conflict(house: House) -> None:
+    job_id = house.hold()
+    house.post(f"/jobs/{job_id}/approve")
+    assert "approved before" in house.post(f"/jobs/{job_id}/approve").words
+    conflict = house.post(f"/jobs/{job_id}/reject", {"reason": "too late"})
+    assert conflict.status == 409
+    assert f"job {job_id} has to be held to be rejected; it is queued" in conflict.words
+
+
+def test_a_job_that_no_worker_executes_can_only_be_rejected(house: House) -> None:
+    house.run(house.ask(house.job("deploy")), house.complete)
+    job_id = house.engine.jobs(states=["held"])[0].id
+    assert f'action="/jobs/{job_id}/approve"' not in house.get("/inbox").text
+    assert house.post(f"/jobs/{job_id}/approve").status == 409
+
+
+def test_a_job_that_is_not_there_cannot_be_decided(house: House) -> None:
+    for change in ("approve", "reject", "retry"):
+        answer = house.post(f"/jobs/99/{change}", {"reason": "no"})
+        assert answer.status == 404
+        assert "job 99 is not in the database" in answer.words
+
+
+def test_several_jobs_are_decided_at_once(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(4)]
+    house.run(house.ask(*jobs), house.complete)
+    ids = [str(job.id) for job in house.engine.jobs(states=["held"])]
+    house.post("/inbox", {"job": ids[:2], "decision": "approve"})
+    house.post("/inbox?mission=1", {"job": ids[2:], "decision": "reject", "reason": "enough"})
+    assert [house.engine.job(int(job)).state for job in ids] == ["queued", "queued", "rejected", "rejected"]
+
+
+def test_one_job_that_was_decided_does_not_keep_the_others_from_it(house: House) -> None:
+    first, second = house.hold("1.md"), house.hold("2.md")
+    house.engine.reject(first, "no")
+    answer = house.post("/inbox", {"job": [str(first), str(second)], "decision": "approve"})
+    assert answer.status == 409
+    assert "1 of 2 jobs were decided" in answer.words
+    assert f"job {first} has to be held" in answer.words
+    assert house.engine.job(second).state == "queued"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"decision": "approve"}, "no job is ticked"),
+        ({"decision": "reject", "job": "2"}, "needs a reason"),
+        ({"decision": "destroy", "job": "2"}, "a decision is to approve or to reject"),
+        ({"decision": "approve", "job": "x"}, "an id is a whole number"),
+    ],
+)
+def test_a_decision_that_is_not_whole_decides_nothing(
+    house: House, fields: dict[str, str | list[str]], words: str
+) -> None:
+    job_id = house.hold()
+    answer = house.post("/inbox", fields)
+    assert answer.status == 422
+    assert words in answer.words
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_a_mission_is_cancelled(house: House) -> None:
+    job_id = house.hold()
+    assert "Cancelled." in house.post("/missions/1/cancel").words
+    assert house.engine.mission(1).status == "cancelled"
+    assert house.engine.job(job_id).state == "cancelled"
+    assert "cancelled before" in house.post("/missions/1/cancel").words
+
+
+def test_a_mission_that_has_ended_is_resumed_with_other_limits(house: House) -> None:
+    look = house.ask(house.job("list_files"))
+    house.run(look, look, house.complete, limits={"max_turns": 1})
+    assert house.engine.mission(1).outcome == "limit:max_turns"
+    limits = {
+        "max_turns": "9",
+        "max_jobs": "100",
+        "max_seconds": "1800.0",
+        "max_tokens": "",
+        "max_bytes_written": "",
+    }
+    assert "Resumed" in house.post("/missions/1/resume", limits).words
+    resumed = next(event["data"] for event in house.engine.events(1) if event["event"] == "resumed")
+    assert isinstance(resumed, dict)
+    assert resumed["limits"] == {"max_turns": 9, "max_bytes_written": None}
+    house.work()
+    assert house.engine.mission(1).outcome == "mission_complete"
+
+
+@pytest.mark.parametrize("limit", ["many", "-1", "0", "1.5", "nan", "inf"])
+def test_a_limit_that_is_not_valid_is_explained_and_nothing_is_done(house: House, limit: str) -> None:
+    house.run(house.complete)
+    answer = house.post("/missions/1/resume", {"max_turns": limit})
+    assert answer.status == 422
+    assert "limits.max_turns" in answer.words
+    assert f'value="{limit}"' in answer.text
+    assert house.engine.mission(1).status == "completed"
+
+
+def test_a_mission_that_goes_on_is_not_resumed(house: House) -> None:
+    house.hold()
+    answer = house.post("/missions/1/resume")
+    assert answer.status == 409
+    assert "has to have ended to be resumed" in answer.words
+
+
+def test_a_failed_job_is_queued_again(house: House) -> None:
+    house.run(house.ask(house.job("read_file", rel_path="late.md")), house.complete)
+    assert "Queue it again" in house.get("/jobs/2").words
+    (house.root / "late.md").write_text("here\n")
+    assert "Queued again." in house.post("/jobs/2/retry").words
+    house.work()
+    assert house.engine.job(2).state == "succeeded"
+    assert house.post("/jobs/2/retry").status == 409
+
+
+def test_a_shipped_mission_is_launched_over_a_directory_once_per_form(house: House) -> None:
+    form: dict[str, str | list[str]] = {"mission": "survey", "root": str(house.root), "key": "page-1"}
+    assert "Launched." in house.post("/launch", form).words
+    house.post("/launch", form)
+    assert [mission.root for mission in house.engine.missions()] == [str(house.root)]
+
+
+@pytest.mark.parametrize(
+    ("mission", "root", "status", "words"),
+    [
+        ("survey", "/no/such/directory", 422, "does not exist"),
+        ("survey", "{root}/a.md", 422, "is not one"),
+        ("survey", "", 422, "none is named"),
+        ("survey", "~nobody-knows-them/x", 422, "names a person"),
+        ("survey", "x\0y", 422, "a directory is expected"),
+        ("nothing", "{root}", 404, "none is shipped as 'nothing'"),
+        ("../survey", "{root}", 404, "none is shipped"),
+    ],
+)
+def test_a_launch_that_cannot_be_is_explained(
+    house: House, mission: str, root: str, status: int, words: str
+) -> None:
+    answer = house.post("/launch", {"mission": mission, "root": root.format(root=house.root)})
+    assert answer.status == status
+    assert words in answer.words
+    assert house.engine.missions() == []
+
+
+def test_params_as_they_are_shown_read_as_what_they_are() -> None:
+    params = {"text": "a\u202e\x7f\x9b\u2028\ud83d\ude00 ü\n", "list": [1, 2.5, None, True]}
+    params["text"] = str(params["text"]).encode("utf-16", "surrogatepass").decode("utf-16")
+    assert read_object(json_block(params)) == params
+
+
+def test_nothing_is_read_as_params_but_one_object() -> None:
+    for text in ("", "null", '"{}"', "{}{}", "{'a': 1}"):
+        with pytest.raises(LcpError, match="nothing was changed"):
+            read_object(text)

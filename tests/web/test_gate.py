@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcp_engine.web.gate import HEADERS, LOOPBACK, MOST_BYTES, Door, Keys
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+LOOKS = [
+    "/",
+    "/missions/1",
+    "/jobs",
+    "/jobs/1",
+    "/jobs/1/json",
+    "/inbox",
+    "/launch",
+    "/events",
+    "/missions/1/report.md",
+]
+CHANGES = [
+    "/jobs/1/approve",
+    "/jobs/1/reject",
+    "/jobs/1/retry",
+    "/missions/1/cancel",
+    "/missions/1/resume",
+    "/inbox",
+    "/launch",
+]
+
+
+@pytest.mark.parametrize("path", LOOKS)
+def test_no_page_opens_without_the_cookie(house: House, path: str) -> None:
+    answer = house.stranger().get(path)
+    assert answer.status_code == 401
+    assert "open the link" in answer.text
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_nothing_is_changed_without_the_cookie(house: House, path: str) -> None:
+    assert house.stranger().post(path, data={"csrf": house.keys.csrf}).status_code == 401
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "ÿ", "x" * 5000])
+def test_a_wrong_token_lets_no_one_in(house: House, token: str) -> None:
+    answer = house.stranger().get("/", params={"token": token})
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+
+
+def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(house: House) -> None:
+    answer = house.stranger().get("/", params={"token": house.keys.token})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "path=/" in cookie
+    assert house.keys.token.lower() not in cookie
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example/", "///evil.example"])
+def test_the_way_in_leads_nowhere_else(house: House, path: str) -> None:
+    stranger = house.stranger()
+    answer = stranger.get(f"{house.home}{path}", params={"token": house.keys.token})
+    assert re.match(r"/[^/\\]", answer.headers["location"])
+
+
+def test_every_run_of_the_page_has_secrets_of_its_own() -> None:
+    secrets = {secret for keys in (Keys(), Keys()) for secret in (keys.token, keys.cookie, keys.csrf)}
+    assert len(secrets) == 6
+    assert all(len(secret) >= 43 for secret in secrets)
+    assert not any(secret in repr(Keys()) for secret in secrets)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8470", "127.0.0.1.evil.example", "", "[::1", "localhost.", "192.168.0.7"],
+)
+def test_a_foreign_host_is_refused(house: House, host: str) -> None:
+    assert house.get("/", Host=host).status == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8470", "localhost:8470", "LOCALHOST", "[::1]:8470"])
+def test_the_own_host_is_served(house: House, host: str) -> None:
+    assert house.get("/", Host=host).status in (200, 401)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours"),
+    [("10.0.0.5:8470", True), ("[fe80::1]:8470", True), ("evil.example", False), ("lab.example", True)],
+)
+def test_bound_everywhere_addresses_and_named_hosts_are_served(host: str, is_ours: bool) -> None:
+    assert Door(8470, LOOPBACK | {"lab.example"}, any_address=True).is_ours(host) is is_ours
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "http://127.0.0.1:9999",
+        "http://localhost:8470",
+        "null",
+        "",
+        "http://127.0.0.1:8470.evil.example",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_foreign_origin_is_refused(house: House, origin: str, method: str) -> None:
+    job_id = house.hold()
+    if method == "GET":
+        assert house.get("/", Origin=origin).status == 403
+    else:
+        assert house.post(f"/jobs/{job_id}/approve", Origin=origin).status == 403
+        assert house.engine.job(job_id).state == "held"
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+@pytest.mark.parametrize("path", CHANGES)
+def test_every_change_needs_the_token_of_the_form(house: House, path: str, token: str) -> None:
+    job_id = house.hold()
+    before = house.engine.event_counts()
+    answer = house.post(
+        path.replace("/jobs/1/", f"/jobs/{job_id}/"), {"csrf": token, "reason": "no", "mission": "survey"}
+    )
+    assert answer.status == 403
+    assert house.engine.event_counts() == before
+
+
+def test_every_form_of_the_pages_carries_the_token(house: House) -> None:
+    job_id = house.hold()
+    for path in ("/missions/1", f"/jobs/{job_id}", "/inbox", "/launch"):
+        forms = re.findall(r'<form[^>]*method="post".*?</form>', house.get(path).text, re.DOTALL)
+        assert forms
+        assert all(house.keys.csrf in form for form in forms)
+
+
+def test_no_address_changes_anything_when_it_is_only_opened(house: House) -> None:
+    house.hold()
+    for path in CHANGES:
+        assert house.get(path).status in (200, 405)
+    assert house.engine.job(2).state == "held"
+
+
+@pytest.mark.parametrize("path", [*LOOKS[:4], "/static/page.css", "/nothing", "/jobs/x"])
+def test_every_answer_says_what_a_browser_may_do(house: House, path: str) -> None:
+    house.hold()
+    for answer in (house.get(path).headers, house.stranger().get(path).headers):
+        for name, value in HEADERS.items():
+            assert answer[name] == value
+
+
+def test_the_policy_allows_only_files_of_the_page() -> None:
+    policy = dict(part.split(" ", 1) for part in HEADERS["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in str(policy)
+    assert all(value in ("'self'", "'none'") for value in policy.values())
+
+
+def test_no_page_holds_a_script_or_a_style(house: House) -> None:
+    job_id = house.hold()
+    for path in (
+        "/",
+        "/missions/1",
+        "/missions/1/timeline",
+        "/missions/1/report",
+        f"/jobs/{job_id}",
+        "/inbox",
+        "/launch",
+    ):
+        text = house.get(path).text
+        assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
+        assert re.findall(r"<script[^>]*>", text) == ['<script src="/static/live.js" defer>']
+
+
+def test_a_form_that_is_too_large_is_refused(house: House) -> None:
+    job_id = house.hold()
+    answer = house.post(f"/jobs/{job_id}/reject", {"reason": "x" * MOST_BYTES})
+    assert answer.status == 413
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_a_form_that_hides_its_size_is_refused_as_well(house: House) -> None:
+    job_id = house.hold()
+    chunks = (b"reason=" if number == 0 else b"x" * 65536 for number in range(20))
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": house.home}
+    answer = house.browser.post(f"/jobs/{job_id}/reject", content=chunks, headers=headers)
+    assert answer.status_code == 413
+    assert house.engine.job(job_id).state == "held"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("application/json", b"{}", 415),
+        ("multipart/form-data; boundary=x", b"--x--", 415),
+        ("application/x-www-form-urlencoded", b"csrf=%ff", 422),
+        ("application/x-www-form-urlencoded", b"csrf=\xff", 422),
+        ("application/x-www-form-urlencoded", b"&".join([b"a=1"] * 3000), 422),
+    ],
+)
+def test_what_is_no_form_is_refused(house: House, kind: str, body: bytes, status: int) -> None:
+    job_id = house.hold()
+    headers = {"Content-Type": kind, "Origin": house.home}
+    assert house.browser.post(f"/jobs/{job_id}/approve", content=body, headers=headers).status_code == status
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_static_files_do_not_lead_out_of_their_directory(house: House) -> None:
+    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static/"):
+        assert house.stranger().get(path).status_code in (401, 404, 405)

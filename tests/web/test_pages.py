@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.web import missions
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m\x07\u202egnp\u200b"
+SHOWN = "<script>alert(1)</script>\"'&\\x1b[31m\\x07\\u202egnp\\u200b"
+
+
+def test_an_empty_database_says_how_to_begin(house: House) -> None:
+    assert "There is no mission yet" in house.get("/").words
+    assert "Nothing waits" in house.get("/inbox").words
+    assert "No job fits" in house.get("/jobs").words
+
+
+def test_missions_are_listed_the_newest_first_with_their_state(house: House) -> None:
+    house.run(house.complete, name="First one")
+    house.hold()
+    words = house.get("/").words
+    assert words.index("mission #2") < words.index("First one #1")
+    assert "completed" in words
+    assert "Decide 1 waiting job" in words
+    assert "First one" not in house.get("/?status=waiting").words
+
+
+def test_a_mission_is_a_tree_of_turns_and_their_jobs(house: House) -> None:
+    house.run(
+        house.ask(house.job("list_files", patterns=["*.md"]), house.job("read_file", rel_path="gone.txt")),
+        house.complete,
+    )
+    answer = house.get("/missions/1")
+    words = answer.words
+    for expected in (
+        "Turn 1",
+        "Look around.",
+        "list_files",
+        "*.md",
+        "gone.txt",
+        "PATH_NOT_FOUND",
+        "Turn 2",
+        "All done.",
+    ):
+        assert expected in words
+    assert re.search(r"Turn 1.*?<ul>.*?list_files.*?</ul>.*?Turn 2", answer.text, re.DOTALL)
+
+
+def test_a_question_shows_the_reply_and_what_was_not_valid(house: House) -> None:
+    house.run("no JSON at all", house.complete)
+    words = house.get("/missions/1/questions/1").words
+    assert "no JSON at all" in words
+    assert "What was not valid" in words
+    assert "corrects question 1" in house.get("/missions/1/questions/2").words
+
+
+def test_the_timeline_says_in_words_how_long_each_job_waited_and_ran(house: House) -> None:
+    house.run(house.ask(house.job("list_files")), house.complete)
+    labels = re.findall(r'aria-label="(job \d+ waited [^"]+)"', house.get("/missions/1/timeline").text)
+    assert [re.sub(r"[\d.]+ m?s", "T", label) for label in labels] == [
+        f"job {n} waited T, ran T, succeeded" for n in (1, 2, 3)
+    ]
+
+
+def test_the_history_goes_on_page_by_page(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(missions, "EVENTS", 4)
+    house.run(house.ask(house.job("list_files")), house.complete)
+    events = house.engine.events(1)
+    path, seen = "/missions/1/history", []
+    while path:
+        text = house.get(path).text
+        seen += [int(number) for number in re.findall(r'data-label="Number">(\d+)', text)]
+        following = re.search(r'href="([^"]+)" rel="next"', text)
+        path = unescape(following[1]) if following else ""
+    assert seen == [event["seq"] for event in events]
+
+
+def test_the_report_tells_what_was_done_and_what_waits(house: House) -> None:
+    house.run(
+        house.ask(house.job("write_file", rel_path="x.md", content="x"), house.job("list_files")),
+        house.complete,
+    )
+    words = house.get("/missions/1/report").words
+    for expected in ("The planner says All done.", "Waits for a person write_file", "1 list_files"):
+        assert expected in words
+    text = house.get("/missions/1/report.md")
+    assert text.headers["content-type"].startswith("text/plain")
+    assert text.text.startswith("# Mission 1")
+
+
+def test_a_job_shows_params_result_attempts_and_events(house: House) -> None:
+    house.run(house.ask(house.job("read_file", rel_path="a.md")), house.complete)
+    words = house.get("/jobs/2").words
+    for expected in (
+        "rel_path a.md",
+        "Result",
+        "read_file_result",
+        "Attempts",
+        "1 succeeded",
+        "Events",
+        "started",
+    ):
+        assert expected in words
+    assert house.get("/jobs/2/json").headers["content-disposition"] == 'attachment; filename="job-2.json"'
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", [5, 4, 3, 2, 1]),
+        ("kind=read_file", [3]),
+        ("state=held", [4]),
+        ("state=held&state=failed", [4, 3]),
+        ("text=GONE.txt", [3, 1]),
+        ("text=100%25", [4]),
+        ("text=_00", []),
+        ("text=say+%22hi%22", [4]),
+        ("mission=1", [5, 4, 3, 2, 1]),
+        ("mission=2", []),
+        ("state=nothing", [5, 4, 3, 2, 1]),
+    ],
+)
+def test_jobs_are_found_by_kind_state_mission_and_text(house: House, query: str, found: list[int]) -> None:
+    jobs = [
+        house.job("list_files"),
+        house.job("read_file", rel_path="gone.txt"),
+        house.job("write_file", rel_path="x.md", content='100% say "hi"'),
+    ]
+    house.run(house.ask(*jobs, commentary="Read gone.txt."), house.complete)
+    text = house.get(f"/jobs?{query}").text
+    assert [int(job) for job in re.findall(r'data-label="Job"><a href="/jobs/(\d+)"', text)] == found
+
+
+def test_whatever_a_planner_names_is_text_and_its_controls_are_seen(house: House) -> None:
+    (house.root / "odd.md").write_text(f"{HOSTILE}\n")
+    jobs = [
+        house.job("write_file", name=HOSTILE, rel_path="<b>.md", content=HOSTILE),
+        house.job("read_file", name=HOSTILE, rel_path="odd.md"),
+        house.job("nothing-does-this", note=HOSTILE),
+    ]
+    complete: JsonValue = {
+        **house.complete,
+        "summary": HOSTILE,
+        "deliverables": [HOSTILE],
+        "metrics": {HOSTILE: HOSTILE},
+    }
+    house.run(house.ask(*jobs, commentary=HOSTILE), complete, name=HOSTILE, goal=HOSTILE)
+    job_id = house.engine.jobs(states=["held"])[0].id
+    house.post(f"/jobs/{job_id}/reject", {"reason": HOSTILE})
+    views = [f"/missions/1{view}" for view in ("", "/timeline", "/history", "/report", "/questions/1")]
+    paths = ["/", "/jobs", "/inbox", *views, *(f"/jobs/{number}" for number in range(1, 6))]
+    for path in paths:
+        answer = house.get(path)
+        assert answer.status == 200, path
+        assert "<script>alert" not in answer.text
+        assert "<b>" not in answer.text
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]", answer.text), path
+    assert SHOWN in unescape(house.get("/").text)
+    assert SHOWN in unescape(house.get(f"/jobs/{job_id}").text)
+
+
+def test_a_search_that_is_hostile_is_text(house: House) -> None:
+    answer = house.get("/jobs?text=%22%3E%3Cscript%3Ealert(1)&kind=%22%3E%3Cimg&note=%3Cb%3E")
+    assert "<script>alert" not in answer.text
+    assert "<img" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/missions/99", 404, "mission 99 is not in the database"),
+        ("/missions/99/events", 404, "mission 99 is not in the database"),
+        ("/missions/1/questions/9", 404, "question 9 of mission 1"),
+        ("/jobs/99", 404, "job 99 is not in the database"),
+        ("/jobs/99/json", 404, "job 99 is not in the database"),
+        ("/jobs/x", 422, "an id is a whole number"),
+        ("/jobs/9999999999999999999999", 422, "an id is a whole number"),
+        ("/jobs?mission=x", 422, "an id is a whole number"),
+        ("/inbox?after=-1", 422, "an id is a whole number"),
+        ("/nothing", 404, "there is no such page"),
+        ("/jobs/1/approve", 405, "does not take that method"),
+    ],
+)
+def test_trouble_is_a_page_with_its_status_and_a_sentence(
+    house: House, path: str, status: int, words: str
+) -> None:
+    house.run(house.complete)
+    answer = house.get(path)
+    assert answer.status == status
+    assert words in answer.words
+    assert "Traceback" not in answer.text
+
+
+def test_a_thousand_held_jobs_come_page_by_page(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(1000)]
+    house.run(house.ask(*jobs), house.complete, limits={"max_followups": 1000, "max_jobs": 1000})
+    path, seen, pages = "/inbox", [], 0
+    while path:
+        text = house.get(path).text
+        pages += 1
+        assert len(text) < 400_000
+        seen += re.findall(r'name="job" value="(\d+)"', text)
+        following = re.search(r'href="([^"]+)" rel="next"', text)
+        path = unescape(following[1]) if following else ""
+    assert len(seen) == len(set(seen)) == 1000
+    assert pages == 20
+    assert "1,000" in house.get("/").words
+    assert len(house.get("/missions/1").text) < 400_000
+
+
+def test_large_params_stay_out_of_lists_and_are_cut_on_the_job(house: House) -> None:
+    job_id = house.hold(content="line\n" * 60_000)
+    assert "The params are large" in house.get("/inbox").words
+    answer = house.get(f"/jobs/{job_id}")
+    assert "too large to be edited here" in answer.words
+    assert "characters more are in the JSON" in answer.words
+    assert len(house.get(f"/jobs/{job_id}/json").text) > 300_000
+
+
+def test_queued_jobs_that_nobody_works_on_are_pointed_out(house: House) -> None:
+    house.launch(house.complete)
+    assert "no runner works on this database" in house.get("/missions/1").words
+    house.work()
+    assert "no runner works" not in house.get("/missions/1").words

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import IO, TYPE_CHECKING
+
+import pytest
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.web.serving import Serving, serve
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+
+class _Process:
+    """`lcp serve` as a process of its own, over a database of the test."""
+
+    def __init__(self, home: Path, *arguments: str, path: Path | None = None) -> None:
+        places = {f"XDG_{name}_HOME": str(home) for name in ("DATA", "CONFIG", "STATE", "CACHE")}
+        paths = [str(path)] if path else []
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        command = [
+            sys.executable,
+            "-m",
+            "lcp_engine",
+            "--db",
+            f"sqlite:///{home / 'lcp.db'}",
+            "serve",
+            *arguments,
+        ]
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, **places, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=home,
+        )  # fmt: skip
+
+    def link(self) -> str:
+        """The first line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """The exit code and what stands on stderr."""
+        self.process.send_signal(number)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+    def fail(self) -> tuple[int, str]:
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+@contextmanager
+def _served(house: House) -> Iterator[Serving]:
+    serving = Serving(house.engine, port=0)
+    thread = Thread(target=serving.run)
+    thread.start()
+    try:
+        yield serving
+    finally:
+        serving.stop()
+        thread.join()
+
+
+@contextmanager
+def _listening(serving: Serving, path: str) -> Iterator[IO[bytes]]:
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    opener.open(serving.link).close()
+    with opener.open(f"http://127.0.0.1:{serving.port}{path}") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.readline() == b"retry: 2000\n"
+        yield stream
+
+
+def _news(stream: IO[bytes]) -> object:
+    for line in stream:
+        if line.startswith(b"data: "):
+            return json.loads(line.removeprefix(b"data: "))
+    raise AssertionError("the stream ended")
+
+
+def test_the_command_prints_a_link_that_lets_in_and_listens_on_loopback_only(tmp_path: Path) -> None:
+    page = _Process(tmp_path, "--port", "0")
+    link = page.link()
+    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=[\w-]{43}", link)
+    assert found
+    with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(link) as answer:
+        assert b"There is no mission yet" in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/")
+    listening = _addresses(int(found[1]))
+    assert listening == {"127.0.0.1"}
+    code, err = page.end()
+    assert code == 0
+    assert err == "the link lets a browser in; Ctrl-C ends the page\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_page_although_somebody_looks(tmp_path: Path, number: signal.Signals) -> None:
+    page = _Process(tmp_path, "--port", "0", "--quiet", "--threads", "1")
+    link = page.link()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    opener.open(link).close()
+    with opener.open(link.partition("?")[0] + "events") as stream:
+        stream.readline()
+        assert page.end(number) == (0, "")
+
+
+def test_json_prints_the_link_as_an_object(tmp_path: Path) -> None:
+    page = _Process(tmp_path, "--port", "0", "--json")
+    assert json.loads(page.link())["link"].startswith("http://127.0.0.1:")
+    assert page.end() == (0, "")
+
+
+def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, err = _Process(tmp_path, "--port", str(port)).fail()
+    assert code == 2
+    assert err == f"the page needs the address 127.0.0.1 port {port} to itself: Address already in use\n"
+
+
+def test_without_the_extra_the_command_says_how_to_install_it(tmp_path: Path) -> None:
+    (tmp_path / "site" / "starlette").mkdir(parents=True)
+    (tmp_path / "site" / "starlette" / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'starlette'\", name='starlette')\n"
+    )
+    code, err = _Process(tmp_path, path=tmp_path / "site").fail()
+    assert code == 2
+    assert err == "the page needs the extra 'web' (starlette is missing): pip install 'lcp-engine[web]'\n"
+
+
+def test_bound_everywhere_its_own_link_works_and_the_danger_is_named(tmp_path: Path) -> None:
+    page = _Process(tmp_path, "--port", "0", "--host", "0.0.0.0")
+    host, port = re.fullmatch(r"http://([^:]+):(\d+)/.*", page.link()).groups()  # type: ignore[union-attr]  # it matches
+    assert host == socket.gethostname()
+    statuses = {name: _status(int(port), name) for name in (host, "127.0.0.1", "10.1.2.3", "evil.example")}
+    assert statuses == {host: 401, "127.0.0.1": 401, "10.1.2.3": 401, "evil.example": 403}
+    code, err = page.end()
+    assert code == 0
+    assert "0.0.0.0 may be reached from other machines" in err
+
+
+def test_a_request_without_an_end_is_refused_and_the_page_goes_on(house: House) -> None:
+    with _served(house) as serving:
+        with socket.create_connection(("127.0.0.1", serving.port)) as peer:
+            peer.sendall(b"GET /" + b"x" * 100_000)
+            assert peer.recv(12) == b"HTTP/1.1 400"
+        assert _status(serving.port, "127.0.0.1") == 401
+
+
+def test_an_address_that_is_none_is_refused(house: House) -> None:
+    with pytest.raises(LcpError, match=r"needs the address no-such-host\.invalid") as refused:
+        serve(house.engine, "no-such-host.invalid", 0)
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_news_of_a_mission_come_as_they_happen(house: House) -> None:
+    house.launch(house.complete)
+    with _served(house) as serving, _listening(serving, "/missions/1/events") as stream:
+        house.work()
+        assert _news(stream) == {"mission": 1, "seq": house.engine.event_counts()[1]} or _news(stream)
+
+
+def test_news_of_all_missions_name_the_mission(house: House) -> None:
+    house.run(house.complete)
+    with _served(house) as serving, _listening(serving, "/events") as stream:
+        mission_id = house.launch(house.complete)
+        assert _news(stream) == {"mission": mission_id, "seq": house.engine.event_counts()[mission_id]}
+
+
+def test_the_page_stops_although_somebody_listens(house: House) -> None:
+    with _served(house) as serving, _listening(serving, "/events") as stream:
+        serving.stop()
+        assert stream.read() is not None
+
+
+def _status(port: int, host: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/", headers={"Host": f"{host}:{port}"})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def _addresses(port: int) -> set[str]:
+    """Where this machine listens on a port, out of /proc/net."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    rows = [line.split() for line in lines]
+    local = [row[1].split(":") for row in rows if row[3] == "0A"]
+    return {
+        socket.inet_ntoa(int(address, 16).to_bytes(4, "little"))
+        for address, number in local
+        if int(number, 16) == port
+    }
