@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 DRIVER = Path(__file__).with_name("kill_everywhere.py")
 
 
