@@ -162,6 +162,7 @@ def _create_jobs() -> None:
         sqlite_where=QUEUED,
         postgresql_where=QUEUED,
     )
+    op.create_index("ix_jobs_due", "jobs", ["run_after"], sqlite_where=QUEUED, postgresql_where=QUEUED)
     op.create_index("ix_jobs_live", "jobs", ["mission_id", "id"], sqlite_where=LIVE, postgresql_where=LIVE)
     op.create_index(
         "ix_jobs_running",

@@ -8,9 +8,8 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -22,11 +21,12 @@ from lcp_engine.engine.asking import Asked, history, keep_reply, open_question
 from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.plans import spec_of
-from lcp_engine.engine.settling import Settling, Succeeded, settle
+from lcp_engine.engine.settling import Settling, Succeeded, settle_all
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.base import Correction, Planner, Question
 from lcp_engine.planners.registry import make_planner
+from lcp_engine.policy import PathPolicy
 from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
 from lcp_engine.protocol.reading import read_reply
 from lcp_engine.sandbox.root import Root
@@ -53,13 +53,19 @@ class Conclusion:
     unmet: tuple[str, ...] = ()
     seconds: float = 1.0
 
-    def settle(self, ledger: Ledger, jitter: random.Random) -> None:
-        """Settle the job in this transaction; nothing happens where its lease was lost."""
-        if self.reply is not None and self.bench is not None:
-            conclude_turn(ledger, self.bench, copy(self.job), self.reply, self.unmet)
-        elif self.settling is not None:
-            settling = self.settling
-            settle(ledger, Settling(copy(self.job), settling.outcome, settling.backoff), jitter)
+
+def conclude(ledger: Ledger, conclusions: Iterable[Conclusion], jitter: random.Random) -> None:
+    """Settle jobs in their order in this transaction; those that lost their lease drop out, each alone."""
+    settlings: list[Settling] = []
+    for conclusion in conclusions:
+        job = conclusion.job.copy()
+        if conclusion.settling is not None:
+            settlings.append(replace(conclusion.settling, job=job))
+        elif conclusion.reply is not None and conclusion.bench is not None:
+            settle_all(ledger, settlings, jitter)
+            settlings.clear()
+            conclude_turn(ledger, conclusion.bench, job, conclusion.reply, conclusion.unmet)
+    settle_all(ledger, settlings, jitter)
 
 
 @dataclass
@@ -69,6 +75,7 @@ class _Mission:
     spec: MissionSpec
     root: Root | None
     planner: Planner | None = None
+    judges: dict[str, PathPolicy] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -128,14 +135,19 @@ class Executor:
 
     def _context(self, job: JobRow, worker: Worker[BaseModel]) -> Context:
         mission = self._mission(job.mission_id)
-        policy = self._site.bench.policy(mission.spec, None if mission.root is None else mission.root.path)
-        judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+        judge = mission.judges.get(worker.kind)
+        if judge is None:
+            policy = self._site.bench.policy(
+                mission.spec, None if mission.root is None else mission.root.path
+            )
+            judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+            mission.judges[worker.kind] = judge
         return Context(
             mission.root, mission.spec.root_aliases, judge, self._site.caps, approved=bool(job.approved)
         )
 
     def _take_turn(self, job: JobRow, began: float) -> Conclusion | None:
-        asked = self._database.write(lambda tx: open_question(ledger_of(tx), copy(job)))
+        asked = self._database.write(lambda tx: open_question(ledger_of(tx), job.copy()))
         if asked is None:
             return None
         turn = asked.turn if asked.turn.reply is not None else self._ask(asked)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import copy
 from functools import partial
 from itertools import count
 from uuid import uuid4
@@ -16,7 +15,7 @@ from uuid import uuid4
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.execution import Conclusion, Executor
+from lcp_engine.execution import Conclusion, Executor, conclude
 from lcp_engine.lane import Lane
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
 from lcp_engine.site import Site
@@ -170,10 +169,9 @@ class Runner:
             ledger.lock(
                 {conclusion.job.mission_id for conclusion in done} | {job.mission_id for job in unstarted}
             )
-            for conclusion in done:
-                conclusion.settle(ledger, self._jitter)
+            conclude(ledger, done, self._jitter)
             for job in unstarted:
-                queue.release(ledger, copy(job), "not started")
+                queue.release(ledger, job.copy(), "not started")
             claimed = queue.claim(ledger, self._scope, self._id, most)
             # A runner that had nothing to do did not renew its leases.
             is_stale = bool(claimed) and tx.now > self._alive_until - queue.LEASE // 2

@@ -6,20 +6,24 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine.settling import MAX_BACKOFF, Settling, Succeeded, rescue, settle
+from lcp_engine.engine import steering
+from lcp_engine.engine.settling import MAX_BACKOFF, Settling, Succeeded, rescue, settle, settle_all
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import CREATIONS, TRANSITIONS, State
 from lcp_engine.store import queue
+from lcp_engine.store.create import open_database
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import Scope
 from lcp_engine.store.records import JobRow, RunnerRow
+from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Hold, Outcome, Worker
 
 
@@ -63,6 +67,13 @@ class Hands:
             lambda tx: settle(ledger_of(tx), Settling(copy(job), settling.outcome, backoff), random.Random(1))
         )
 
+    def settle_all(self, settlings: list[Settling]) -> None:
+        def work(tx: Tx) -> None:
+            copies = [Settling(copy(one.job), one.outcome, one.backoff) for one in settlings]
+            settle_all(ledger_of(tx), copies, random.Random(1))
+
+        self.database.write(work)
+
     def release(self, job: JobRow) -> bool:
         return self.database.write(lambda tx: queue.release(ledger_of(tx), copy(job), "not started"))
 
@@ -101,6 +112,34 @@ def test_a_delayed_job_is_not_handed_out_before_its_time(database_url: str) -> N
         assert hands.database.read(lambda tx: queue.next_ready_at(tx, ALL)) == now[0] + 1
         now[0] += 1
         assert [claimed.id for claimed in hands.claim()] == [job]
+
+
+def test_the_next_job_is_ready_now_or_the_first_of_the_delayed(engine: Engine, hands: Hands) -> None:
+    def next_ready_at(scope: Scope = ALL) -> int | None:
+        return hands.database.read(lambda tx: queue.next_ready_at(tx, scope))
+
+    mission = engine.job(engine.enqueue("other", delay=30)).mission_id
+    engine.enqueue("other", delay=20)
+    engine.enqueue("other", delay=10)
+    now = hands.database.now()
+    assert next_ready_at(Scope(("noop",))) is None
+    assert next_ready_at(Scope(("other",), mission + 1)) is None
+    due = next_ready_at()
+    assert due is not None
+    assert now < due <= now + 10 * SECOND
+    assert due == next_ready_at(Scope(("other",), mission))
+    engine.enqueue("noop")
+    assert next_ready_at() == 0
+    assert next_ready_at(Scope(("other",))) == due
+
+
+def test_the_next_job_is_found_without_a_look_at_the_others(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path / 'lcp.db'}")
+    sql = queue._next_ready(ALL).sql(database.backend.dialect)
+    plan = database.read(lambda tx: tx.query_plain(f"EXPLAIN QUERY PLAN {sql}"))
+    steps = [str(row[3]).partition(" (")[0] for row in plan if "jobs" in str(row[3])]
+    assert steps == ["SEARCH jobs USING INDEX ix_jobs_due"] * 2
+    database.close()
 
 
 def test_a_scope_takes_its_kinds_and_its_mission_only(engine: Engine, hands: Hands) -> None:
@@ -207,6 +246,29 @@ def test_what_cannot_succeed_is_not_tried_again(engine: Engine, hands: Hands) ->
     (job,) = hands.claim()
     hands.settle(job, Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"))
     assert engine.job(job_id).json["state"] == "failed"
+
+
+def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
+    engine: Engine, hands: Hands
+) -> None:
+    other = engine.site.database.write(lambda tx: steering.open_queue(ledger_of(tx), "other"))
+    ids = [engine.enqueue("noop", mission_id=(None, other)[n % 2]) for n in range(5)]
+    leased = hands.claim(5)
+    assert hands.dies(leased[1])
+    (again,) = hands.claim()
+    before = engine.job(again.id).json
+    settlings = [Settling(job, Succeeded({"of": job.id})) for job in leased]
+    twice = Settling(copy(leased[0]), Succeeded({"of": "nobody"}))
+    failing = Settling(leased[3], Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"))
+    hands.settle_all([*settlings[:3], twice, failing, settlings[4]])
+    states = [engine.job(job_id).state for job_id in ids]
+    assert states == ["succeeded", "running", "succeeded", "failed", "succeeded"]
+    assert [engine.job(job_id).result for job_id in ids] == [
+        {"of": ids[0]}, None, {"of": ids[2]}, None, {"of": ids[4]},
+    ]  # fmt: skip
+    assert engine.job(again.id).json == before
+    assert hands.settle(again, Succeeded({}))
+    _check_books(engine)
 
 
 def test_the_fifth_death_fails_a_job_and_unstarted_ones_do_not_count(engine: Engine, hands: Hands) -> None:

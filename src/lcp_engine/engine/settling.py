@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from pydantic import JsonValue
 
@@ -37,6 +39,17 @@ class Settling:
     job: JobRow
     outcome: Succeeded | Failed | Hold
     backoff: float = 1.0
+
+
+def settle_all(ledger: Ledger, settlings: Sequence[Settling], jitter: random.Random) -> None:
+    """Like `settle` for each, in their order; successes of a plan that follow each other are written together."""
+    for (are_plain, _), group in groupby(settlings, lambda one: (_is_plain(one), one.job.plan_id)):
+        together = list(group)
+        if are_plain and len(together) > 1:
+            _succeed_all(ledger, together)
+        else:
+            for settling in together:
+                settle(ledger, settling, jitter)
 
 
 def settle(ledger: Ledger, settling: Settling, jitter: random.Random) -> bool:
@@ -77,6 +90,20 @@ def rescue(ledger: Ledger, job: JobRow, runner: RunnerRow, *, has_started: bool)
     if has_started:
         ledger.attempted(job, RESCUE.event)
     return True
+
+
+def _is_plain(settling: Settling) -> bool:
+    """Whether it is a success that changed no file."""
+    return isinstance(settling.outcome, Succeeded) and settling.outcome.written_bytes is None
+
+
+def _succeed_all(ledger: Ledger, settlings: Sequence[Settling]) -> None:
+    moved = ledger.succeed_all(
+        [(one.job, to_json(one.outcome.result)) for one in settlings if isinstance(one.outcome, Succeeded)]
+    )
+    for job in moved:
+        ledger.attempted(job, SUCCEED.event)
+        after_settling(ledger, job)
 
 
 def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: random.Random) -> bool:

@@ -6,14 +6,14 @@ writes counters and events at the end of the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from lcp_engine.clock import Micros
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.jobs import CREATIONS, SETTLED, State, Transition
+from lcp_engine.jobs import CREATIONS, SETTLED, SUCCEED, State, Transition
 from lcp_engine.store import statements
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, job_row
 from lcp_engine.store.text import to_json
@@ -180,22 +180,11 @@ class Ledger:
         `until` is when the job stopped running, where that was before now (a dead runner's last sign of life).
         """
         mission = self.mission(job.mission_id)
-        settled = transition.target in SETTLED
-        changed = self.tx.run(
-            statements.move(transition, is_leased),
-            job=job.id,
-            fence=job.attempt,
-            new_reason=reason,
-            new_ended_at=self.tx.now if settled else None,
-            new_settled_seq=mission.events + 1 if settled else None,
-            new_result=result,
-            new_error=error,
-            new_run_after=run_after,
-            new_approved=job.approved,
-            new_failures=job.failures,
-            new_deaths=job.deaths,
+        settled_seq = mission.events + 1 if transition.target in SETTLED else None
+        params = statements.move_params(
+            job, self.tx.now, settled_seq, reason=reason, result=result, error=error, run_after=run_after
         )
-        if changed != 1:
+        if self.tx.run(statements.move(transition, is_leased), **params) != 1:
             return False
         self.count_move(job, transition, until)
         self.note(mission, transition.event, job.id, _reasoned(reason))
@@ -203,6 +192,29 @@ class Ledger:
             self.tx.wakes = True
         job.state, job.reason = transition.target, reason
         return True
+
+    def succeed_all(self, results: Sequence[tuple[JobRow, str]]) -> list[JobRow]:
+        """Like `move` through `SUCCEED` for many leased jobs with their results; those whose lease stood."""
+        # Nobody else changes a job of a locked mission: a lease that is found here stands until the commit.
+        self.lock(job.mission_id for job, _ in results)
+        runners = {job.runner_id for job, _ in results}
+        standing = {
+            (row[0], row[1]) for runner in runners for row in self.tx.rows(statements.LEASES, runner=runner)
+        }
+        moved: list[JobRow] = []
+        rows: list[dict[str, object]] = []
+        for job, result in results:
+            if (job.id, job.attempt) not in standing:
+                continue
+            standing.remove((job.id, job.attempt))
+            self.count_move(job, SUCCEED)
+            settled_seq = self.note(self.mission(job.mission_id), SUCCEED.event, job.id)
+            rows.append(statements.move_params(job, self.tx.now, settled_seq, result=result))
+            job.state, job.reason = SUCCEED.target, None
+            moved.append(job)
+        changed = self.tx.many(statements.move(SUCCEED, is_leased=True), rows)
+        assert changed == len(rows), f"{changed} of {len(rows)} leases that stood were settled"
+        return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
         """Keep the counters for a job that goes through `transition`, and the mission's running time (R6)."""

@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
+    ScalarSelect,
     TextClause,
     bindparam,
     func,
     insert,
     literal_column,
     null,
-    or_,
     select,
     text,
     update,
@@ -24,6 +24,7 @@ from sqlalchemy import (
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.jobs import RELEASE, START, State
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.many import update_rows
 from lcp_engine.store.records import JobRow, RunnerRow, job_row
 from lcp_engine.store.schema import LIVE, jobs, runners
 from lcp_engine.store.transaction import Statement, Tx
@@ -45,18 +46,22 @@ _ONE: ColumnElement[int] = literal_column("1")
 _NONE: ColumnElement[int] = literal_column("0")
 _QUEUED = text("state = 'queued'")
 _RUNNING = text("jobs.state = 'running'")
-_READY = or_(jobs.c.run_after.is_(None), jobs.c.run_after <= bindparam("now"))
+# Not an "or": the database would find both parts by `ix_jobs_due`, and sort them, rather than walk `ix_jobs_ready`.
+_READY = func.coalesce(jobs.c.run_after, _NONE) <= bindparam("now")
 _BY_IDS = Statement(select(*_JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
-_CLAIM = Statement(
-    update(jobs)
-    .where(jobs.c.id == bindparam("job"))
-    .values(
-        state=literal_column(f"'{START.target}'"),
-        attempt=jobs.c.attempt + _ONE,
-        runner_id=bindparam("runner"),
-        started_at=bindparam("now"),
-        reason=null(),
-    )
+_CLAIM = update_rows(
+    {"job": jobs.c.id, "runner": jobs.c.runner_id, "now": jobs.c.started_at},
+    lambda given: (
+        update(jobs)
+        .where(jobs.c.id == given("job"))
+        .values(
+            state=literal_column(f"'{START.target}'"),
+            attempt=jobs.c.attempt + _ONE,
+            runner_id=given("runner"),
+            started_at=given("now"),
+            reason=null(),
+        )
+    ),
 )
 _NEW_RUNNER = Statement(
     insert(runners)
@@ -93,10 +98,20 @@ def _ready(scope: Scope) -> Statement:
 
 @cache
 def _next_ready(scope: Scope) -> Statement:
-    where: list[_Where] = [_QUEUED, _kinds(scope)]
+    """When the first queued job of a scope may run. `ix_jobs_due` finds both parts without a look at the others."""
+    is_delayed = jobs.c.run_after.is_not(None)
+    at_once = _first_due(scope, _NONE, ~is_delayed)
+    delayed = _first_due(scope, jobs.c.run_after, is_delayed)
+    return Statement(select(func.coalesce(at_once, delayed)))
+
+
+def _first_due(scope: Scope, due: ColumnElement[int], which: ColumnElement[bool]) -> ScalarSelect[int]:
+    where: list[_Where] = [_QUEUED, which, _kinds(scope)]
     if scope.mission_id is not None:
         where += [text(LIVE), jobs.c.mission_id == bindparam("mission")]
-    return Statement(select(func.min(func.coalesce(jobs.c.run_after, literal_column("0")))).where(*where))
+    # In the order of the index even where all are the same: else PostgreSQL may read the whole table for the first.
+    clause = select(due).select_from(jobs).where(*where).order_by(jobs.c.run_after)
+    return clause.limit(_ONE).offset(_NONE).scalar_subquery()
 
 
 @cache
@@ -109,7 +124,8 @@ def _any_open(scope: Scope) -> Statement:
 
 def _kinds(scope: Scope) -> TextClause:
     kinds = ", ".join("'" + kind.replace("'", "''") + "'" for kind in scope.kinds)
-    return text(f"kind IN ({kinds})")
+    # "coalesce": PostgreSQL takes a list for a rare find, and would sort the whole queue instead of walking its index.
+    return text(f"coalesce(kind IN ({kinds}), false)")
 
 
 def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int) -> list[JobRow]:

@@ -142,6 +142,8 @@ jobs = Table(
     CheckConstraint(_in("role", ("work", "turn", "step")), name="role"),
     Index("ix_jobs_ready", text("priority DESC"), "id", sqlite_where=text("state = 'queued'"),
           postgresql_where=text("state = 'queued'")),
+    Index("ix_jobs_due", "run_after", sqlite_where=text("state = 'queued'"),
+          postgresql_where=text("state = 'queued'")),
     Index("ix_jobs_running", "runner_id", sqlite_where=text("state = 'running'"),
           postgresql_where=text("state = 'running'")),
     Index("ix_jobs_live", "mission_id", "id", sqlite_where=text(LIVE), postgresql_where=text(LIVE)),

@@ -20,8 +20,11 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.sql import ClauseElement
 
+from lcp_engine.clock import Micros
 from lcp_engine.jobs import Transition
+from lcp_engine.store.many import Given, insert_rows, update_rows
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import attempts, events, jobs, missions, plans
 from lcp_engine.store.transaction import Statement
@@ -56,12 +59,13 @@ def _save(table: Table, record: type[R]) -> Statement:
 
 SAVE_MISSION = _save(missions, MissionRow)
 SAVE_PLAN = _save(plans, PlanRow)
-EVENT = Statement(
-    insert(events).values(
-        {name: bindparam(name) for name in ("mission_id", "seq", "job_id", "at", "event", "data")}
+EVENT = insert_rows(events, ("mission_id", "seq", "job_id", "at", "event", "data"))
+ATTEMPT = insert_rows(attempts, [column.name for column in attempts.c])
+LEASES = Statement(
+    select(jobs.c.id, jobs.c.attempt).where(
+        text("state = 'running'"), jobs.c.runner_id == bindparam("runner")
     )
 )
-ATTEMPT = Statement(insert(attempts).values({column.name: bindparam(column.name) for column in attempts.c}))
 NEW_PLAN = Statement(
     insert(plans)
     .values({name: bindparam(name) for name in ("mission_id", "job_id", "parent_id", "depth")})
@@ -92,15 +96,46 @@ _MOVED = (
 def move(transition: Transition, is_leased: bool) -> Statement:
     """The guarded UPDATE of one transition; a leased one names its attempt, the fence (R17)."""
     sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
-    guard: list[ColumnElement[bool] | TextClause] = [
-        jobs.c.id == bindparam("job"),
-        text(f"state IN ({sources})"),
-    ]
-    if is_leased:
-        guard.append(jobs.c.attempt == bindparam("fence"))
-    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
     target: ColumnElement[str] = literal_column(f"'{transition.target}'")
-    return Statement(update(jobs).where(*guard).values({"state": target, **values}))
+
+    def make(given: Given) -> ClauseElement:
+        guard: list[ColumnElement[bool] | TextClause] = [
+            jobs.c.id == given("job"),
+            text(f"jobs.state IN ({sources})"),
+        ]
+        if is_leased:
+            guard.append(jobs.c.attempt == given("fence"))
+        values = {name: given(f"new_{name}") for name in _MOVED}
+        return update(jobs).where(*guard).values({"state": target, **values})
+
+    types = {"job": jobs.c.id, "fence": jobs.c.attempt, **{f"new_{name}": jobs.c[name] for name in _MOVED}}
+    return update_rows(types, make)
+
+
+def move_params(
+    job: JobRow,
+    now: Micros,
+    settled_seq: int | None,
+    *,
+    reason: str | None = None,
+    result: str | None = None,
+    error: str | None = None,
+    run_after: Micros | None = None,
+) -> dict[str, object]:
+    """The params of `move`; `settled_seq` is the number of its event where that settles the job."""
+    return {
+        "job": job.id,
+        "fence": job.attempt,
+        "new_reason": reason,
+        "new_ended_at": None if settled_seq is None else now,
+        "new_settled_seq": settled_seq,
+        "new_result": result,
+        "new_error": error,
+        "new_run_after": run_after,
+        "new_approved": job.approved,
+        "new_failures": job.failures,
+        "new_deaths": job.deaths,
+    }
 
 
 MISSION_VALUES = attrgetter(*(field.name for field in fields(MissionRow)))

@@ -61,11 +61,15 @@ class Backend(Reading, Protocol):
 
 
 class Statement:
-    """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL."""
+    """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL.
 
-    def __init__(self, clause: ClauseElement) -> None:
+    `at_once` does the same for many rows where each param is the array of a column (PostgreSQL).
+    """
+
+    def __init__(self, clause: ClauseElement, *, at_once: ClauseElement | None = None) -> None:
         self._clause = clause
         self._sql: dict[str, str] = {}
+        self.at_once = None if at_once is None else Statement(at_once)
 
     def sql(self, dialect: Dialect) -> str:
         known = self._sql.get(dialect.name)
@@ -98,9 +102,18 @@ class Tx:
         self._cursor.execute(statement.sql(self._dialect), params)
         return self._cursor.rowcount
 
-    def many(self, statement: Statement, rows: Sequence[Params]) -> None:
-        if rows:
+    def many(self, statement: Statement, rows: Sequence[Params]) -> int:
+        """Execute for each of `rows`, which have the same names; the number of rows that were changed."""
+        if not rows:
+            return 0
+        if len(rows) == 1:
+            self._cursor.execute(statement.sql(self._dialect), rows[0])
+        elif statement.at_once is None or self.is_sqlite:
             self._cursor.executemany(statement.sql(self._dialect), rows)
+        else:
+            arrays = {name: [row[name] for row in rows] for name in rows[0]}
+            self._cursor.execute(statement.at_once.sql(self._dialect), arrays)
+        return self._cursor.rowcount
 
     def rows(self, statement: Statement, **params: object) -> list[Row]:
         self._cursor.execute(statement.sql(self._dialect), params)
