@@ -38,9 +38,9 @@ def _try_commands(lcp: Path, scratch: Path) -> None:
     for arguments in (
         ["--version"],
         ["db", "path"],
-        ["db", "check"],
         ["run", "survey", "--root", str(root), "--approve", "write_file"],
         ["missions"],
+        ["db", "check"],
     ):
         done = subprocess.run(
             [lcp, *arguments], cwd=scratch, env=environment, stdin=subprocess.DEVNULL, check=False
