@@ -129,7 +129,7 @@ class _Server(Protocol):
 
 
 def _start(weights: Weights) -> _Server:
-    import xllamacpp  # type: ignore[import-untyped]  # ships no types
+    import xllamacpp
 
     if not weights.path.is_file():
         message = f"planner.model_path: a GGUF file is expected, {str(weights.path)!r} is none"
