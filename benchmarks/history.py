@@ -14,7 +14,8 @@ from benchmarks.engine_drain import fill
 from benchmarks.figures import Figure, Goal, race, ratio
 from benchmarks.kinds import nothing
 from benchmarks.setting import Setting
-from lcp_engine.engine.settling import Settling, Succeeded, settle
+from lcp_engine.engine.outcomes import Succeeded
+from lcp_engine.engine.settling import Settling, settle
 from lcp_engine.store import queue
 from lcp_engine.store.create import open_database
 from lcp_engine.store.database import Database
@@ -104,7 +105,7 @@ class Claims:
         for _ in range(JOBS):
             began = time.perf_counter_ns()
             (job,) = self.database.write(lambda tx: queue.claim(ledger_of(tx), SCOPE, self._runner, 1))
-            settling = Settling(job, Succeeded({}))
+            settling = Settling(job, Succeeded("{}"))
             assert self.database.write(partial(self._settle, settling=settling))
             spent.append((time.perf_counter_ns() - began) / 1000)
         return statistics.median(spent)

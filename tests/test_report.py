@@ -55,7 +55,7 @@ def test_what_was_written_comes_from_the_changes_and_not_from_the_planner() -> N
         ("b", False, 1),
     ]
     text = as_markdown(report)
-    assert "`a` created 2 times" in text
+    assert "`a` created, changed once more, 3 bytes" in text
     assert "> - dreamt.md" in text
     assert "after 2.5 s, 1 turn." in text
 

@@ -42,6 +42,7 @@ EVENTS = {
     "skipped": "its plan or mission has ended",
     "cancelled": "its mission was cancelled, or its plan at a limit",
     "retried": "a person wants it once more",
+    "retried_held": "a person wants it once more, and nobody said yes when it was held",
 }
 
 

@@ -257,6 +257,7 @@ def _create_changes() -> None:
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("root", sa.Text(), nullable=False),
         sa.Column("path", sa.Text(), nullable=False),
+        sa.Column("file", sa.Text(), nullable=False),
         sa.Column("mode", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("sha256_before", sa.Text(), nullable=True),
@@ -280,7 +281,7 @@ def _create_changes() -> None:
     op.create_index(
         "ix_changes_open",
         "changes",
-        ["path"],
+        ["file"],
         sqlite_where=sa.text("state = 'intent'"),
         postgresql_where=sa.text("state = 'intent'"),
     )

@@ -15,13 +15,16 @@ from lcp_engine.clock import SECOND, Clock
 from lcp_engine.engine import steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, build_mission
+from lcp_engine.jobs import State
+from lcp_engine.mission import MissionSpec, build_mission, nearest
+from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import Rule
 from lcp_engine.protocol import reading
 from lcp_engine.protocol.actions import Action, Malformed
 from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
 from lcp_engine.store import history
+from lcp_engine.store.history import known_id
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.sqlite import BUSY_SECONDS
 from lcp_engine.store.text import JsonObject
@@ -30,7 +33,10 @@ from lcp_engine.workers.base import Caps, Worker, Workers
 from lcp_engine.workers.registry import BUILT_IN
 
 T = TypeVar("T")
+_STATES = [str(state) for state in State]
 QUEUE = "jobs"
+LONGEST_DELAY = 100 * 365 * 24 * 3600
+MOST_PRIORITY = 2**31 - 1
 
 
 def read_reply(
@@ -100,10 +106,11 @@ class Engine:
         """Store a mission over the directory `root`; nothing runs before somebody works.
 
         With a `key` that was used before, the mission of then. Raises `INVALID_MISSION`, `PATH_NOT_FOUND`,
-        `NOT_A_FILE`.
+        `NOT_A_FILE`, `NO_PLANNER`.
         """
         if not isinstance(spec, MissionSpec):
             spec = build_mission(dict(spec), source="mission")
+        make_planner(spec.planner)  # a planner that is not there is known now, not at the first turn
         directory = _directory(root)
         mission_id = self._books(lambda ledger: steering.launch(ledger, spec, directory, key=key))
         return self.mission(mission_id)
@@ -122,8 +129,17 @@ class Engine:
         """Queue a job without a planner; its id. It is durable when this returns.
 
         `delay` is in seconds; higher priorities run first. With `connection` (a DB-API connection inside the caller's
-        transaction) the job exists when the caller commits. Raises `NO_WORKER`, `INVALID_PARAMS`, `NOT_FOUND`.
+        transaction) the job exists when the caller commits. Raises `NO_WORKER`, `INVALID_PARAMS`, `NOT_FOUND`,
+        `INVALID_ARGUMENT`.
         """
+        if not 0 <= delay <= LONGEST_DELAY:  # false for what is no number, too
+            message = f"delay has to be between 0 and {LONGEST_DELAY} seconds; it is {delay}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        if not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+            message = f"priority has to be between {-MOST_PRIORITY} and {MOST_PRIORITY}; it is {priority}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        if mission_id is not None:
+            known_id("mission", mission_id)
         worker = self._worker(kind)
         given = dict(params or {})
         _check(worker, given)
@@ -187,7 +203,12 @@ class Engine:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[Job]:
-        """Jobs that fit every filter, in the order of their ids."""
+        """Jobs that fit every filter, in the order of their ids. Raises `INVALID_ARGUMENT` for an unknown state."""
+        for state in states:
+            if state not in _STATES:
+                raise LcpError(
+                    ErrorCode.INVALID_ARGUMENT, f"no state is named {state!r}; {nearest(state, _STATES)}"
+                )
 
         def find(tx: Tx) -> list[JsonObject]:
             return history.find_jobs(
@@ -212,6 +233,10 @@ class Engine:
         """Questions and replies, in order."""
         return self._database.read(lambda tx: history.find_turns(tx, mission_id))
 
+    def steps(self, mission_id: int) -> dict[int, int]:
+        """The job that began the sub-plan of each later turn of one, by the turn's job."""
+        return self._database.read(lambda tx: history.find_steps(tx, mission_id))
+
     def changes(self, mission_id: int) -> list[JsonObject]:
         """The mission's file effects, in order."""
         return self._database.read(lambda tx: history.find_changes(tx, mission_id))
@@ -225,27 +250,41 @@ class Engine:
         """
         revised = None if params is None else dict(params)
         return self._books(
-            lambda ledger: steering.approve(ledger, self.workers, job_id, by=by or _user(), params=revised)
+            lambda ledger: steering.approve(
+                ledger, self.workers, known_id("job", job_id), by=by or _user(), params=revised
+            )
         )
 
     def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:
         """Refuse a held job; the planner reads the reason. False if that was decided before. Raises `WRONG_STATE`."""
-        return self._books(lambda ledger: steering.reject(ledger, job_id, reason, by=by or _user()))
+        return self._books(
+            lambda ledger: steering.reject(ledger, known_id("job", job_id), reason, by=by or _user())
+        )
 
     def cancel(self, mission_id: int, *, by: str | None = None) -> bool:
-        """Stop a mission for good; False if it is cancelled already. Raises `NOT_FOUND`, `WRONG_STATE`."""
-        return self._books(lambda ledger: steering.cancel(ledger, mission_id, by=by or _user()))
+        """Stop a mission; False if it is cancelled already. Raises `NOT_FOUND`, `WRONG_STATE`."""
+        return self._books(
+            lambda ledger: steering.cancel(ledger, known_id("mission", mission_id), by=by or _user())
+        )
 
     def resume(
         self, mission_id: int, *, limits: Mapping[str, JsonValue] | None = None, by: str | None = None
     ) -> Mission:
         """Go on with a mission that ended, with other limits if given. Raises `WRONG_STATE`, `INVALID_MISSION`."""
-        self._books(lambda ledger: steering.resume(ledger, mission_id, limits or {}, by=by or _user()))
+        self._books(
+            lambda ledger: steering.resume(
+                ledger, known_id("mission", mission_id), limits or {}, by=by or _user()
+            )
+        )
         return self.mission(mission_id)
 
     def retry(self, job_id: int, *, by: str | None = None) -> Job:
-        """Queue a failed, skipped or cancelled job again. Raises `WRONG_STATE`."""
-        self._books(lambda ledger: steering.retry(ledger, job_id, by=by or _user()))
+        """Queue a failed, skipped or cancelled job again; one that nobody had approved is held again.
+
+        Raises `NOT_FOUND`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`.
+        """
+        known = known_id("job", job_id)
+        self._books(lambda ledger: steering.retry(ledger, known, by=by or _user(), workers=self.workers))
         return self.job(job_id)
 
     def _books(self, work: Callable[[Ledger], T]) -> T:

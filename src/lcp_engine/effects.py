@@ -6,27 +6,36 @@ intent with the content before, replace the file, then mark the intent applied a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
-from lcp_engine.engine.settling import Succeeded
+from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
-from lcp_engine.jobs import State
+from lcp_engine.jobs import SETTLED, State
 from lcp_engine.sandbox.compose import compose
+from lcp_engine.sandbox.free import locked_if_free
 from lcp_engine.sandbox.replace import Current, Target, locked, temporary_name
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import changes_of, close_intent, intend, open_intents, sha256
+from lcp_engine.store.changes import (
+    changes_of,
+    close_intent,
+    deliver_again,
+    intend,
+    left_open,
+    open_intents,
+    sha256,
+)
 from lcp_engine.store.database import Database
-from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.records import ChangeRow, JobRow
-from lcp_engine.store.text import from_json, to_json
+from lcp_engine.store.text import to_json
 from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Applied, FileEffect, Hold
 
-CONFLICT = "conflict"
+APPLIED, CONFLICT = "applied", "conflict"
+_NOT_THERE = (ErrorCode.PATH_NOT_FOUND, ErrorCode.NOT_A_FILE, ErrorCode.PATH_DENIED)
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,9 @@ class Journal:
             self.database.write(lambda tx: self.settle(tx, copy(job), failed))
 
     def _perform(self, job: JobRow, effect: FileEffect, root: Root, target: Target, cap: int) -> None:
-        self._close_open_intents(root, target)
+        left = self.database.read(lambda tx: open_intents(tx, _file(root, target)))
+        if left:
+            _close(self.database, left, _fates(left, target))
         written = len(effect.content.encode())
         earlier = self.database.read(lambda tx: _earlier(tx, job, written))
         if earlier is not None:
@@ -61,46 +72,97 @@ class Journal:
         if len(data) > cap:
             message = f"{effect.path!r} would have {len(data)} bytes, at most {cap} are written"
             raise LcpError(ErrorCode.TOO_LARGE, message)
-        change, result = _intent(job, effect, root, target, before=before, data=data)
+        change = _intent(job, effect, root, target, before=before, data=data)
         change_id = self.database.write(lambda tx: _record(tx, job, change, before))
         try:
             target.replace(data, change.temporary)
         except LcpError as error:
             failed = error.failed
-            left = "applied" if target.replaced else "void"
-            self.database.write(lambda tx: self._settle_with(tx, change_id, left, job, failed))
+            became = APPLIED if target.replaced else "void"
+            self.database.write(
+                lambda tx: self._settle_with(tx, change_id, became, job, failed, path=effect.path)
+            )
             return
-        done = Succeeded(result, written)
-        self.database.write(lambda tx: self._settle_with(tx, change_id, "applied", job, done))
+        done = Succeeded(change.result, written)
+        self.database.write(lambda tx: self._settle_with(tx, change_id, APPLIED, job, done, path=effect.path))
 
     def _settle_with(
-        self, tx: Tx, change_id: int, state: str, job: JobRow, outcome: Succeeded | Failed
+        self, tx: Tx, change_id: int, state: str, job: JobRow, outcome: Succeeded | Failed, *, path: str
     ) -> None:
         """Close the intent and settle the job. The file is what it is, so the intent is closed without a lease too."""
-        close_intent(tx, change_id, state)
+        if close_intent(tx, change_id, state) and state == APPLIED:
+            _tell(ledger_of(tx), job.id, path)
         self.settle(tx, copy(job), outcome)
 
-    def _close_open_intents(self, root: Root, target: Target) -> None:
-        """Whoever takes the lock first says what became of intents that nobody closed."""
-        left = self.database.read(lambda tx: open_intents(tx, root.path, target.path))
-        if not left:
-            return
+
+def close_left_open(database: Database) -> None:
+    """Close the intents of jobs that nobody executes any more: no retry may ever come to do it.
+
+    Waits for nobody; leaves what is locked, or in a root that cannot be opened, for another time. Raises what the
+    database has against it.
+    """
+    for change in database.read(left_open):
+        try:
+            with Root(change.root) as root:
+                if root.path == change.root:  # else a link stands there now, and leads elsewhere
+                    _close_if_free(database, change, root)
+        except OSError:
+            continue
+        except LcpError as error:
+            if error.code in OF_DATABASE:
+                raise
+
+
+def _close_if_free(database: Database, change: ChangeRow, root: Root) -> None:
+    try:
+        with locked_if_free(root, change.path) as target:
+            if target is None:
+                return
+            # Since it was found, somebody may have closed it, or begun the job again.
+            left = [one for one in database.read(left_open) if one.id == change.id]
+            _close(database, left, _fates(left, target))
+    except LcpError as error:
+        if error.code not in _NOT_THERE:
+            raise
+        # Where its directory is gone nobody works in it; what is no regular file now is nothing that was intended.
+        fate = _fate(change, None) if error.code is ErrorCode.PATH_NOT_FOUND else CONFLICT
+        _close(database, [change], {change.id: fate})
+
+
+def _close(database: Database, left: Sequence[ChangeRow], fates: dict[int, str]) -> None:
+    def close(tx: Tx) -> None:
+        ledger = ledger_of(tx)
+        ledger.lock(change.mission_id for change in left)
         for change in left:
-            target.discard(change.temporary)
-        current = target.read(None)
-        sha = None if current is None else current.sha256
-        states = {change.id: _fate(change, sha) for change in left}
+            if close_intent(tx, change.id, fates[change.id]) and fates[change.id] == APPLIED:
+                _tell(ledger, change.job_id, change.path)
 
-        def close(tx: Tx) -> None:
-            for change_id, state in states.items():
-                close_intent(tx, change_id, state)
+    if left:
+        database.write(close)
 
-        self.database.write(close)
+
+def _tell(ledger: Ledger, job_id: int, path: str) -> None:
+    """A job that was settled (cancelled) before its file was found written does not speak of it: its mission does."""
+    job = ledger.job(job_id)
+    if job.state not in SETTLED:
+        return
+    mission = ledger.mission(job.mission_id)
+    mission.changed_seq = ledger.note(mission, "found_written", job_id, {"path": path})
+    deliver_again(ledger.tx, mission.id)
+
+
+def _fates(left: Sequence[ChangeRow], target: Target) -> dict[int, str]:
+    """Whoever takes the lock first says what became of intents that nobody closed."""
+    for change in left:
+        target.discard(change.temporary)
+    current = target.read(None)
+    sha = None if current is None else current.sha256
+    return {change.id: _fate(change, sha) for change in left}
 
 
 def _fate(change: ChangeRow, sha: str | None) -> str:
     if sha == change.sha256_after:
-        return "applied"
+        return APPLIED
     return "void" if sha == change.sha256_before else CONFLICT
 
 
@@ -110,8 +172,8 @@ def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:
     A conflict before the last approval is settled by it.
     """
     for change in changes_of(tx, job.id):
-        if change.state == "applied":
-            return Succeeded(from_json(change.result), written)
+        if change.state == APPLIED:
+            return Succeeded(change.result, written)
         if change.state == CONFLICT and change.attempt >= job.approved:
             return Hold(CONFLICT)
     return None
@@ -119,17 +181,17 @@ def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:
 
 def _intent(
     job: JobRow, effect: FileEffect, root: Root, target: Target, *, before: Current | None, data: bytes
-) -> tuple[ChangeRow, dict[str, JsonValue]]:
+) -> ChangeRow:
     sha_before = None if before is None else before.sha256
     applied = Applied(sha_before, sha256(data), len(data))
-    result: dict[str, JsonValue] = effect.result(applied).model_dump(mode="json")
-    change = ChangeRow(
+    return ChangeRow(
         id=0,
         mission_id=job.mission_id,
         job_id=job.id,
         attempt=job.attempt,
         root=root.path,
         path=effect.path,
+        file=_file(root, target),
         mode=effect.mode,
         state="intent",
         sha256_before=sha_before,
@@ -137,9 +199,13 @@ def _intent(
         size_bytes=len(data),
         temporary=temporary_name(),
         made=to_json(list(target.made)),
-        result=to_json(result),
+        result=to_json(effect.result(applied).model_dump(mode="json")),
     )
-    return change, result
+
+
+def _file(root: Root, target: Target) -> str:
+    """The absolute path of the file. Neither the root's path nor one beneath it has passed a link."""
+    return os.path.normpath(f"{root.path}/{target.path}")
 
 
 def _record(tx: Tx, job: JobRow, change: ChangeRow, before: Current | None) -> int:

@@ -6,7 +6,6 @@ import os
 import random
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -20,11 +19,12 @@ from lcp_engine.engine.allowing import allowed_kinds, may_read
 from lcp_engine.engine.asking import Asked, history, keep_reply, open_question
 from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.judging import Bench
+from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
 from lcp_engine.engine.plans import spec_of
-from lcp_engine.engine.settling import Settling, Succeeded, settle_all
+from lcp_engine.engine.settling import Settling, settle_all
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.mission import MissionSpec
-from lcp_engine.planners.base import Correction, Planner, Question
+from lcp_engine.planners.base import Correction, Planner, Question, Reply
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import PathPolicy
 from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
@@ -36,10 +36,12 @@ from lcp_engine.store.records import JobRow, TurnRow
 from lcp_engine.store.text import from_json
 from lcp_engine.store.transaction import Tx
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Context, FileEffect, Hold, Outcome, Worker
+from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
 MAX_OPEN = 64
 """Missions whose roots and planners are kept open between jobs."""
+MAX_TOKENS = 2**53
+"""What one reply may cost: a thousand of them still fit the mission's column."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,13 @@ class _Mission:
     judges: dict[str, PathPolicy] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def ask(self, question: Question) -> object:
+        """What the planner returns: its code may be anybody's."""
+        with self.lock:
+            if self.planner is None:
+                self.planner = make_planner(self.spec.planner)
+        return self.planner.answer(question)
+
 
 class Executor:
     """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
@@ -106,25 +115,23 @@ class Executor:
         except LeaseLost:
             return None
         except LcpError as error:
-            if error.code in OF_DATABASE:
+            outcome = sound(_name(job), error.failed)
+            if outcome.code in OF_DATABASE:
                 raise
-            outcome = error.failed
-        except BaseException as error:  # noqa: BLE001 -- a worker's SystemExit too: nothing of it ends the runner
-            outcome = _raised(job, error)
-        return Conclusion(job, _settling(job, worker, outcome), seconds=time.monotonic() - began)
+        except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
+            outcome = raised(_name(job), error)
+        settling = Settling(job, outcome, worker.backoff)
+        return Conclusion(job, settling, seconds=time.monotonic() - began)
 
-    def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Outcome:
+    def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
         try:
             params = worker.params.model_validate(from_json(job.params))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(("params", *map(str, first["loc"])))
-            return Failed(ErrorCode.INVALID_PARAMS, f"job {job.id} ({job.kind}): {where}: {first['msg']}")
+            return Failed(ErrorCode.INVALID_PARAMS, f"{_name(job)}: {where}: {first['msg']}")
         context = self._context(job, worker)
-        try:
-            return worker.execute(params, context)
-        except LcpError as error:
-            return error.failed
+        return outcome_of(worker, _name(job), lambda: worker.execute(params, context))
 
     def _apply(self, job: JobRow, worker: Worker[BaseModel], effect: FileEffect) -> None:
         def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
@@ -150,24 +157,30 @@ class Executor:
         asked = self._database.write(lambda tx: open_question(ledger_of(tx), job.copy()))
         if asked is None:
             return None
-        turn = asked.turn if asked.turn.reply is not None else self._ask(asked)
+        spec = spec_of(asked.mission.spec)  # not the one that is kept: a person may have changed it since
+        turn = asked.turn if asked.turn.reply is not None else self._ask(job, asked, spec)
         reply = read_reply(turn.reply or "", self._kinds)
         mission = self._mission(job.mission_id)
         faults: tuple[str, ...] = ()
-        if mission.spec.accept and mission.root and _says_done(reply):
-            faults = unmet(mission.spec.accept, mission.root)
+        if spec.accept and mission.root and _says_done(reply):
+            faults = unmet(spec.accept, mission.root)
         return Conclusion(
             job, reply=reply, bench=self._site.bench, unmet=faults, seconds=time.monotonic() - began
         )
 
-    def _ask(self, asked: Asked) -> TurnRow:
+    def _ask(self, job: JobRow, asked: Asked, spec: MissionSpec) -> TurnRow:
         """Have the planner answer; the reply is stored before anybody reads it (R21)."""
         mission = self._mission(asked.mission.id)
-        with mission.lock:
-            if mission.planner is None:
-                mission.planner = make_planner(mission.spec.planner)
+        question = self._question(asked, spec)
         began = time.monotonic()
-        reply = mission.planner.answer(self._question(asked, mission.spec))
+        try:
+            reply = _checked(job, mission.ask(question))
+        except LcpError as error:
+            failed = sound(_name(job), error.failed, ErrorCode.PLANNER_FAILED)
+            raise LcpError(failed.code, failed.message, failed.details) from error
+        except BaseException as error:
+            failed = raised(_name(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED)
+            raise LcpError(failed.code, failed.message, failed.details) from error
         stored = StoredReply(
             reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began
         )
@@ -190,7 +203,6 @@ class Executor:
             notices=asked.notices,
             correction=correction,
             last_turn=turn.last_turn,
-            options={"max_followups": spec.limits.max_followups},
             kinds=allowed_kinds(bench, spec, asked.mission.root),
             max_followups=spec.limits.max_followups,
             jobs_left=max(spec.limits.max_jobs - asked.mission.requested, 0),
@@ -238,14 +250,27 @@ def _is_there(root: Root) -> bool:
     return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
 
 
-def _settling(job: JobRow, worker: Worker[BaseModel], outcome: BaseModel | Failed | Hold) -> Settling:
-    if isinstance(outcome, BaseModel):
-        return Settling(job, Succeeded(outcome.model_dump(mode="json")), worker.backoff)
-    return Settling(job, outcome, worker.backoff)
+def _name(job: JobRow) -> str:
+    return f"job {job.id} ({job.kind})"
 
 
-def _raised(job: JobRow, error: BaseException) -> Failed:
-    """A surprise in a worker or a planner, as a value: this is the one place that catches everything."""
-    trace = traceback.format_exception(error)[-20:]
-    message = f"job {job.id} ({job.kind}): its worker raised {type(error).__name__}: {error}"
-    return Failed(ErrorCode.WORKER_FAILED, message, {"traceback": "".join(trace)})
+def _checked(job: JobRow, reply: object) -> Reply:
+    """What a planner returned, if it can be stored. Raises `PLANNER_FAILED`."""
+    if not isinstance(reply, Reply):
+        said = f"the planner returned {type(reply).__name__}, a Reply is needed"
+        raise LcpError(ErrorCode.PLANNER_FAILED, f"{_name(job)}: {said}")
+    texts: tuple[tuple[str, object], ...] = (("text", reply.text), ("prompt", reply.prompt or ""))
+    for name, text in texts:
+        if not isinstance(text, str):
+            said = f"the planner's reply has {name} of type {type(text).__name__}, a str is needed"
+            raise LcpError(ErrorCode.PLANNER_FAILED, f"{_name(job)}: {said}")
+    for name, count in (("input_tokens", reply.input_tokens), ("output_tokens", reply.output_tokens)):
+        if count is not None and (type(count) is not int or not 0 <= count < MAX_TOKENS):
+            said = f"the planner's reply has {name} {_shown(count)}, an int of 0 to 2**53 - 1 is needed"
+            raise LcpError(ErrorCode.PLANNER_FAILED, f"{_name(job)}: {said}")
+    return reply
+
+
+def _shown(count: object) -> str:
+    """An int of any size: Python writes none of more than 4300 digits in decimal."""
+    return f"of {count.bit_length()} bits" if type(count) is int and count >= MAX_TOKENS else repr(count)

@@ -62,9 +62,11 @@ CANCEL = Transition(
     "cancelled", _from(State.HELD, State.BLOCKED, State.QUEUED, State.RUNNING), State.CANCELLED
 )
 RETRY = Transition("retried", _from(State.FAILED, State.CANCELLED, State.SKIPPED), State.QUEUED)
+RETRY_HELD = Transition("retried_held", _from(State.CANCELLED, State.SKIPPED), State.HELD)
 
 CREATIONS = {t.target: t for t in (QUEUE, HOLD, BLOCK, REFUSE)}
 TRANSITIONS = (
     *CREATIONS.values(), APPROVE, APPROVE_BLOCKED, REJECT, ANSWER, UNBLOCK, START, SUCCEED, FAIL, BACK_OFF, RELEASE,
     RESCUE, HOLD_AGAIN, DELEGATE, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
+    RETRY_HELD,
 )  # fmt: skip

@@ -172,6 +172,18 @@ def build_mission(
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
+def with_limits(old: Limits, changed: Mapping[str, JsonValue]) -> Limits:
+    """`old` with other values for some limits. Raises `INVALID_MISSION` in the words of `parse_mission`."""
+    try:
+        return Limits.model_validate({**old.model_dump(), **changed})
+    except ValidationError as refused:
+        lines = [
+            _explain({**error, "loc": ("limits", *error["loc"])})
+            for error in refused.errors(include_url=False)
+        ]
+        _refuse("; ".join(lines[:3]), lines)
+
+
 def resolve_root(spec: MissionSpec, base: Path, override: Path | None = None) -> Path:
     """The absolute, existing directory of a mission: `override`, else its `root` relative to `base`.
 

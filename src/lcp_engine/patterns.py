@@ -59,36 +59,41 @@ class Side:
 
 @dataclass(frozen=True)
 class Patterns:
-    """A compiled list: what it includes, what it excludes."""
+    """A compiled list: what it includes, what it excludes, each with or without regard to case."""
 
     include: Side
     exclude: Side
-    fold: bool = False
+    fold_include: bool = False
+    fold_exclude: bool = False
 
     def matches(self, path: str) -> bool:
         """Whether the list selects the file `path` (relative, with "/")."""
-        if self.fold:
-            path = path.casefold()
-        return self.include.matches(path) and not self.exclude.matches(path)
+        return self.include.matches(_folded(path, self.fold_include)) and not self.exclude.matches(
+            _folded(path, self.fold_exclude)
+        )
 
 
-def compile_patterns(patterns: Sequence[str], *, fold: bool = False) -> Patterns:
-    """The list as something that matches, without regard to case with `fold`. Raises `LcpError` INVALID_PATTERN."""
-    return _compile(tuple(patterns), fold)
+def compile_patterns(
+    patterns: Sequence[str], *, fold_include: bool = False, fold_exclude: bool = False
+) -> Patterns:
+    """The list as something that matches; a folded sign disregards case. Raises `LcpError` INVALID_PATTERN."""
+    return _compile(tuple(patterns), fold_include, fold_exclude)
 
 
 @lru_cache(maxsize=256)
-def _compile(patterns: tuple[str, ...], fold: bool) -> Patterns:
+def _compile(patterns: tuple[str, ...], fold_include: bool, fold_exclude: bool) -> Patterns:
     if len(patterns) > MAX_PATTERNS:
         raise LcpError(
             ErrorCode.INVALID_PATTERN, f"{len(patterns)} patterns are given, at most {MAX_PATTERNS} may be"
         )
     cleaned = [_clean(pattern) for pattern in patterns]
-    if fold:
-        cleaned = [pattern.casefold() for pattern in cleaned]
-    positive = [pattern for pattern in cleaned if not pattern.startswith("!")]
-    negative = [pattern[1:] for pattern in cleaned if pattern.startswith("!")]
-    return Patterns(_side(positive or ["**"]), _side(negative), fold)
+    positive = [_folded(pattern, fold_include) for pattern in cleaned if not pattern.startswith("!")]
+    negative = [_folded(pattern[1:], fold_exclude) for pattern in cleaned if pattern.startswith("!")]
+    return Patterns(_side(positive or ["**"]), _side(negative), fold_include, fold_exclude)
+
+
+def _folded(text: str, fold: bool) -> str:
+    return text.casefold() if fold else text
 
 
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")

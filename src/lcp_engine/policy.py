@@ -162,7 +162,13 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
     what = " ".join((", ".join(rule.kinds), *(rule.paths or ())))
     final = "final " if rule.final and origin == "user rule" else ""
     reason = f"{final}{origin} {number} ({what}) says {rule.do}"
-    patterns = None if rule.paths is None else compile_patterns(rule.paths, fold=True)
+    # A file system may take A for a or tell them apart: in doubt a rule grants less and refuses more.
+    grants = rule.do is Verdict.AUTO
+    patterns = (
+        None
+        if rule.paths is None
+        else compile_patterns(rule.paths, fold_include=not grants, fold_exclude=grants)
+    )
     return _NamedRule(frozenset(rule.kinds), patterns, rule.final, Ruling(rule.do, reason))
 
 

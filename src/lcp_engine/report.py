@@ -193,8 +193,19 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 def _file_line(file: Object) -> str:
     how = "created" if file["created"] else "changed"
-    times = "" if file["changes"] == 1 else f" {file['changes']} times"
-    return f"`{_text(file['path'])}` {how}{times}, {file['size_bytes']} bytes (job {file['job_id']})"
+    return f"`{_text(file['path'])}` {how}{_again(file)}, {file['size_bytes']} bytes (job {file['job_id']})"
+
+
+def _again(file: Object) -> str:
+    """How often more a file was changed after its first change."""
+    times = int(str(file["changes"]))
+    if times == 1:
+        return ""
+    return (
+        ", changed once more"
+        if times == 2 and file["created"]
+        else (f", changed {times - 1} times more" if file["created"] else f" {times} times")
+    )
 
 
 def _job_line(job: Object) -> str:

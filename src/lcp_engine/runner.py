@@ -13,6 +13,7 @@ from itertools import count
 from uuid import uuid4
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.effects import close_left_open
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Conclusion, Executor, conclude
@@ -20,7 +21,7 @@ from lcp_engine.lane import Lane
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
 from lcp_engine.site import Site
 from lcp_engine.store import queue
-from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.ledger import ledger_of, spec_and_root
 from lcp_engine.store.records import JobRow, RunnerRow
 from lcp_engine.store.transaction import Tx
 
@@ -38,7 +39,7 @@ class Runner:
 
     `threads` jobs run at once. With `mission_id` only that mission's, with `kinds` only these. With `until_idle` it
     ends when nothing in this scope is queued, delayed or leased; else when it is stopped. Each `look_seconds` it looks
-    for jobs that no bell announced.
+    for jobs that no bell announced. Raises `INVALID_ARGUMENT` for less than one thread, `NO_WORKER`, `NOT_FOUND`.
     """
 
     def __init__(
@@ -55,6 +56,10 @@ class Runner:
     ) -> None:
         self._site = site
         self._database = site.database
+        if threads < 1:
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads has to be 1 or more; it is {threads}")
+        if mission_id is not None:
+            site.database.read(lambda tx: spec_and_root(tx, mission_id))
         known = sorted(site.bench.workers)
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:
@@ -266,14 +271,16 @@ class Runner:
                 self._lanes.remove(lane)
 
     def _rescue(self) -> None:
-        """Take back the jobs of runners that died."""
+        """Take back the jobs of runners that died, and close the intents that nobody will come back to."""
         for runner in self._database.read(lambda tx: queue.leasing_runners(tx, self._id)):
             dead = is_dead(runner, self._host, self._site.runtime)
-            if dead or (dead is None and runner.alive_until < self._database.now()):
+            # A process that was stopped keeps its lock, and its leases run out all the same.
+            if dead or runner.alive_until < self._database.now():
                 started = started_jobs(runner, self._site.runtime)
                 self._database.write(partial(_take_back, runner=runner, started=started))
             if dead:
                 forget(runner, self._site.runtime)
+        close_left_open(self._database)
 
     def _enter(self) -> None:
         name, boot = self._host.name, self._host.boot

@@ -42,9 +42,12 @@ def open_site(
     clock: Clock | None = None,
     busy_seconds: float = BUSY_SECONDS,
 ) -> Site:
-    """Open the database at `url`, created or upgraded as needed. Raises `DATABASE_VERSION`, `DATABASE_FAILED`."""
+    """Open the database at `url`, created or upgraded as needed.
+
+    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or is none.
+    """
+    found = find_workers(workers)
     database = open_database(url, clock, busy_seconds)
-    found = {**find_workers(), **{worker.kind: worker for worker in workers}}
     runtime = runtime_directory(_identity(database.backend, url), os.environ)
     bell = make_bell(database, runtime)
     bell.attach(database)

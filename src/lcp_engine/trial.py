@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import assert_never
 from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.engine.outcomes import Succeeded, outcome_of
 from lcp_engine.errors import AgentError, ErrorCode, Failed, Json, LcpError
 from lcp_engine.policy import Policy
 from lcp_engine.protocol.findings import Findings, param_names
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.replace import locked, temporary_name
 from lcp_engine.sandbox.root import Root
-from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker, Workers
+from lcp_engine.store.text import from_json
+from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Worker, Workers
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class JobResult:
     """What one job came to: a result, or an error."""
 
     ok: bool
-    result: dict[str, Json] | None = None
+    result: dict[str, JsonValue] | None = None
     error: AgentError | None = None
 
 
@@ -46,23 +49,40 @@ def run_job(
     """
     try:
         worker = _worker(kind, workers)
-        given = _read_params(worker, params)
         rules = (policy or Policy()).for_kind(kind, has_effects=worker.has_effects, writes=worker.writes)
-        with nullcontext(root) if isinstance(root, Root) else Root(root) as opened:
+        with _opened(root) as opened:
             context = Context(opened, aliases, rules, caps or Caps(), approved=True)
-            return _answer(kind, worker.execute(given, context), context)
+            outcome = outcome_of(worker, kind, lambda: worker.execute(_read_params(worker, params), context))
+            if isinstance(outcome, FileEffect):
+                effect = outcome
+                outcome = outcome_of(worker, kind, lambda: _apply(effect, context))
     except LcpError as error:
-        return _failed(error.failed)
+        outcome = error.failed
+    return _answer(kind, outcome)
 
 
-def _answer(kind: str, outcome: Outcome, context: Context) -> JobResult:
-    match _apply(outcome, context) if isinstance(outcome, FileEffect) else outcome:
+def _opened(root: object) -> AbstractContextManager[Root]:
+    if isinstance(root, Root):
+        return nullcontext(root)
+    if isinstance(root, str | os.PathLike) and "\0" not in os.fsdecode(root):
+        return Root(root)
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"root has to be the path of a directory; it is {root!r}")
+
+
+def _answer(kind: str, outcome: Succeeded | FileEffect | Hold | Failed) -> JobResult:
+    match outcome:
+        case Succeeded(result):
+            return JobResult(True, result=from_json(result))
         case Failed() as failed:
             return _failed(failed)
-        case Hold(reason=reason):
+        case Hold(reason):
             return _failed(Failed(ErrorCode.NOT_ALLOWED, f"{kind} has to wait for a person: {reason}"))
-        case result:
-            return JobResult(True, result=result.model_dump(mode="json"))
+        case FileEffect(path):
+            return _failed(
+                Failed(ErrorCode.WORKER_FAILED, f"{kind}: the effect on {path!r} came to another one")
+            )
+        case _:
+            assert_never(outcome)
 
 
 def _worker(kind: str, workers: Workers | None) -> Worker[BaseModel]:
@@ -79,7 +99,10 @@ def _worker(kind: str, workers: Workers | None) -> Worker[BaseModel]:
     return workers[kind]
 
 
-def _read_params(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> BaseModel:
+def _read_params(worker: Worker[BaseModel], params: object) -> BaseModel:
+    if not isinstance(params, Mapping):
+        message = f"params of {worker.kind} have to be a mapping; found {type(params).__name__}"
+        raise LcpError(ErrorCode.INVALID_PARAMS, message)
     known, findings = param_names(worker.params), Findings()
     given = {key: value for key, value in params.items() if value is not None or key not in known}
     read = findings.validate(worker.params, given, "params", worker.kind)
@@ -100,6 +123,8 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
                     ErrorCode.TOO_LARGE,
                     f"{effect.path!r} would have {len(data)} bytes, at most {context.caps.write_bytes} are written",
                 )
+            applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
+            result = effect.result(applied)
             target.replace(data, temporary_name())
     except LcpError as error:
         return error.failed
@@ -107,7 +132,7 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
         return Failed(
             ErrorCode.FILE_SYSTEM, f"{effect.path!r}: {error.strerror or error}", {"errno": error.errno}
         )
-    return effect.result(Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data)))
+    return result
 
 
 def _failed(failed: Failed) -> JobResult:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Printable: TypeAlias = Mapping[str, object] | Sequence[object] | str | float | bool | None
 
 # Controls, and what reorders or hides text: escape sequences, bidirectional overrides, lone surrogates.
 _UNSEEN = (
@@ -26,9 +29,15 @@ def block(text: str) -> str:
     return _IN_BLOCK.sub(_escape, text)
 
 
-def json_block(value: Mapping[str, object] | Sequence[object] | str | float | bool | None) -> str:
+def json_block(value: Printable) -> str:
     """`value` as indented JSON without an invisible character; reading it gives `value` again."""
-    return _IN_BLOCK.sub(_escape_in_json, json.dumps(value, ensure_ascii=False, indent=2))
+    return _IN_BLOCK.sub(_escape_in_json, json.dumps(value, ensure_ascii=False, indent=2, default=list))
+
+
+def json_line(value: Printable) -> str:
+    """Like `json_block`, on one line and as short as it can be."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=list)
+    return _IN_BLOCK.sub(_escape_in_json, text)
 
 
 def shortened(text: str, most: int) -> str:

@@ -118,7 +118,7 @@ def test_a_locked_database_is_waited_for_and_then_named(lcp: Lcp) -> None:
     ("url", "code", "fact"),
     [
         ("sqlite:////nowhere/at/all/lcp.db", 1, "needs its directory /nowhere/at/all"),
-        ("sqlite:///.", 1, "has to be a writable file"),
+        ("sqlite:///.", 1, "has to be a file; it is a directory"),
         ("mysql://host/name", 2, "begins with 'mysql'"),
         ("lcp.db", 2, "begins with 'lcp.db'"),
     ],

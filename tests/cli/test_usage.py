@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from lcp_engine.cli.app import SECTIONS, start
+from lcp_engine.cli.failing import explain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Lcp
 
 COMMANDS = [name for section in SECTIONS.values() for name in section]
@@ -22,6 +27,15 @@ def test_every_command_is_there_and_explains_itself(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert text.startswith(f"Usage: lcp {name}")
     assert len(text.splitlines()[2]) > 20, "it says what the command is for"
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [(name, entry[0]) for section in SECTIONS.values() for name, entry in section.items()]
+)
+def test_every_entry_of_the_table_of_commands_can_be_imported(name: str, module: str) -> None:
+    command = getattr(import_module(f"lcp_engine.cli.{module}"), f"{name}_command")
+    assert isinstance(command, click.Command)
+    assert command.name == name
 
 
 def test_help_loads_click_and_nothing_slow(lcp: Lcp) -> None:
@@ -72,14 +86,16 @@ def test_errors_are_objects_for_programs(lcp: Lcp) -> None:
     assert (usage["error_type"], usage["error_code"]) == ("input_error", "INVALID_ARGUMENT")
 
 
-def test_a_defect_of_lcp_is_one_line_that_says_where_to_look(lcp_with_plugin: Lcp) -> None:
-    (lcp_with_plugin.home / "site" / "waiting.py").write_text("raise RuntimeError('broken plug-in')")
-    done = lcp_with_plugin("check", stdin="{}")
-    assert done.code == 1
-    assert done.err.count("\n") == 1
-    kept = lcp_with_plugin.home / "state" / "lcp-engine" / "last-defect.txt"
-    assert str(kept) in done.err
-    assert "broken plug-in" in kept.read_text()
+def test_a_defect_of_lcp_is_one_line_that_says_where_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert explain(RuntimeError("a surprise"), as_json=False) == 1
+    told = capsys.readouterr().err
+    kept = tmp_path / "lcp-engine" / "last-defect.txt"
+    assert told.count("\n") == 1
+    assert str(kept) in told
+    assert "a surprise" in kept.read_text()
 
 
 def test_a_reader_that_leaves_is_no_error(lcp: Lcp) -> None:

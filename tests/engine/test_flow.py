@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.engine.asking import history
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import TRANSITIONS, State
 
 if TYPE_CHECKING:
@@ -88,6 +90,13 @@ def test_each_batch_brings_only_what_is_new_and_history_all(lab: Lab) -> None:
     third = lab.questions[2]
     assert [result.params for result in third.results] == [{"of": "b"}]
     assert [result.params for result in third.history] == [{"of": "a"}, {"of": "b"}]
+
+
+def test_a_settled_job_names_the_turn_that_asked_for_it(lab: Lab) -> None:
+    lab.run(ask("a"), ask("b", "c"), DONE)
+    ((plan,),) = lab.rows("SELECT root_plan FROM missions")
+    told = lab.engine.site.database.read(lambda tx: history(tx, int(str(plan))))
+    assert [each.turn for each in told] == [1, 2, 2]
 
 
 def test_per_result_continues_on_each_result_and_shows_all_so_far(lab: Lab) -> None:
@@ -222,9 +231,8 @@ def test_a_planner_that_never_answers_fails_the_mission(lab: Lab) -> None:
     assert mission.error["error_code"] == "NOT_ALLOWED"
 
 
-def test_a_planner_that_does_not_exist_fails_the_mission(lab: Lab) -> None:
-    mission_id = lab.engine.launch({"goal": "g", "planner": "oracle"}, root=lab.root).id
-    lab.work()
-    mission = lab.mission(mission_id)
-    assert (mission.status, mission.outcome) == ("failed", "job_failed")
-    assert mission.error["error_code"] == "NO_PLANNER"
+def test_a_planner_that_does_not_exist_is_refused_at_launch(lab: Lab) -> None:
+    with pytest.raises(LcpError, match="no planner is named 'oracle'") as refused:
+        lab.engine.launch({"goal": "g", "planner": "oracle"}, root=lab.root)
+    assert refused.value.code is ErrorCode.NO_PLANNER
+    assert lab.engine.missions() == []

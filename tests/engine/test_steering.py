@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.engine import steering
 from lcp_engine.errors import LcpError
+from lcp_engine.store.ledger import ledger_of
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
 
     from lcp_engine.store.transaction import Connection
+    from lcp_engine.workers.base import Workers
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
 
@@ -106,6 +109,48 @@ def test_a_job_retried_after_the_end_leads_to_no_turn(lab: Lab) -> None:
     lab.work()
     assert lab.states() == ["succeeded"]
     assert len(lab.questions) == 2
+
+
+def retry(lab: Lab, job_id: int, workers: Workers | None = None) -> None:
+    known = lab.engine.workers if workers is None else workers
+    lab.engine.site.database.write(lambda tx: steering.retry(ledger_of(tx), job_id, by="ada", workers=known))
+
+
+def test_a_job_cancelled_while_it_was_held_is_held_again(lab: Lab) -> None:
+    mission_id = lab.launch(ask("a", {"kind": "change", "auto_dispatch": True}), DONE)
+    lab.work()
+    held = lab.jobs()[1]
+    lab.engine.cancel(mission_id)
+    retry(lab, held.id)
+    again = lab.engine.job(held.id)
+    assert (again.state, again.reason) == ("held", held.reason)
+    refused("WRONG_STATE", lambda: retry(lab, held.id))
+    lab.engine.approve(held.id)
+    lab.work()
+    assert lab.engine.job(held.id).state == "succeeded"
+
+
+def test_an_approved_job_that_is_cancelled_is_queued_by_a_retry(lab: Lab) -> None:
+    mission_id = lab.launch(ask({"kind": "change"}), DONE)
+    lab.work()
+    held = lab.jobs()[0]
+    lab.engine.approve(held.id)
+    lab.engine.cancel(mission_id)
+    retry(lab, held.id)
+    assert lab.engine.job(held.id).state == "queued"
+    lab.work()
+    assert lab.engine.job(held.id).state == "succeeded"
+
+
+def test_a_retry_needs_a_worker_and_params_that_fit(lab: Lab) -> None:
+    mission_id = lab.launch(ask({"kind": "teleport"}, {"kind": "fail"}), DONE)
+    lab.work()
+    lab.engine.cancel(mission_id)
+    unknown, failed = lab.jobs()
+    refused("NO_WORKER", lambda: retry(lab, unknown.id))
+    refused("NO_WORKER", lambda: retry(lab, failed.id, {}))
+    refused("INVALID_PARAMS", lambda: retry(lab, failed.id, {"fail": lab.engine.workers["read_file"]}))
+    assert lab.states() == ["cancelled", "failed"]
 
 
 def test_a_turn_is_not_retried(lab: Lab) -> None:

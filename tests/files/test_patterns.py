@@ -95,7 +95,7 @@ def test_two_dots_in_a_name_are_only_a_name() -> None:
 
 
 def test_folded_patterns_do_without_case() -> None:
-    patterns = compile_patterns(["Docs/**/*.MD", "!**/PRIVATE/**"], fold=True)
+    patterns = compile_patterns(["Docs/**/*.MD", "!**/PRIVATE/**"], fold_include=True, fold_exclude=True)
     assert patterns.matches("dOCS/x/a.md")
     assert not patterns.matches("docs/private/a.md")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -15,8 +16,10 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.policy import Policy, Rule, Verdict
 from lcp_engine.sandbox.replace import temporary_name
 from lcp_engine.sandbox.root import Root
+from lcp_engine.site import open_site
 from lcp_engine.trial import JobResult, run_job
 from lcp_engine.workers.base import Caps, Context, Hold, Worker
+from lcp_engine.workers.custom import worker
 from lcp_engine.workers.registry import BUILT_IN, find_workers
 
 WINDOWS = "C:\\Sheratan\\2_sheratan_core"
@@ -324,6 +327,47 @@ def test_a_plug_in_that_takes_a_kind_or_is_no_worker_is_named(
     with pytest.raises(LcpError, match="plug-in 'x'") as refused:
         find_workers()
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_a_plug_in_that_cannot_be_imported_is_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = EntryPoint(name="x", value="no_such_package:WORKER", group="lcp_engine.workers")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: EntryPoints([entry]))
+    assert set(find_workers()) == set(BUILT_IN)
+    assert (
+        "worker plug-in 'x' (no_such_package:WORKER) is left out: ModuleNotFoundError: No mod" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("read_file", "kind 'read_file' has another worker already"),
+        ("bad kind!", "kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found 'bad kind!'"),
+        ("", "kind is 1 to 64 of the characters"),
+        ("read_file\n", "kind is 1 to 64 of the characters"),
+        ("mission_complete", "'mission_complete' is an action or a result, not a kind of job"),
+    ],
+)
+def test_a_kind_that_is_taken_or_is_none_is_refused(kind: str, said: str) -> None:
+    with pytest.raises(LcpError, match=re.escape(said)) as decorated:
+        worker(kind, params=Nothing, result=Nothing)(lambda params: Nothing())
+    with pytest.raises(LcpError, match=re.escape(said)) as given:
+        open_site("sqlite://", workers=[plug_in(kind).for_any_params()])
+    assert {decorated.value.code, given.value.code} == {ErrorCode.INVALID_ARGUMENT}
+
+
+def test_a_registered_worker_may_be_a_plug_in_and_given_to_an_engine_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lcp_engine.workers.registry._REGISTERED", {})
+    made = worker("mine", params=Nothing, result=Nothing)(lambda params: Nothing())
+    monkeypatch.setitem(globals(), "MADE", made)
+    offer(monkeypatch, "MADE")
+    assert find_workers([made])["mine"] is made
+    with pytest.raises(LcpError, match="kind 'mine' has another worker already"):
+        worker("mine", params=Nothing, result=Nothing)(lambda params: Nothing())
 
 
 def test_models_are_strict_and_frozen() -> None:

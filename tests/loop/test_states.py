@@ -6,7 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from lcp_engine.jobs import CREATIONS, RETRY, SETTLED, TRANSITIONS, State
+from lcp_engine.jobs import CREATIONS, RETRY, RETRY_HELD, SETTLED, TRANSITIONS, State
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 PAGE = PROJECT / "docs" / "states.md"
@@ -27,12 +27,12 @@ def test_every_job_can_come_to_an_end() -> None:
 
 
 def test_only_a_retry_leaves_a_settled_state() -> None:
-    assert [t for t in TRANSITIONS if t.sources & SETTLED] == [RETRY]
-    assert RETRY.target is State.QUEUED
+    assert [t for t in TRANSITIONS if t.sources & SETTLED] == [RETRY, RETRY_HELD]
+    assert (RETRY.target, RETRY_HELD.target) == (State.QUEUED, State.HELD)
 
 
 def test_what_succeeded_or_was_rejected_is_final() -> None:
-    assert not RETRY.sources & {State.SUCCEEDED, State.REJECTED}
+    assert not (RETRY.sources | RETRY_HELD.sources) & {State.SUCCEEDED, State.REJECTED}
 
 
 def test_every_transition_has_an_event_of_its_own() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -64,11 +65,19 @@ WRONG = [
         "planner.max_reads: should be a valid integer",
     ),
     (spec(type="script"), ErrorCode.INVALID_MISSION, "planner.replies: is required by 'script' and missing"),
-    (spec(type="script", replies="x"), ErrorCode.INVALID_MISSION, "planner.replies: should be a valid tuple"),
+    (spec(type="script", replies="x"), ErrorCode.INVALID_MISSION, "planner.replies: should be a list, not"),
+    (spec(type="script", replies=5), ErrorCode.INVALID_MISSION, "planner.replies: should be a list, not 5"),
     (spec(type="script", replies=[1]), ErrorCode.INVALID_MISSION, "planner.replies.0"),
     (spec(type="gone"), ErrorCode.NO_PLANNER, "planner 'gone': nowhere:Planner cannot be imported"),
     (spec(type="flat"), ErrorCode.NO_PLANNER, "planner 'flat': sys:maxsize should be callable, it is a int"),
     (spec(type="picky"), ErrorCode.INVALID_MISSION, "planner 'picky': needs a key"),
+    (spec(type="odd"), ErrorCode.NO_PLANNER, "planner 'odd': RuntimeError: no key"),
+    (spec(type="clear"), ErrorCode.PLANNER_FAILED, "the model is away"),
+    (
+        spec(type="broken"),
+        ErrorCode.NO_PLANNER,
+        "planner 'broken': broken_plug_in:It cannot be imported: RuntimeE",
+    ),
 ]
 
 
@@ -82,12 +91,23 @@ class Echo:
         return Reply(self.said)
 
 
+def odd() -> Echo:
+    raise RuntimeError("no key")
+
+
+def clear() -> Echo:
+    raise LcpError(ErrorCode.PLANNER_FAILED, "the model is away")
+
+
 @pytest.fixture(autouse=True)
-def _plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plug_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Entry points as an installed package would bring them."""
+    (tmp_path / "broken_plug_in.py").write_text("raise RuntimeError('not here')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "plug_in_of_a_test", sys.modules[__name__])
     targets = {
         "gone": "nowhere:Planner", "flat": "sys:maxsize", "picky": "plug_in_of_a_test:Echo", "script": "sys:maxsize",
+        "odd": "plug_in_of_a_test:odd", "clear": "plug_in_of_a_test:clear", "broken": "broken_plug_in:It",
     }  # fmt: skip
     points = [EntryPoint(name, target, registry.GROUP) for name, target in targets.items()]
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
@@ -109,4 +129,12 @@ def test_a_plug_in_is_made_with_its_options() -> None:
 
 def test_a_plug_in_does_not_take_the_place_of_a_built_in_planner() -> None:
     assert isinstance(make_planner(spec(type="script", replies=[])), ScriptPlanner)
-    assert planner_names() == ["anthropic", "flat", "gone", "local", "openai", "picky", "script", "surveyor"]
+    assert set(planner_names()) - set(registry.BUILT_IN) == {
+        "broken",
+        "clear",
+        "flat",
+        "gone",
+        "odd",
+        "picky",
+    }
+    assert set(registry.BUILT_IN) <= set(planner_names())

@@ -59,12 +59,12 @@ def survey(
     planner: Surveyor | None = None,
     *,
     instead: Instead = lambda spec: None,
-    options: Mapping[str, JsonValue] | None = None,
+    max_followups: int = 5,
 ) -> Run:
     """Asks until the planner ends; `instead` gives the outcome of a job in place of executing it."""
     run = Run(ErrorAction(error="no end"))
     for turn in range(1, MOST_TURNS):
-        question = ask_about(root, run.jobs, number=turn, turn=turn, options=options or {})
+        question = ask_about(root, run.jobs, number=turn, turn=turn, max_followups=max_followups)
         run.end = answer(question, planner)
         if not isinstance(run.end, CreateFollowupJobs):
             return run
@@ -334,9 +334,9 @@ def test_reads_that_wait_for_a_person_do_not_stop_the_rest(tmp_path: Path) -> No
 def test_batches_are_as_large_as_the_question_allows(tmp_path: Path) -> None:
     make(tmp_path, {f"m{number}.py": "x = 1\n" for number in range(40)})
     assert survey(tmp_path).batches == [1, 5, 5, 5, 5, 5, 1]
-    assert survey(tmp_path, options={"max_followups": 10}).batches == [1, 10, 10, 5, 1]
+    assert survey(tmp_path, max_followups=10).batches == [1, 10, 10, 5, 1]
     fewer = Surveyor(file="docs/S.md", max_followups=2, max_reads=3)
-    assert survey(tmp_path, fewer, options={"max_followups": 10}).batches == [1, 2, 1, 1]
+    assert survey(tmp_path, fewer, max_followups=10).batches == [1, 2, 1, 1]
 
 
 @pytest.mark.parametrize("settled_jobs", [0, 1, 4, 8, 9])
@@ -385,7 +385,7 @@ def test_a_big_tree_is_described_in_bounded_space() -> None:
     def keep(spec: JobSpec) -> JobResult | None:
         return settled(spec, "succeeded", result={"path": "SURVEY.md"}) if spec.kind == "write_file" else None
 
-    run = survey(Path(sysconfig.get_path("purelib")), instead=keep, options={"max_followups": 25})
+    run = survey(Path(sysconfig.get_path("purelib")), instead=keep, max_followups=25)
     assert isinstance(run.end, MissionComplete)
     assert run.end.metrics
     assert len(run.markdown) < 60_000

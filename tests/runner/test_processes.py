@@ -173,6 +173,30 @@ def test_the_death_of_a_sibling_is_noticed_by_its_lock(engine: Engine, crew: Cre
     assert [a["outcome"] for a in stored["attempts"] if isinstance(a, dict)] == ["rescued", "succeeded"]
 
 
+def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, crew: Crew) -> None:
+    job = engine.enqueue("mark", {"n": 1, "seconds": 1})
+    stopped = crew.start(until_idle=True)
+    while crew.next_word()[0] != "1":
+        pass
+    stopped.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+    database = engine.site.database
+    database.write(lambda tx: tx.plain("UPDATE runners SET alive_until = 1"))
+    crew.start(until_idle=True)
+    assert (crew.next_word(), crew.next_word()[0]) == (["ready"], "1")
+    while engine.job(job).state != "succeeded":
+        assert stopped.poll() is None
+    before, events = engine.job(job).json, engine.events(engine.job(job).mission_id)
+    (uid,) = database.read(lambda tx: tx.query_plain("SELECT uid FROM runners WHERE alive_until = 1"))[0]
+    assert (engine.site.runtime / f"{uid}.lock").exists(), "it holds its lock"
+    stopped.send_signal(signal.SIGCONT)
+    assert crew.end() == []
+    assert engine.job(job).json == before
+    assert engine.events(engine.job(job).mission_id) == events
+    assert isinstance(before["attempts"], list)
+    assert [a["outcome"] for a in before["attempts"] if isinstance(a, dict)] == ["rescued", "succeeded"]
+
+
 def test_processes_that_append_to_one_file_lose_nothing(
     database_url: str, crew: Crew, tmp_path: Path
 ) -> None:

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.engine import steering
-from lcp_engine.engine.settling import MAX_BACKOFF, Settling, Succeeded, rescue, settle, settle_all
+from lcp_engine.engine.outcomes import Succeeded
+from lcp_engine.engine.settling import MAX_BACKOFF, Settling, rescue, settle, settle_all
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import CREATIONS, TRANSITIONS, State
 from lcp_engine.store import queue
@@ -42,7 +43,7 @@ def _worker(kind: str) -> Worker[BaseModel]:
 
 ALL = Scope(("noop", "other"))
 OUTCOMES = [
-    Succeeded({}),
+    Succeeded("{}"),
     Hold("path"),
     Failed(ErrorCode.WORKER_FAILED, "it broke"),
     Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"),
@@ -162,7 +163,7 @@ def test_many_threads_of_two_processes_claim_each_job_once(database_url: str) ->
             while jobs := mine.claim(3):
                 claimed += [job.id for job in jobs]
                 for job in jobs:
-                    assert mine.settle(job, Succeeded({}))
+                    assert mine.settle(job, Succeeded("{}"))
             return claimed
 
         with ThreadPoolExecutor(8) as threads:
@@ -184,7 +185,7 @@ def test_a_stale_lease_changes_nothing(
     assert not hands.release(stale)
     assert not hands.dies(stale)
     assert _everything(engine) == before
-    assert hands.settle(fresh, Succeeded({}))
+    assert hands.settle(fresh, Succeeded("{}"))
     assert not hands.settle(fresh, outcome), "a settled attempt is stale too"
     _check_books(engine)
 
@@ -257,8 +258,8 @@ def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
     assert hands.dies(leased[1])
     (again,) = hands.claim()
     before = engine.job(again.id).json
-    settlings = [Settling(job, Succeeded({"of": job.id})) for job in leased]
-    twice = Settling(copy(leased[0]), Succeeded({"of": "nobody"}))
+    settlings = [Settling(job, Succeeded(f'{{"of": {job.id}}}')) for job in leased]
+    twice = Settling(copy(leased[0]), Succeeded('{"of": "nobody"}'))
     failing = Settling(leased[3], Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"))
     hands.settle_all([*settlings[:3], twice, failing, settlings[4]])
     states = [engine.job(job_id).state for job_id in ids]
@@ -267,7 +268,7 @@ def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
         {"of": ids[0]}, None, {"of": ids[2]}, None, {"of": ids[4]},
     ]  # fmt: skip
     assert engine.job(again.id).json == before
-    assert hands.settle(again, Succeeded({}))
+    assert hands.settle(again, Succeeded("{}"))
     _check_books(engine)
 
 

@@ -7,14 +7,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from lcp_engine.api import Engine
-from lcp_engine.cli.narrating import subject
-from lcp_engine.cli.screen import block, dump, make_console, one_line
+from lcp_engine.cli.screen import make_console
 from lcp_engine.effects import CONFLICT
 from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.records import Job
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
 from lcp_engine.report import explain_reason
+from lcp_engine.visible import block, json_block, one_line
+from lcp_engine.wording import subject
 
 _WORDS = ("yes", "no", "later", "all", "details")
 _CHOICES = "[y]es  [n]o  [l]ater  [a]ll {kind}  [d]etails"
@@ -58,7 +59,7 @@ class Decider:
     def _ask(self, job: Job) -> bool:
         if self._is_named(job):
             return self._approve(job)
-        _say(f"job {job.id}: {one_line(job.kind)} {subject(job)}")
+        _say(f"job {job.id}: {one_line(job.kind)} {subject(job.json)}")
         _say(f"  held: {one_line(explain_reason(job.reason or 'a person has to decide'))}")
         while True:
             answer = _read_answer(f"  run it?  {_CHOICES.format(kind=one_line(job.kind))}: ")
@@ -118,7 +119,7 @@ def _read_answer(question: str) -> str:
 def _show(job: Job) -> None:
     """Params as JSON, and long texts in them as text."""
     texts = {key: value for key, value in job.params.items() if isinstance(value, str) and "\n" in value}
-    _say(dump({key: value for key, value in job.params.items() if key not in texts}, pretty=True))
+    _say(json_block({key: value for key, value in job.params.items() if key not in texts}))
     for key, text in texts.items():
         _say(f"  {one_line(key)}:")
         _say("\n".join(f"  │ {line}" for line in block(text).splitlines()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation, read_object
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.screen import print_json, print_out
 from lcp_engine.errors import ErrorCode, LcpError
@@ -89,17 +89,13 @@ def _read(file: str) -> bytes:
 
 
 def _lines(data: bytes, file: str) -> Iterator[tuple[JsonValue, str]]:
+    source = "stdin" if file == "-" else file
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
-        try:
-            entry: JsonValue = json.loads(line)
-        except ValueError as refused:
-            raise LcpError(
-                ErrorCode.INVALID_ARGUMENT, f"{file}: line {number} has to be JSON: {refused}"
-            ) from refused
-        text = entry.get("text") if isinstance(entry, dict) else None
-        if not isinstance(entry, dict) or not isinstance(text, str):
-            message = f'{file}: line {number} has to be an object with an "id" and a "text" that is a string'
+        entry = read_object(line, f"{source}: line {number}")
+        text = entry.get("text")
+        if not isinstance(text, str):
+            message = f'{source}: line {number} has to have an "id" and a "text" that is a string'
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         yield entry.get("id"), text

@@ -15,6 +15,8 @@ from click.core import Parameter
 from lcp_engine.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from lcp_engine.api import Engine
     from lcp_engine.settings import Settings
 
@@ -157,6 +159,28 @@ def refuse_name(context: click.Context, name: str, known: Sequence[str]) -> NoRe
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
     raise click.UsageError(f"there is no command {name!r}; {hint}", context)
+
+
+def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
+    """The JSON object that `text` is, called `name`. Raises `INVALID_ARGUMENT` for anything else, NaN as well."""
+    import json
+
+    from lcp_engine.errors import ErrorCode, LcpError
+
+    try:
+        value: JsonValue = json.loads(text)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError) as refused:
+        why = str(refused)
+        if isinstance(refused, RecursionError):
+            why = "it nests too deep"
+        elif why.startswith("Out of range float"):
+            why = "it has NaN, or a number that no float holds"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object: {why}") from refused
+    if not isinstance(value, dict):
+        fact = type(value).__name__
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object, not {fact}")
+    return value
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:

@@ -7,8 +7,10 @@ import click
 from lcp_engine.cli.command import Invocation, LcpGroup, naming, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
-from lcp_engine.cli.screen import make_table, one_line, print_json, print_out, print_table, size
+from lcp_engine.cli.screen import make_table, print_json, print_out, print_wide
 from lcp_engine.settings import make_room, shown_url
+from lcp_engine.visible import one_line
+from lcp_engine.wording import size
 
 
 @click.group("db", cls=LcpGroup)
@@ -93,5 +95,5 @@ def stats_command(invocation: Invocation) -> int:
     shown = make_table("table", "rows", "size", numbers=("rows", "size"))
     for table in found:
         shown.add_row(table.name, f"{table.rows:,}", "-" if table.bytes is None else size(table.bytes))
-    print_table(shown)
+    print_wide(shown)
     return Exit.DONE

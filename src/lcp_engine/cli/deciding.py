@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation
-from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation, read_object
+from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.failing import fail, tell
 from lcp_engine.cli.screen import print_json, print_out
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -45,13 +45,16 @@ def approve_command(
 ) -> int:
     """Let held jobs run; a runner (`lcp work`) executes them.
 
-    Approving twice is harmless. Exit code 5: somebody decided otherwise before.
+    Approving twice is harmless. Exit code 5: somebody decided otherwise before. With --json the jobs that were approved
+    are printed, and on stderr an error a line for each other one; where none was, only one error.
     """
-    revised = None if params is None else _object(params)
+    revised = None if params is None else read_object(params, "--params")
     if revised is not None and (all_held or len(jobs) != 1):
         raise click.UsageError("--params belongs to exactly one job", click.get_current_context())
     with invocation.engine() as engine:
         ids = _chosen(engine, jobs, mission, all_held=all_held)
+        if not ids:
+            return _say_none(invocation, mission)
         code = _each(invocation, engine, ids, "approved", lambda job: engine.approve(job, params=revised))
     if code == Exit.DONE and not (invocation.json or invocation.quiet):
         tell("`lcp work --until-idle` executes what is approved")
@@ -72,6 +75,8 @@ def reject_command(
     """Refuse held jobs; the planner reads the reason in its next turn."""
     with invocation.engine() as engine:
         ids = _chosen(engine, jobs, mission, all_held=all_held)
+        if not ids:
+            return _say_none(invocation, mission)
         return _each(invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason))
 
 
@@ -79,7 +84,7 @@ def reject_command(
 @click.argument("mission", type=int, metavar="M")
 @pass_invocation
 def cancel_command(invocation: Invocation, mission: int) -> int:
-    """Stop mission M for good; what is written stays written."""
+    """Stop mission M; what is written stays written."""
     with invocation.engine() as engine:
         engine.cancel(mission)
         _print_mission(invocation, engine, mission)
@@ -131,24 +136,42 @@ def _chosen(engine: Engine, jobs: Sequence[int], mission: int | None, *, all_hel
     return jobs
 
 
+def _say_none(invocation: Invocation, mission: int | None) -> int:
+    """What `--all` came to where nothing is held."""
+    if invocation.json:
+        print_json([])
+    else:
+        print_out(f"no job of mission {mission} is held")
+    return Exit.DONE
+
+
 def _each(
     invocation: Invocation, engine: Engine, ids: Sequence[int], word: str, decide: Callable[[int], bool]
 ) -> int:
     """Decide one job after the other; one that cannot be decided does not keep the others from it."""
-    code: int = Exit.DONE
     decided: list[int] = []
+    refused: list[Failed] = []
     for job_id in ids:
         try:
             changed = decide(job_id)
-        except LcpError as refused:
-            code = max(code, fail(refused.failed, as_json=invocation.json))
+        except LcpError as error:
+            refused.append(error.failed)
             continue
         decided.append(job_id)
         if not invocation.json:
             print_out(f"job {job_id} {word if changed else f'was {word} before'}")
-    if invocation.json:
-        print_json([engine.job(job_id).json for job_id in decided])
-    return code
+    if not invocation.json:
+        return max((fail(failed, as_json=False) for failed in refused), default=Exit.DONE)
+    if refused and not decided:
+        return fail(_together(refused), as_json=True)
+    print_json([engine.job(job_id).json for job_id in decided])
+    return max((fail(failed, as_json=True) for failed in refused), default=Exit.DONE)
+
+
+def _together(refused: Sequence[Failed]) -> Failed:
+    """One error for all: the gravest code, every message."""
+    gravest = max(refused, key=lambda failed: exit_of_error(failed.code))
+    return replace(gravest, message="; ".join(failed.message for failed in refused))
 
 
 def _print_mission(invocation: Invocation, engine: Engine, mission_id: int) -> None:
@@ -157,18 +180,6 @@ def _print_mission(invocation: Invocation, engine: Engine, mission_id: int) -> N
         print_json(mission.json)
     else:
         print_out(f"mission {mission.id} {mission.status}")
-
-
-def _object(text: str) -> dict[str, JsonValue]:
-    try:
-        value: JsonValue = json.loads(text)
-    except ValueError as refused:
-        raise click.UsageError(
-            f"--params takes a JSON object: {refused}", click.get_current_context()
-        ) from refused
-    if not isinstance(value, dict):
-        raise click.UsageError("--params takes a JSON object", click.get_current_context())
-    return value
 
 
 def _limit(key: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from lcp_engine.cli.exits import Exit, exit_of_error
-from lcp_engine.cli.screen import dump, one_line
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
+from lcp_engine.visible import json_line, one_line
 
 
 def explain(error: BaseException, *, as_json: bool) -> int:
@@ -28,7 +28,7 @@ def explain(error: BaseException, *, as_json: bool) -> int:
 def fail(failed: Failed, *, as_json: bool) -> int:
     """Print `failed` as a person or a program reads it; the exit code."""
     if as_json:
-        tell(dump({"error": agent_error(failed).as_json()}))
+        tell(json_line({"error": agent_error(failed).as_json()}))
     else:
         tell(one_line(failed.message))
     return exit_of_error(failed.code)

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lcp_engine.cli.screen import dump
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import MissionSpec, parse_mission, resolve_root
-from lcp_engine.planners.registry import make_planner
 from lcp_engine.shipped import shipped_missions
+from lcp_engine.visible import json_line
 
 MOST_BYTES = 4 * 1024 * 1024
 
@@ -28,14 +27,13 @@ class Wish:
 
 
 def load(wish: Wish) -> tuple[MissionSpec, Path]:
-    """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`, `NO_PLANNER`."""
+    """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`."""
     text, source, base = _read(wish.mission)
     settings = [*wish.settings]
     if wish.planner is not None:
-        settings.insert(0, f"planner={dump({'type': wish.planner})}")
+        settings.insert(0, f"planner={json_line({'type': wish.planner})}")
     spec = parse_mission(text, source=source, variables=wish.variables or {}, settings=settings)
     root = resolve_root(spec, base, wish.root)
-    make_planner(spec.planner)  # a planner that is not there is known now, not at the first turn
     return spec, root
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -12,20 +12,13 @@ from rich.tree import Tree
 
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.narrating import TURN_KIND, subject, told
+from lcp_engine.cli.narrating import told
 from lcp_engine.cli.reporting import print_report, report_on
-from lcp_engine.cli.screen import (
-    coloured,
-    last_cell,
-    make_console,
-    make_table,
-    one_line,
-    print_json,
-    print_table,
-    shortened,
-    when,
-)
+from lcp_engine.cli.screen import coloured, last_cell, make_table, print_json, print_wide, when
 from lcp_engine.engine.records import Job, Mission
+from lcp_engine.report import TURN_KIND
+from lcp_engine.visible import one_line, shortened
+from lcp_engine.wording import subject
 
 
 @click.command("missions", cls=LcpCommand)
@@ -54,7 +47,7 @@ def missions_command(invocation: Invocation, limit: int | None) -> int:
             when(str(mission.json["created_at"])),
             last_cell(shortened(mission.goal, 60)),
         )
-    print_table(table)
+    print_wide(table)
     return Exit.DONE
 
 
@@ -65,11 +58,13 @@ def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
     with invocation.engine() as engine:
         found = engine.mission(mission)
-        jobs = [] if invocation.json else engine.jobs(mission_id=mission)
+        jobs, steps = (
+            ([], {}) if invocation.json else (engine.jobs(mission_id=mission), engine.steps(mission))
+        )
     if invocation.json:
         print_json(found.json)
     else:
-        make_console(sys.stdout).print(_tree(found, jobs))
+        print_wide(_tree(found, jobs, steps))
     return Exit.DONE
 
 
@@ -95,45 +90,38 @@ def _counts(mission: Mission) -> str:
     return ", ".join(f"{count} {state}" for state, count in mission.jobs.items() if count) or "-"
 
 
-def _tree(mission: Mission, jobs: Sequence[Job]) -> Tree:
-    """Turns in order, each with the jobs that it asked for."""
+def _tree(mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int]) -> Tree:
+    """Turns in order, each with the jobs that it asked for; a sub-plan's turns stand under its step."""
     title = Text.assemble(
         (f"mission {mission.id} {one_line(mission.name)}", "bold"), "  ", coloured(mission.status)
     )
     title.append(f" {one_line(mission.outcome or '')}  {one_line(mission.root or '')}", style="dim")
     tree = Tree(title, guide_style="dim")
     tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
-    known = {job.id for job in jobs}
     children: Mapping[int | None, list[Job]] = defaultdict(list)
-    for job in jobs:
-        parent = job.json["parent_id"]
+    known = {job.id for job in jobs}
+    for job in sorted(jobs, key=_place):
+        parent = job.json["parent_id"] or steps.get(job.id)
         children[parent if isinstance(parent, int) and parent in known else None].append(job)
-    _grow(tree, None, children)
-    return tree
-
-
-def _grow(tree: Tree, parent: int | None, children: Mapping[int | None, list[Job]]) -> None:
-    # Continuations are children of nothing, or of the turn before: they stand beside it either way.
-    pending = [(tree, job) for job in children.get(parent, [])]
+    pending = [(tree, job) for job in children[None]]
     while pending:
         place, job = pending.pop(0)
         branch = place.add(_line(job))
-        below = children.get(job.id, [])
-        is_turn = job.kind == TURN_KIND
-        beside = [
-            child
-            for child in below
-            if is_turn and child.kind == TURN_KIND and child.json["turn"] != job.json["turn"]
-        ]
-        pending[:0] = [(branch, child) for child in below if child not in beside]
-        pending += [(place, child) for child in beside]
+        pending += [(branch, child) for child in children.get(job.id, [])]
+    return tree
+
+
+def _place(job: Job) -> tuple[float, bool, int]:
+    """By turn; a turn that was not asked yet is the last."""
+    turn = job.json["turn"]
+    return (turn if isinstance(turn, int) else math.inf, job.kind != TURN_KIND, job.id)
 
 
 def _line(job: Job) -> Text:
     number = job.json["turn"]
     turn = "" if job.kind != TURN_KIND else f"turn {number}  " if number else "next turn  "
     text = Text.assemble(
-        (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job)}  ", coloured(job.state)
+        (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job.json)}  ", coloured(job.state)
     )
     why = told(job)
     return text.append(f"  {one_line(shortened(why, 120))}", style="dim") if why else text

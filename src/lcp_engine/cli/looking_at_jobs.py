@@ -13,24 +13,22 @@ from rich.text import Text
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
-from lcp_engine.cli.narrating import subject, told
+from lcp_engine.cli.narrating import told
 from lcp_engine.cli.screen import (
-    block,
     coloured,
-    dump,
     last_cell,
     make_console,
     make_table,
-    one_line,
     print_json,
-    print_table,
-    shortened,
+    print_wide,
     when,
 )
 from lcp_engine.engine.records import Job
 from lcp_engine.jobs import State
 from lcp_engine.report import explain_reason
 from lcp_engine.store.text import JsonObject
+from lcp_engine.visible import block, json_line, one_line, shortened
+from lcp_engine.wording import subject
 
 MOST_LISTED = 100
 MOST_LINES = 20
@@ -125,12 +123,12 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
             str(job.mission_id),
             str(job.json["turn"] or "-"),
             one_line(job.kind),
-            shortened(subject(job), 50),
+            shortened(subject(job.json), 50),
             coloured(job.state),
             when(str(job.json["created_at"])),
             last_cell(shortened(told(job), 90)),
         )
-    print_table(table)
+    print_wide(table)
 
 
 def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None:
@@ -150,7 +148,7 @@ def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None
     _print_attempts(console, job)
     console.print(Text("events", style="bold"))
     for event in events:
-        data = "" if event["data"] is None else shortened(dump({"": event["data"]})[4:-1], 120)
+        data = "" if event["data"] is None else shortened(json_line(event["data"]), 120)
         console.print(f"  {event['seq']:>4}  {event['at']}  {event['event']}  {data}".rstrip())
 
 
@@ -166,7 +164,7 @@ def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) 
             if len(lines) > MOST_LINES:
                 console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json has them all")
         else:
-            shown = one_line(item) if isinstance(item, str) else dump({"": item})[4:-1]
+            shown = one_line(item) if isinstance(item, str) else json_line(item)
             console.print(f"  {one_line(key)}: {shortened(shown, 300)}")
 
 

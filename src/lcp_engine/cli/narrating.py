@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 from rich.text import Text
 
 from lcp_engine.api import Engine
-from lcp_engine.cli.screen import COLOURS, dump, one_line, shortened, size
+from lcp_engine.cli.screen import COLOURS
 from lcp_engine.engine.records import Job
-from lcp_engine.report import explain_reason
+from lcp_engine.report import TURN_KIND, explain_reason
 from lcp_engine.store.text import JsonObject
+from lcp_engine.visible import json_line, one_line, shortened
+from lcp_engine.wording import gist, subject
 
-TURN_KIND = "agent_plan"
 _WIDTH = 100
 
 # What people are told of a job, by event. The others are told with --verbose only.
 _JOB_EVENTS = {
-    "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "refused": "rejected",
-    "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled", "plan_succeeded": "succeeded",
+    "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "retried_held": "held",
+    "refused": "rejected", "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled", "plan_succeeded": "succeeded",
     "plan_failed": "failed", "backed_off": "queued", "rescued": "queued", "answered": "succeeded",
 }  # fmt: skip
-_AS_WORDS = {"held_again": "held", "refused": "rejected", "backed_off": "retries", "plan_succeeded": "succeeded",
+_AS_WORDS = {"held_again": "held", "retried_held": "held", "refused": "rejected",
+             "backed_off": "retries", "plan_succeeded": "succeeded",
              "plan_failed": "failed"}  # fmt: skip
 
 
@@ -50,16 +52,43 @@ class Narrator:
             return None
         job = self._engine.job(job_id)
         if job.kind == TURN_KIND and name in ("succeeded", "failed"):
-            return _turn_line(job, name)
+            return self._turn_line(job, name)
         state = _JOB_EVENTS[name]
         text = Text("  ")
         text.append(f"{_AS_WORDS.get(name, name):<10}", style=COLOURS.get(state, ""))
         text.append(f"{job.id:>4}  ", style="dim")
-        text.append(f"{one_line(job.kind)} {subject(job)}".rstrip())
+        text.append(f"{one_line(job.kind)} {subject(job.json)}".rstrip())
         came = _fact(job, event) if state != "succeeded" else gist(job.result)
         if came:
             text.append(f"  {one_line(shortened(came, 300))}", style="dim" if state == "succeeded" else "")
         return text
+
+    def _turn_line(self, job: Job, name: str) -> Text:
+        text = Text(f"turn {job.json['turn']}", style="bold")
+        if "corrects" in job.params:
+            text = Text.assemble(text, "  corrected")
+        if name == "failed":
+            text = Text.assemble(text, ("  failed", "red"))
+            text.append("; a correction follows  " if self._is_corrected(job) else "  ")
+            return text.append(one_line(shortened(_message(job.error), 300)))
+        result = job.result or {}
+        said = _said(result)
+        if said:
+            text = Text.assemble(text, f"  {one_line(shortened(said, _WIDTH))}")
+        count = result.get("jobs")
+        asked = (
+            f"{count} job{'' if count == 1 else 's'}" if isinstance(count, int) else str(result.get("action"))
+        )
+        return Text.assemble(text, (f"  {one_line(asked)}", "dim"))
+
+    def _is_corrected(self, job: Job) -> bool:
+        """Whether the question of this turn was put again."""
+        asked = [
+            event for event in self._engine.events(job.mission_id, job_id=job.id) if event["event"] == "asked"
+        ]
+        number = _data(asked[-1]).get("question") if asked else None
+        turns = self._engine.jobs(mission_id=job.mission_id, kinds=[TURN_KIND], newest_first=True)
+        return number is not None and any(turn.params.get("corrects") == number for turn in turns)
 
     def _mission_line(self, event: JsonObject) -> Text | None:
         name = str(event["event"])
@@ -79,34 +108,9 @@ class Narrator:
         return Text(f"mission {mission_id} resumed") if name == "resumed" else None
 
     def _any_line(self, event: JsonObject) -> Text:
-        data = "" if event["data"] is None else one_line(shortened(dump(_data(event)), _WIDTH))
+        data = "" if event["data"] is None else one_line(shortened(json_line(_data(event)), _WIDTH))
         job = "" if event["job_id"] is None else f"job {event['job_id']}"
         return Text(f"  {event['event']!s:<10}{job}  {data}".rstrip(), style="dim")
-
-
-def subject(job: Job) -> str:
-    """What a job is about, on one line: its path, its patterns, its question, else its name or params."""
-    params = job.params
-    for key in ("rel_path", "path", "question", "user_prompt"):
-        if isinstance(params.get(key), str):
-            return one_line(shortened(str(params[key]), _WIDTH))
-    patterns = params.get("patterns")
-    if isinstance(patterns, list):
-        shown = " ".join(str(pattern) for pattern in patterns[:3])
-        more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""
-        return one_line(shortened(shown, 60) + more)
-    return one_line(shortened(job.name or (dump(params) if params else ""), _WIDTH))
-
-
-def gist(result: Mapping[str, JsonValue] | None) -> str:
-    """What came of a job, in a few words."""
-    if result is None:
-        return ""
-    told = _GISTS.get(str(result.get("action")))
-    if told is not None:
-        return told(result)
-    summary = result.get("summary")
-    return summary if isinstance(summary, str) else shortened(dump(result), _WIDTH)
 
 
 def told(job: Job) -> str:
@@ -118,21 +122,6 @@ def told(job: Job) -> str:
     if job.kind == TURN_KIND and job.result is not None:
         return _said(job.result) or str(job.result.get("action", ""))
     return gist(job.result)
-
-
-def _turn_line(job: Job, name: str) -> Text:
-    text = Text()
-    text.append(f"turn {job.json['turn']}", style="bold")
-    if name == "failed":
-        text.append("  failed  ", style="red")
-        return text.append(one_line(shortened(_message(job.error), 300)))
-    result = job.result or {}
-    said = _said(result)
-    if said:
-        text.append(f"  {one_line(shortened(said, _WIDTH))}")
-    count = result.get("jobs")
-    asked = f"{count} job{'' if count == 1 else 's'}" if isinstance(count, int) else str(result.get("action"))
-    return text.append(f"  {one_line(asked)}", style="dim")
 
 
 def _said(result: Mapping[str, JsonValue]) -> str:
@@ -155,30 +144,3 @@ def _message(error: Mapping[str, JsonValue] | None) -> str:
 def _data(event: JsonObject) -> JsonObject:
     data = event["data"]
     return data if isinstance(data, dict) else {}
-
-
-def _count_files(result: Mapping[str, JsonValue]) -> str:
-    files = result.get("files")
-    count = len(files) if isinstance(files, list) else 0
-    total = result.get("total")
-    return (
-        f"{count:,} of {total:,} files"
-        if isinstance(total, int)
-        else f"{count:,} file{'' if count == 1 else 's'}"
-    )
-
-
-def _size_read(result: Mapping[str, JsonValue]) -> str:
-    count = result.get("size_bytes")
-    return size(count) if isinstance(count, int) else ""
-
-
-def _written(result: Mapping[str, JsonValue]) -> str:
-    return f"{'created' if result.get('created') else 'written'}, {_size_read(result)}"
-
-
-_GISTS: Mapping[str, Callable[[Mapping[str, JsonValue]], str]] = {
-    "list_files_result": _count_files,
-    "read_file_result": _size_read,
-    "write_file_result": _written,
-}

@@ -14,9 +14,11 @@ from rich.text import Text
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.command import Invocation
-from lcp_engine.cli.narrating import Narrator, subject
-from lcp_engine.cli.screen import make_console, one_line, print_json_line, shortened
+from lcp_engine.cli.narrating import Narrator
+from lcp_engine.cli.screen import make_console, print_json_line
 from lcp_engine.store.text import JsonObject
+from lcp_engine.visible import one_line, shortened
+from lcp_engine.wording import subject
 
 
 class Progress(Protocol):
@@ -127,7 +129,7 @@ class LiveLine(Lines):
             return
         if event["event"] == "started":
             job = self._engine.job(job_id)
-            self._running[job_id] = f"{one_line(job.kind)} {subject(job)}".strip()
+            self._running[job_id] = f"{one_line(job.kind)} {subject(job.json)}".strip()
         elif event["event"] not in ("asked", "replied") and self._running.pop(job_id, None) is not None:
             self._settled += 1
 

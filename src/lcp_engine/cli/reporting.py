@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from lcp_engine.api import Engine
-from lcp_engine.cli.screen import block, print_out
+from lcp_engine.cli.screen import print_out
 from lcp_engine.engine.records import Mission
 from lcp_engine.report import Report, as_markdown, make_report
+from lcp_engine.visible import block
 
 
 def report_on(engine: Engine, mission: Mission) -> Report:

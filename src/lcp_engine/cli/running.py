@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from lcp_engine.cli.stopping import Interrupts, catching_interrupts, work
 from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.records import Mission
 from lcp_engine.jobs import State
+from lcp_engine.mission import nearest
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
@@ -87,6 +88,7 @@ def run_command(
     spec, directory = load(wish)
     asks = mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
+        _check_kinds(named, engine)
         launched = engine.launch(spec, root=directory)
         decider = Decider(engine, launched.id, named, asks)
         with showing(invocation, engine) as progress:
@@ -124,6 +126,15 @@ def launch_command(
     else:
         print_out(str(launched.id))
     return Exit.DONE
+
+
+def _check_kinds(named: Collection[str], engine: Engine) -> None:
+    """Raise a usage error for a kind that nothing executes: it would approve nothing, and nobody would notice."""
+    for kind in sorted(named):
+        if kind != "all" and kind not in engine.workers:
+            hint = nearest(kind, [*engine.workers, "all"])
+            message = f"--approve takes kinds of jobs or all, not {kind!r}; {hint}"
+            raise click.UsageError(message, click.get_current_context())
 
 
 def _settings(settings: Sequence[str]) -> Sequence[str]:

@@ -10,12 +10,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.screen import dump, print_out
+from lcp_engine.cli.screen import print_out
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
 from lcp_engine.mission import MissionSpec, nearest
 from lcp_engine.protocol.actions import Action, Problem
 from lcp_engine.protocol.schema import DIALECT, action_schema
 from lcp_engine.settings import ConfigFile
+from lcp_engine.visible import json_block
 from lcp_engine.workers.registry import find_workers
 
 _Schema = Mapping[str, JsonValue]
@@ -70,7 +71,7 @@ def schema_command(invocation: Invocation, name: str) -> int:
     if name not in known:
         hint = nearest(name, list(known))
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"there is no schema {name!r}; {hint}")
-    print_out(dump(known[name](), pretty=True))
+    print_out(json_block(known[name]()))
     return Exit.DONE
 
 

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TextIO, TypeAlias
+from typing import TYPE_CHECKING, TextIO
+
+from lcp_engine.visible import Printable, json_block, json_line, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-Printable: TypeAlias = Mapping[str, object] | Sequence[object]
-
-# Controls, and what reorders or hides text: escape sequences, bidirectional overrides, lone surrogates.
-_UNSEEN = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f"
-)
-_IN_BLOCK = re.compile(f"[{_UNSEEN}]")
-_IN_LINE = re.compile(f"[\t\n{_UNSEEN}]")
-_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+    from rich.tree import Tree
 
 COLOURS = {
     "held": "yellow", "blocked": "yellow", "queued": "cyan", "running": "cyan", "succeeded": "green", "failed": "red",
@@ -31,43 +21,14 @@ COLOURS = {
 }  # fmt: skip
 
 
-def one_line(text: str) -> str:
-    """`text` on one line, with everything that is no visible character escaped."""
-    return _IN_LINE.sub(_escape, text)
-
-
-def block(text: str) -> str:
-    """`text` with its lines, and everything else that is no visible character escaped."""
-    return _IN_BLOCK.sub(_escape, text)
-
-
-def shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _escape(found: re.Match[str]) -> str:
-    known = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
-    code = ord(found[0])
-    return known.get(found[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
-
-
-def dump(value: Printable, *, pretty: bool = False) -> str:
-    """`value` as JSON that a terminal may show."""
-    separators = None if pretty else (",", ":")
-    text = json.dumps(
-        value, ensure_ascii=False, indent=2 if pretty else None, separators=separators, default=list
-    )
-    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
 def print_json(value: Printable) -> None:
     """Print the one value of `--json`: for eyes on a terminal, on one line for programs."""
-    print_out(dump(value, pretty=sys.stdout.isatty()))
+    print_out(json_block(value) if sys.stdout.isatty() else json_line(value))
 
 
 def print_json_line(value: Printable) -> None:
     """Print one of many objects, at once."""
-    print_out(dump(value))
+    print_out(json_line(value))
     sys.stdout.flush()
 
 
@@ -108,35 +69,18 @@ def last_cell(text: str) -> Text:
     return Text(one_line(text), no_wrap=True, overflow="ellipsis")
 
 
-def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or as wide as it needs to be where nobody looks."""
+def print_wide(shown: Table | Tree) -> None:
+    """Print a table or a tree as wide as the terminal, or as wide as it needs to be where nobody looks."""
     console = make_console(sys.stdout)
     if not sys.stdout.isatty():
         console.width = 1000
-    console.print(table, soft_wrap=False)
-
-
-def age(at: str | None, *, now: datetime | None = None) -> str:
-    """How long ago that was, in the largest unit."""
-    if at is None:
-        return "-"
-    seconds = max(0, int(((now or datetime.now(UTC)) - datetime.fromisoformat(at)).total_seconds()))
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
+    console.print(shown, soft_wrap=False)
 
 
 def when(at: str | None) -> str:
     """An age on a terminal; the time itself for programs."""
-    return age(at) if sys.stdout.isatty() else (at or "-")
+    if at is None or not sys.stdout.isatty():
+        return at or "-"
+    from lcp_engine.wording import age
 
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            break
-        amount /= 1000
-    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+    return age(at, datetime.now(UTC))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
-from pydantic import JsonValue
 
-from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation, read_object
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.screen import print_json
 from lcp_engine.errors import ErrorCode, LcpError
@@ -42,24 +40,11 @@ def try_command(invocation: Invocation, kind: str, params: str, root: Path) -> i
     from lcp_engine.policy import Policy
     from lcp_engine.trial import run_job
 
-    given = _params(params)
+    given = read_object(_text(params), "PARAMS")
     settings = invocation.settings
     done = run_job(kind, given, root, policy=Policy(user_rules=settings.policy), caps=settings.caps)
     print_json({"ok": done.ok, "result": done.result, "error": done.error and done.error.as_json()})
     return Exit.DONE if done.ok else Exit.FAILED
-
-
-def _params(stated: str) -> dict[str, JsonValue]:
-    text = _text(stated)
-    try:
-        value: JsonValue = json.loads(text)
-    except (ValueError, RecursionError) as refused:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"PARAMS has to be a JSON object: {refused}") from refused
-    if not isinstance(value, dict):
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"PARAMS has to be a JSON object, not {type(value).__name__}"
-        )
-    return value
 
 
 def _text(stated: str) -> str:

@@ -121,7 +121,7 @@ def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> 
 
 def job_result(row: Row) -> JobResult:
     """A row of `settled_jobs` or `waiting_jobs` as the planner sees it."""
-    job_id, name, kind, params, state, reason, result, error = row
+    job_id, name, kind, params, state, reason, result, error, turn = row
     return JobResult(
         job_id=job_id,
         name=name,
@@ -131,6 +131,7 @@ def job_result(row: Row) -> JobResult:
         reason=reason,
         result=None if result is None else from_json(result),
         error=None if error is None else from_json(error),
+        turn=turn,
     )
 
 

@@ -6,30 +6,21 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-
-from pydantic import JsonValue
+from typing import assert_never
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.failing import agent_error
+from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.plans import acting_plan, after_holding, after_settling, end_plan, refresh
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED
 from lcp_engine.loop import End, Outcome
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, RunnerRow
-from lcp_engine.store.text import to_json
 from lcp_engine.workers.base import Hold
 
 MAX_DEATHS = 5
 MAX_BACKOFF = 300.0
-
-
-@dataclass(frozen=True)
-class Succeeded:
-    """A result; `written_bytes` counts where the job changed a file."""
-
-    result: dict[str, JsonValue]
-    written_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +49,7 @@ def settle(ledger: Ledger, settling: Settling, jitter: random.Random) -> bool:
     mission = ledger.mission(job.mission_id)
     match settling.outcome:
         case Succeeded(result, written):
-            if not ledger.move(job, SUCCEED, result=to_json(result), is_leased=True):
+            if not ledger.move(job, SUCCEED, result=result, is_leased=True):
                 return False
             ledger.attempted(job, SUCCEED.event)
             if written is not None:
@@ -74,6 +65,8 @@ def settle(ledger: Ledger, settling: Settling, jitter: random.Random) -> bool:
             refresh(ledger, mission)
         case Failed() as failed:
             return _fail(ledger, job, failed, settling.backoff, jitter)
+        case _:
+            assert_never(settling.outcome)
     return True
 
 
@@ -99,7 +92,7 @@ def _is_plain(settling: Settling) -> bool:
 
 def _succeed_all(ledger: Ledger, settlings: Sequence[Settling]) -> None:
     moved = ledger.succeed_all(
-        [(one.job, to_json(one.outcome.result)) for one in settlings if isinstance(one.outcome, Succeeded)]
+        [(one.job, one.outcome.result) for one in settlings if isinstance(one.outcome, Succeeded)]
     )
     for job in moved:
         ledger.attempted(job, SUCCEED.event)

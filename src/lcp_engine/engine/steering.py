@@ -21,8 +21,9 @@ from lcp_engine.engine.plans import (
     spec_of,
 )
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, OPEN, REJECT, RETRY, State
-from lcp_engine.mission import Limits, MissionSpec
+from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, OPEN, REJECT, RETRY, RETRY_HELD, State
+from lcp_engine.mission import MissionSpec, with_limits
+from lcp_engine.store.holds import unanswered_hold
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.records import JobRow
@@ -135,11 +136,7 @@ def approve(
         raise LcpError(
             ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be approved; it is {job.state}"
         )
-    worker = workers.get(job.kind)
-    if worker is None:
-        message = f"job {job_id} needs a worker for the kind {job.kind!r}; none is installed"
-        raise LcpError(ErrorCode.NO_WORKER, message)
-    revised = _revised(worker, job, params)
+    revised = _revised(_worker(workers, job), job, params)
     mission = ledger.mission(job.mission_id)
     job.approved = job.attempt + 1
     waits_for_turn = job.role != "work" and mission.asking is not None
@@ -209,21 +206,39 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     refresh(ledger, mission)
 
 
-def retry(ledger: Ledger, job_id: int, *, by: str) -> None:
-    """Queue a failed, skipped or cancelled job again. Raises `WRONG_STATE`."""
+def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = None) -> None:
+    """Queue a failed, skipped or cancelled job again; one that was held, and never approved after that, is held again.
+
+    Raises `WRONG_STATE`, and with `workers` also `NO_WORKER` and `INVALID_PARAMS` like `approve`.
+    """
     job = _locked(ledger, job_id)
     mission = ledger.mission(job.mission_id)
     if job.role != "work":
         message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
         raise LcpError(ErrorCode.WRONG_STATE, message)
-    job.failures = job.deaths = 0
-    if not ledger.move(job, RETRY):
+    if job.state not in RETRY.sources:
         expected = ", ".join(sorted(RETRY.sources))
         raise LcpError(
             ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}"
         )
+    if workers is not None:
+        _revised(_worker(workers, job), job, None)
+    job.failures = job.deaths = 0
+    hold = None if job.state is State.FAILED else unanswered_hold(ledger.tx, job)
+    if hold is None:
+        ledger.move(job, RETRY)
+    else:
+        ledger.move(job, RETRY_HELD, reason=hold)
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
+
+
+def _worker(workers: Workers, job: JobRow) -> Worker[BaseModel]:
+    worker = workers.get(job.kind)
+    if worker is None:
+        message = f"job {job.id} needs a worker for the kind {job.kind!r}; none is installed"
+        raise LcpError(ErrorCode.NO_WORKER, message)
+    return worker
 
 
 def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> int:
@@ -276,10 +291,4 @@ def _rejection(ledger: Ledger, job: JobRow, reason: str) -> str:
 
 def _with_limits(spec: str, limits: Mapping[str, JsonValue]) -> str:
     old = spec_of(spec)
-    try:
-        merged = Limits.model_validate({**old.limits.model_dump(), **limits})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = f"limits.{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise LcpError(ErrorCode.INVALID_MISSION, message) from error
-    return old.model_copy(update={"limits": merged}).model_dump_json(by_alias=True)
+    return old.model_copy(update={"limits": with_limits(old.limits, limits)}).model_dump_json(by_alias=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import BaseModel, JsonValue
@@ -75,7 +75,6 @@ class Question:
     notices: Sequence[str] = ()
     correction: Correction | None = None
     last_turn: str | None = None
-    options: Mapping[str, JsonValue] = field(default_factory=dict)
     history: Callable[[], Sequence[JobResult]] = tuple
     kinds: Sequence[Kind] = ()
     max_followups: int = 5

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import PlannerSpec, nearest
 from lcp_engine.planners.base import Planner
+from lcp_engine.protocol.strict_json import shown
 
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]
@@ -28,24 +29,26 @@ BUILT_IN: Mapping[str, str] = {
 def make_planner(spec: PlannerSpec) -> Planner:
     """The planner that `spec` names, made with its options as keyword arguments.
 
-    Raises `LcpError`: `NO_PLANNER` for an unknown name or a plug-in that cannot be loaded, `INVALID_MISSION`
-    for options that do not fit.
+    Raises `LcpError`: `NO_PLANNER` for an unknown name or a plug-in that cannot be loaded or made,
+    `INVALID_MISSION` for options that do not fit.
     """
     known = _entry_points()
     if spec.type not in known:
         hint = nearest(spec.type, list(known))
         raise LcpError(ErrorCode.NO_PLANNER, f"planner.type: no planner is named {spec.type!r}; {hint}")
-    factory = _load(known[spec.type])
-    _check_names(spec, factory)
     try:
+        factory = _load(known[spec.type])
+        _check_names(spec, factory)
         return factory(**spec.options)
+    except LcpError:
+        raise
     except ValidationError as refused:
-        error = refused.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in ("planner", *error["loc"]))
-        message = error["msg"].replace("Input should", "should")
-        raise LcpError(ErrorCode.INVALID_MISSION, f"{where}: {message}") from refused
+        raise LcpError(ErrorCode.INVALID_MISSION, _explain(refused)) from refused
     except (TypeError, ValueError) as refused:
         raise LcpError(ErrorCode.INVALID_MISSION, f"planner {spec.type!r}: {refused}") from refused
+    except Exception as raised:  # a plug-in may raise anything; whoever launches reads a sentence
+        message = f"planner {spec.type!r}: {type(raised).__name__}: {raised}"
+        raise LcpError(ErrorCode.NO_PLANNER, message) from raised
 
 
 def planner_names() -> list[str]:
@@ -59,12 +62,28 @@ def _entry_points() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)} | built_in
 
 
+_EXPECTED = {"tuple_type": "a list", "list_type": "a list", "dict_type": "an object"}
+
+
+def _explain(refused: ValidationError) -> str:
+    error = refused.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in ("planner", *error["loc"]))
+    if (expected := _EXPECTED.get(error["type"])) is not None:
+        return f"{where}: should be {expected}, not {shown(error['input'])}"
+    return f"{where}: {error['msg'].replace('Input should', 'should')}"
+
+
 def _load(point: EntryPoint) -> Factory:
     try:
         factory: object = point.load()
     except (ImportError, AttributeError) as missing:
         message = f"planner {point.name!r}: {point.value} cannot be imported: {missing}"
         raise LcpError(ErrorCode.NO_PLANNER, message) from missing
+    except Exception as raised:  # an import runs a plug-in's code, which may raise anything
+        message = (
+            f"planner {point.name!r}: {point.value} cannot be imported: {type(raised).__name__}: {raised}"
+        )
+        raise LcpError(ErrorCode.NO_PLANNER, message) from raised
     if not callable(factory):
         kind = type(factory).__name__
         message = f"planner {point.name!r}: {point.value} should be callable, it is a {kind}"

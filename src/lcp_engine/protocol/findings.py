@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TypeVar
@@ -41,11 +41,12 @@ class Findings:
         else:
             self._unnamed += 1
 
-    def ignore_unknown(self, path: str, keys: Iterable[str], known: Iterable[str]) -> None:
-        for key in keys:
-            # The nearest key is looked up for those that are named only: the search is slow.
-            hint = _nearest(key, known) if len(self._named) < MAX_WARNINGS else ""
-            self.ignore(join(path, shortened(key)), f"unknown key, ignored{hint}")
+    def ignore_unknown(self, path: str, keys: Sequence[str], known: Iterable[str]) -> None:
+        # There may be millions: those that are not named are only counted.
+        named = keys[: MAX_WARNINGS - len(self._named)]
+        for key in named:
+            self.ignore(join(path, shortened(key)), f"unknown key, ignored{_nearest(key, known)}")
+        self._unnamed += len(keys) - len(named)
 
     @property
     def is_full(self) -> bool:

@@ -77,6 +77,7 @@ _OWNER = {
     **{key: name for name, keys in _OWN.items() for key in keys},
     "summary": "analysis_result and mission_complete",
 }
+_KNOWN = {*_COMMON, *_OWNER}
 
 
 def _read_action(body: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings) -> Action | None:
@@ -135,16 +136,13 @@ def _read_error(body: _Fields, findings: Findings) -> ErrorAction:
 def _pick_own(name: str, body: _Fields, findings: Findings) -> _Fields:
     """The fields of the action itself; keys of other actions are refused, unknown ones ignored."""
     own = _pick_commentary(body, findings)
-    unknown: list[str] = []
+    unknown = [key for key in body if key not in _KNOWN]
     for key, value in body.items():
-        if key in (*_COMMON, "error"):
+        if value is None or key not in _OWNER or key == "error":
             continue
         if key in _OWN[name]:
-            if value is not None:
-                own[key] = value
-        elif key not in _OWNER:
-            unknown.append(key)
-        elif value is not None:
+            own[key] = value
+        else:
             findings.refuse(key, f"{key} belongs to {_OWNER[key]}; a reply is one action, never mix actions")
     if name == "write_file" and body.get("path") is not None:
         findings.refuse("path", "write_file names its file with rel_path, not with path")

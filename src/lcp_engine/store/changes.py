@@ -10,14 +10,16 @@ from dataclasses import fields
 from sqlalchemy import bindparam, insert, select, text, update
 
 from lcp_engine.store.records import ChangeRow
-from lcp_engine.store.schema import blobs, changes
+from lcp_engine.store.schema import blobs, changes, jobs, missions
+from lcp_engine.store.text import from_json, to_json
 from lcp_engine.store.transaction import Statement, Tx
 
 _CHANGE = select(*(changes.c[field.name] for field in fields(ChangeRow)))
-_OPEN = Statement(
-    _CHANGE.where(
-        text("state = 'intent'"), changes.c.path == bindparam("path"), changes.c.root == bindparam("root")
-    )
+_OPEN = Statement(_CHANGE.where(text("state = 'intent'"), changes.c.file == bindparam("file")))
+_LEFT_OPEN = Statement(
+    _CHANGE.join_from(changes, jobs, changes.c.job_id == jobs.c.id)
+    .where(text("changes.state = 'intent'"), text("jobs.state <> 'running'"))
+    .order_by(changes.c.id)
 )
 _OF_JOB = Statement(_CHANGE.where(changes.c.job_id == bindparam("job")).order_by(changes.c.id.desc()))
 _NEW = (*(field.name for field in fields(ChangeRow) if field.name != "id"), "intended_at")
@@ -40,15 +42,30 @@ _APPLIED = Statement(
     .group_by(changes.c.path)
     .order_by(changes.c.path)
 )
+_ENDED = Statement(
+    select(missions.c.metrics).where(
+        missions.c.id == bindparam("mission"), missions.c.deliverables.is_not(None)
+    )
+)
+_DELIVER = Statement(
+    update(missions)
+    .where(missions.c.id == bindparam("mission"))
+    .values(deliverables=bindparam("new_deliverables"), metrics=bindparam("new_metrics"))
+)
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def open_intents(tx: Tx, root: str, path: str) -> Sequence[ChangeRow]:
-    """Intents on a path that nobody closed."""
-    return [ChangeRow(*row) for row in tx.rows(_OPEN, root=root, path=path)]
+def open_intents(tx: Tx, file: str) -> Sequence[ChangeRow]:
+    """Intents on a file that nobody closed, whatever root they came through."""
+    return [ChangeRow(*row) for row in tx.rows(_OPEN, file=file)]
+
+
+def left_open(tx: Tx) -> Sequence[ChangeRow]:
+    """Intents of jobs that nobody executes any more, the oldest first."""
+    return [ChangeRow(*row) for row in tx.rows(_LEFT_OPEN)]
 
 
 def changes_of(tx: Tx, job_id: int) -> Sequence[ChangeRow]:
@@ -85,3 +102,13 @@ def close_intent(tx: Tx, change_id: int, state: str) -> bool:
 def changed_paths(tx: Tx, mission_id: int) -> list[str]:
     """The paths that the mission has written, sorted."""
     return [str(row[0]) for row in tx.rows(_APPLIED, mission=mission_id)]
+
+
+def deliver_again(tx: Tx, mission_id: int) -> None:
+    """List what the mission has written anew, where it has ended and so listed it before."""
+    row = tx.row(_ENDED, mission=mission_id)
+    if row is None:
+        return
+    paths = changed_paths(tx, mission_id)
+    metrics = {**from_json(row[0] or "{}"), "files_written": len(paths)}
+    tx.run(_DELIVER, mission=mission_id, new_deliverables=to_json(list(paths)), new_metrics=to_json(metrics))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.jobs import State
+from lcp_engine.jobs import SETTLED, State
 from lcp_engine.store.create import make_backend, tables_of, version_of
 from lcp_engine.store.database import Database
-from lcp_engine.store.schema import HEAD, events, jobs, metadata, missions, plans
+from lcp_engine.store.schema import HEAD, changes, events, jobs, metadata, missions, plans
 from lcp_engine.store.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.transaction import Tx
 
@@ -84,6 +84,7 @@ def _faults(tx: Tx) -> list[str]:
         *_event_gaps(tx),
         *_wrong_mission_counters(tx),
         *_wrong_plan_counters(tx),
+        *_open_intents(tx),
     ]
 
 
@@ -136,6 +137,18 @@ def _wrong_plan_counters(tx: Tx) -> Iterator[str]:
         for word, counted, count in (("open", opened, is_open), ("held", held, there.get((plan, "held"), 0))):
             if counted != count:
                 yield f"plan {plan}: it counts {counted} {word} jobs; there are {count}"
+
+
+def _open_intents(tx: Tx) -> Iterator[str]:
+    """Whoever works next closes them, unless their directory cannot be reached (R20)."""
+    found = tx.query(
+        select(changes.c.id, changes.c.file, jobs.c.id, jobs.c.state)
+        .join_from(changes, jobs, changes.c.job_id == jobs.c.id)
+        .where(changes.c.state == "intent", jobs.c.state.in_(sorted(SETTLED)))
+        .order_by(changes.c.id)
+    )
+    for change, file, job, state in found:
+        yield f"change {change}: job {job} is {state}, so its intent to write {file!r} should be closed; it is open"
 
 
 def _sizes(tx: Tx) -> list[TableSize]:

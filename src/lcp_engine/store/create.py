@@ -38,6 +38,8 @@ def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         path = Path(rest[1:])
+        if path.is_dir():
+            raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} has to be a file; it is a directory")
         if not path.parent.is_dir():
             message = f"database {path} needs its directory {path.parent}; it is not there"
             raise LcpError(ErrorCode.DATABASE_FAILED, message)

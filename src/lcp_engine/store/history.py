@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from sqlalchemy import ColumnElement, Select, column, select, table
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.schema import missions
+from lcp_engine.store.schema import jobs, missions, plans
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
 
@@ -37,9 +37,25 @@ _COLUMNS = {
 }  # fmt: skip
 
 
+LARGEST = 2**63 - 1
+"""The largest number that a column holds; no row has it."""
+
+
+def known_id(thing: str, number: int) -> int:
+    """`number`, where a row may have it as its id. Raises `NOT_FOUND`."""
+    if not 0 < number < LARGEST:
+        raise LcpError(ErrorCode.NOT_FOUND, f"{thing} {number} is not in the database")
+    return number
+
+
+def in_column(number: int) -> int:
+    """The nearest number that a column holds."""
+    return max(-LARGEST, min(number, LARGEST))
+
+
 def find_mission(tx: Tx, mission_id: int) -> JsonObject:
     """The mission. Raises `NOT_FOUND`."""
-    found = _read(tx, "mission_overview", column("id") == mission_id)
+    found = _read(tx, "mission_overview", column("id") == known_id("mission", mission_id))
     if not found:
         raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
     return found[0]
@@ -52,7 +68,7 @@ def find_missions(tx: Tx, *, limit: int | None = None) -> list[JsonObject]:
 
 def find_job(tx: Tx, job_id: int) -> JsonObject:
     """The job. Raises `NOT_FOUND`."""
-    found = _read(tx, "job_history", column("id") == job_id)
+    found = _read(tx, "job_history", column("id") == known_id("job", job_id))
     if not found:
         raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
     return found[0]
@@ -70,7 +86,7 @@ def find_jobs(
     """Jobs that fit every filter, in the order of their ids."""
     where: list[ColumnElement[bool]] = []
     if mission_id is not None:
-        where.append(column("mission_id") == mission_id)
+        where.append(column("mission_id") == in_column(mission_id))
     if states:
         where.append(column("state").in_(states))
     if kinds:
@@ -82,9 +98,9 @@ def find_events(
     tx: Tx, mission_id: int, *, after_seq: int = 0, job_id: int | None = None, limit: int | None = None
 ) -> list[JsonObject]:
     """The mission's events after one, in order."""
-    where = [column("mission_id") == mission_id, column("seq") > after_seq]
+    where = [column("mission_id") == in_column(mission_id), column("seq") > in_column(after_seq)]
     if job_id is not None:
-        where.append(column("job_id") == job_id)
+        where.append(column("job_id") == in_column(job_id))
     return _read(tx, "event_history", *where, order="seq", limit=limit)
 
 
@@ -94,11 +110,18 @@ def count_events(tx: Tx) -> dict[int, int]:
 
 
 def find_turns(tx: Tx, mission_id: int) -> list[JsonObject]:
-    return _read(tx, "turn_history", column("mission_id") == mission_id, order="number")
+    return _read(tx, "turn_history", column("mission_id") == in_column(mission_id), order="number")
+
+
+def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
+    """The job that began the sub-plan of each later turn of one, by the turn's job."""
+    clause = select(jobs.c.id, plans.c.job_id).join(plans, plans.c.id == jobs.c.plan_id)
+    of_mission = (jobs.c.mission_id == in_column(mission_id), jobs.c.role == "turn")
+    return {row[0]: row[1] for row in tx.query(clause.where(*of_mission, plans.c.job_id.is_not(None)))}
 
 
 def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
-    return _read(tx, "change_history", column("mission_id") == mission_id)
+    return _read(tx, "change_history", column("mission_id") == in_column(mission_id))
 
 
 def _read(
@@ -114,7 +137,7 @@ def _read(
     clause: Select[*tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
     clause = clause.order_by(column(order).desc() if newest_first else column(order))
     if limit is not None:
-        clause = clause.limit(limit)
+        clause = clause.limit(in_column(limit))
     return [dict(zip(names, map(_value, names, row), strict=True)) for row in tx.query(clause)]
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Select, case, column, func, or_, select, t
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import TRANSITIONS
+from lcp_engine.store.history import in_column
 from lcp_engine.store.schema import missions, runners
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
@@ -66,7 +67,7 @@ class Page:
 
 def page_missions(tx: Tx, *, before: int | None, status: str, limit: int) -> Page:
     """Missions, the newest first."""
-    where = [column("id") < before] if before is not None else []
+    where = [column("id") < in_column(before)] if before is not None else []
     if status:
         where.append(column("status") == status)
     clause = _select("mission_overview", _MISSION, where)
@@ -79,6 +80,7 @@ def page_jobs(
     """Jobs that fit, in the order of their ids. Params and results above `LARGEST` read as None."""
     where = _where(wanted)
     if behind is not None:
+        behind = in_column(behind)
         where.append(column("id") < behind if newest_first else column("id") > behind)
     clause = _select("job_history", _JOB, where).add_columns(*map(_unless_large, _LARGE))
     clause = clause.order_by(column("id").desc() if newest_first else column("id"))
@@ -87,14 +89,14 @@ def page_jobs(
 
 def find_turn_heads(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
     """The questions that jobs `first` to `last` asked, without prompt and reply."""
-    where = [column("mission_id") == mission_id, column("job_id").between(first, last)]
+    where = [column("mission_id") == in_column(mission_id), column("job_id").between(first, last)]
     return _read(tx, _select("turn_history", _TURN, where).order_by(column("number")), _TURN)
 
 
 def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
     """A question with prompt and reply. Raises `NOT_FOUND`."""
     names = (*_TURN, "prompt", "reply")
-    where = [column("mission_id") == mission_id, column("number") == number]
+    where = [column("mission_id") == in_column(mission_id), column("number") == in_column(number)]
     found = _read(tx, _select("turn_history", names, where), names)
     if not found:
         raise LcpError(
@@ -128,7 +130,7 @@ def count_runners(tx: Tx) -> int:
 def _where(wanted: JobFilter) -> list[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = []
     if wanted.mission_id is not None:
-        where.append(column("mission_id") == wanted.mission_id)
+        where.append(column("mission_id") == in_column(wanted.mission_id))
     if wanted.states:
         where.append(column("state").in_(wanted.states))
     if wanted.kind:

@@ -147,7 +147,7 @@ class TurnRow:
 
 @dataclass(slots=True)
 class ChangeRow:
-    """A file effect with its intent."""
+    """A file effect with its intent. `file` is the absolute path, without links."""
 
     id: int
     mission_id: int
@@ -155,6 +155,7 @@ class ChangeRow:
     attempt: int
     root: str
     path: str
+    file: str
     mode: str
     state: str
     sha256_before: str | None

@@ -222,6 +222,7 @@ changes = Table(
     Column("attempt", Integer, nullable=False),
     Column("root", Text, nullable=False),
     Column("path", Text, nullable=False),
+    Column("file", Text, nullable=False),
     Column("mode", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("sha256_before", ForeignKey("blobs.sha256")),
@@ -233,10 +234,11 @@ changes = Table(
     Column("intended_at", Micros, nullable=False),
     Column("closed_at", Micros),
     CheckConstraint(_in("state", ("intent", "applied", "void", "conflict")), name="state"),
-    Index("ix_changes_open", "path", sqlite_where=text("state = 'intent'"),
+    Index("ix_changes_open", "file", sqlite_where=text("state = 'intent'"),
           postgresql_where=text("state = 'intent'")),
 )  # fmt: skip
-"""File effects: what was intended, on what, and whether it happened (R20)."""
+"""File effects: what was intended, on what, and whether it happened (R20). `file` is `path` beneath `root`, absolute:
+roots may overlap."""
 
 runners = Table(
     "runners",

@@ -53,6 +53,7 @@ _SHOWN = (
     jobs.c.reason,
     jobs.c.result,
     jobs.c.error,
+    jobs.c.turn,
 )
 _SETTLED = Statement(
     select(*_SHOWN)

@@ -12,6 +12,6 @@ NOTES: Mapping[str, str] = {
     "cancelled": "Cancelled. What is written stays written.",
     "cancelled_before": "It was cancelled before; nothing changed.",
     "resumed": "Resumed; the planner gets another turn.",
-    "retried": "Queued again.",
+    "retried": "Put back: queued, or held where nobody had approved it.",
     "launched": "Launched.",
 }

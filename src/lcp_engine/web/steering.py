@@ -57,7 +57,7 @@ def retry(desk: Desk, request: Request, form: Form) -> Response:
 
 
 def cancel(desk: Desk, request: Request, form: Form) -> Response:
-    """Stop a mission for good."""
+    """Stop a mission."""
     mission_id = number(request.path_params["mission"])
     try:
         decided = desk.engine.cancel(mission_id)

@@ -8,13 +8,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers.base import Context, Outcome, Permission, Worker
+from lcp_engine.workers.registry import register
 
 P = TypeVar("P", bound=BaseModel)
-
-REGISTERED: dict[str, Worker[BaseModel]] = {}
-"""The workers that this process made; every engine opened after that knows them."""
 
 
 def worker(
@@ -36,10 +33,10 @@ def worker(
     wait for a person by default; `writes` is for kinds that change files and so meet the denials for writing.
     `timeout` and `backoff` are seconds. The worker is known to every engine that this process opens afterwards; for
     `lcp`, name it as an entry point of the group `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is
-    taken.
+    taken, or that no planner could ask for.
     """
 
-    def register(function: Callable[..., Outcome]) -> Worker[BaseModel]:
+    def decorate(function: Callable[..., Outcome]) -> Worker[BaseModel]:
         made = Worker(
             kind=kind,
             params=params,
@@ -53,12 +50,10 @@ def worker(
             max_attempts=max_attempts,
             backoff=backoff,
         ).for_any_params()
-        if kind in REGISTERED:
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r} has a worker already")
-        REGISTERED[kind] = made
+        register(made)
         return made
 
-    return register
+    return decorate
 
 
 def _with_context(function: Callable[..., Outcome]) -> Callable[[P, Context], Outcome]:

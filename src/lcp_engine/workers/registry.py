@@ -1,13 +1,21 @@
-"""Find the workers: the built-in kinds, and those of plug-ins."""
+"""Find the workers: the built-in kinds, those that this process made, and those of plug-ins."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.protocol.reading import NOT_KINDS
 from lcp_engine.workers import agent_plan, list_files, read_file, write_file
 from lcp_engine.workers.base import Worker, Workers
-from lcp_engine.workers.custom import REGISTERED
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "lcp_engine.workers"
 
@@ -20,26 +28,71 @@ _BUILT_IN = (
 )
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 
+_REGISTERED: dict[str, Worker[BaseModel]] = {}
 
-def find_workers() -> Workers:
-    """The built-in workers and those that installed packages offer as entry points of `GROUP`.
 
-    Raises `LcpError` where two offer the same kind: none replaces another unnoticed.
+def register(worker: Worker[BaseModel]) -> None:
+    """Make a worker known to every engine that this process opens from now on. Raises `INVALID_ARGUMENT`."""
+    check_kind(worker.kind, {**_REGISTERED, **BUILT_IN}, "this worker")
+    _REGISTERED[worker.kind] = worker
+
+
+def find_workers(own: Sequence[Worker[BaseModel]] = ()) -> Workers:
+    """The built-in and registered workers, those that installed packages offer as entry points of `GROUP`, and `own`.
+
+    A plug-in that cannot be imported is left out with a warning: its jobs are held as `no_worker`, and everything
+    else goes on. Raises `INVALID_ARGUMENT` where two offer the same kind: none replaces another unnoticed.
     """
+    workers = {**_REGISTERED, **BUILT_IN}
+    for origin, worker in _offered():
+        _add(workers, worker, origin)
+    for worker in own:
+        _add(workers, worker, "a worker of this engine")
+    return MappingProxyType(workers)
+
+
+def check_kind(kind: str, taken: Mapping[str, object], origin: str) -> None:
+    """Raises `INVALID_ARGUMENT` for a kind that no planner could ask for, or that another worker has."""
+    if not _KIND.fullmatch(kind):
+        fact = f"kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found {kind!r}"
+    elif kind in NOT_KINDS:
+        fact = f"{kind!r} is an action or a result, not a kind of job"
+    elif kind in taken:
+        fact = f"kind {kind!r} has another worker already"
+    else:
+        return
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{origin}: {fact}")
+
+
+_KIND = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def _add(workers: dict[str, Worker[BaseModel]], worker: Worker[BaseModel], origin: str) -> None:
+    # One that is registered may be named by its package, or given to an engine, as well.
+    if workers.get(worker.kind) is not worker:
+        check_kind(worker.kind, workers, origin)
+        workers[worker.kind] = worker
+
+
+def _offered() -> Iterator[tuple[str, Worker[BaseModel]]]:
     from importlib.metadata import entry_points  # slow to import
 
-    workers = {**REGISTERED, **BUILT_IN}
     for entry in entry_points(group=GROUP):
-        worker = entry.load()
+        origin = f"worker plug-in {entry.name!r} ({entry.value})"
+        try:
+            worker: object = entry.load()
+        except Exception as raised:  # noqa: BLE001 -- an import runs a plug-in's code, which may raise anything
+            _warn(entry, origin, raised)
+            continue
         if not isinstance(worker, Worker):
-            raise LcpError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"plug-in {entry.name!r} ({entry.value}) is not a Worker, but {worker!r}",
-            )
-        if worker.kind in workers:
-            raise LcpError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"plug-in {entry.name!r} ({entry.value}) offers kind {worker.kind!r}, which another worker has",
-            )
-        workers[worker.kind] = worker.for_any_params()
-    return MappingProxyType(workers)
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{origin} should be a Worker, it is {worker!r}")
+        yield origin, worker if _REGISTERED.get(worker.kind) is worker else worker.for_any_params()
+
+
+def _warn(entry: EntryPoint, origin: str, raised: Exception) -> None:
+    import logging  # slow to import, hardly ever needed
+
+    package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist else ""
+    logging.getLogger("lcp_engine").warning(
+        "%s%s is left out: %s: %s", origin, package, type(raised).__name__, raised
+    )

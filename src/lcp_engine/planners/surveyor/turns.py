@@ -26,7 +26,7 @@ class Surveyor:
     """Lists the tree, reads at most `max_reads` files that tell what it is, writes `file`, and ends.
 
     A function of the question alone: nothing is kept between two. It asks for as many jobs at once as the
-    question's option `max_followups` says (5), or fewer where its own says so.
+    question's `max_followups` says, or fewer where its own says so.
     """
 
     file: Annotated[str, Field(min_length=1)] = "SURVEY.md"
@@ -54,7 +54,7 @@ class Surveyor:
         asked = seen.reads.keys() | seen.reads_waiting
         left = [choice for choice in choose(tree, self.max_reads) if choice.path not in asked]
         if left:
-            most = _most(question.options, self.max_followups)
+            most = min(question.max_followups, self.max_followups or question.max_followups)
             return _ask(
                 f"{number(len(left), 'file')} to read that tell what this is.",
                 [_read(one) for one in left[:most]],
@@ -95,7 +95,6 @@ class Surveyor:
         return _findings(survey, f"The limit {question.last_turn} was reached; {self.file} {waits}.")
 
 
-_MAX_FOLLOWUPS = 5
 _LIST: JsonValue = {
     "name": "List the whole tree",
     "kind": "list_files",
@@ -164,12 +163,6 @@ def _reason(job: JobResult) -> str:
     error = job.error or {}
     said = error.get("user_message") or error.get("message") or job.reason
     return str(said) if said else f"the job is {job.state}"
-
-
-def _most(given: Mapping[str, JsonValue], own: int | None) -> int:
-    stated = given.get("max_followups")
-    most = stated if isinstance(stated, int) and stated >= 1 else _MAX_FOLLOWUPS
-    return most if own is None else min(own, most)
 
 
 def _ask(commentary: str, jobs: _Jobs) -> _Action:

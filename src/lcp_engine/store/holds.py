@@ -1,0 +1,29 @@
+"""Tell from a job's history whether a hold of it was ever answered."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select, text
+
+from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, HOLD, HOLD_AGAIN, RETRY_HELD
+from lcp_engine.store.records import JobRow
+from lcp_engine.store.schema import events
+from lcp_engine.store.text import from_json
+from lcp_engine.store.transaction import Statement, Tx
+
+_HOLDS = (HOLD.event, HOLD_AGAIN.event, RETRY_HELD.event)
+_WORDS = ", ".join(f"'{event}'" for event in (*_HOLDS, APPROVE.event, APPROVE_BLOCKED.event))
+_LATEST_FIRST = Statement(
+    select(events.c.event, events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(text(f"event IN ({_WORDS})"))
+    .order_by(events.c.seq.desc())
+)
+
+
+def unanswered_hold(tx: Tx, job: JobRow) -> str | None:
+    """Why the job had to wait for a person who never said yes; None where nothing held it since the last yes."""
+    row = tx.row(_LATEST_FIRST, mission=job.mission_id, job=job.id)
+    if row is None or row[0] not in _HOLDS:
+        return None
+    reason = None if row[1] is None else from_json(row[1]).get("reason")
+    return str(reason) if reason else "it was held before"

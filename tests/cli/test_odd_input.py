@@ -1,0 +1,167 @@
+"""Input that nobody means: it is refused in one line, and is never a defect of `lcp`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcp_engine.api import Engine
+from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Done, Lcp
+
+HUGE = 10**30
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show",
+        "report",
+        "watch",
+        "job",
+        "approve",
+        "retry",
+        "cancel",
+        "resume",
+        "jobs --mission",
+        "held --mission",
+    ],
+)
+@pytest.mark.parametrize("number", [HUGE, 2**63, 0])
+def test_an_id_that_no_row_can_have_is_not_in_the_database(
+    call: Callable[..., Done], command: str, number: int
+) -> None:
+    done = call(*command.split(), number)
+    assert done.code == 1
+    assert done.err.endswith(f" {number} is not in the database\n")
+    assert done.err.count("\n") == 1
+
+
+def test_a_limit_may_be_as_large_as_one_likes(call: Callable[..., Done]) -> None:
+    assert call("missions", "--limit", HUGE, "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        (DEEP, "it nests too deep"),
+        ('{"id": NaN, "text": ""}', "it has NaN"),
+        ('{"id": 1e999, "text": ""}', "no float holds"),
+        ("\xff", "has to be a JSON object"),
+        ("[]", "not list"),
+        ('{"id": 1}', '"text"'),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(
+    call: Callable[..., Done], lcp: Lcp, line: str, fact: str
+) -> None:
+    path = lcp.home / "replies.jsonl"
+    path.write_bytes(line.encode("latin-1"))
+    done = call("check", "--jsonl", path)
+    assert done.code == 2
+    assert done.err.startswith(f"{path}: line 1 has to ")
+    assert fact in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("params", [DEEP, '{"a": NaN}', "[]", "{"])
+def test_params_are_a_json_object(call: Callable[..., Done], params: str) -> None:
+    for arguments in (["approve", 1, "--params", params], ["try", "list_files", params, "--root", "root"]):
+        done = call(*arguments)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "has to be a JSON object" in done.err
+
+
+def test_all_where_nothing_is_held_says_so(call: Callable[..., Done], lcp: Lcp) -> None:
+    assert call("launch", lcp.mission(lcp.complete), "--root", "root").code == 0
+    assert call("approve", "--all", "--mission", 1).out == "no job of mission 1 is held\n"
+    assert call("approve", "--all", "--mission", 1, "--json").json == []
+
+
+def test_programs_read_one_error_where_nothing_was_decided(call: Callable[..., Done]) -> None:
+    done = call("approve", 998, 999, "--json")
+    assert (done.code, done.out) == (1, "")
+    assert done.error["user_message"] == "job 998 is not in the database; job 999 is not in the database"
+
+
+def test_a_kind_that_nothing_executes_cannot_be_named_for_approval(
+    call: Callable[..., Done], lcp: Lcp
+) -> None:
+    done = call("run", lcp.mission(lcp.complete), "--root", "root", "--approve", "all,write_fil")
+    assert done.code == 2
+    assert "not 'write_fil'; did you mean 'write_file'?" in done.err
+    assert call("missions", "--json").json == []
+
+
+def test_limits_are_refused_in_the_words_of_the_mission_file(call: Callable[..., Done], lcp: Lcp) -> None:
+    call("run", lcp.mission(lcp.complete), "--root", "root", "-q")
+    for value, fact in (
+        ("many", 'should be a whole number, not "many"'),
+        ("true", "should be a number, not true"),
+    ):
+        assert call("resume", 1, "--set", f"limits.max_turns={value}").err == f"limits.max_turns: {fact}\n"
+
+
+def test_a_planner_that_is_not_there_is_known_at_the_launch(lcp: Lcp) -> None:
+    with Engine(f"sqlite:///{lcp.database}") as engine:
+        with pytest.raises(LcpError, match="did you mean 'script'") as unknown:
+            engine.launch({"goal": "Try it.", "planner": "scrpt"}, root=lcp.root)
+        with pytest.raises(LcpError, match=r"planner\.replys: is not an option") as option:
+            engine.launch({"goal": "Try it.", "planner": {"type": "script", "replys": []}}, root=lcp.root)
+        assert engine.missions() == []
+    assert (unknown.value.code, option.value.code) == (ErrorCode.NO_PLANNER, ErrorCode.INVALID_MISSION)
+
+
+def test_programs_are_told_what_cannot_be_meant(lcp: Lcp) -> None:
+    with Engine(f"sqlite:///{lcp.database}") as engine:
+        wrong: list[Callable[[], object]] = [
+            lambda: engine.jobs(states=["faild"]),
+            *(lambda delay=delay: engine.enqueue("list_files", delay=delay) for delay in
+              (float("inf"), float("nan"), -1e30, 1e30)),
+            lambda: engine.enqueue("list_files", priority=HUGE),
+        ]  # fmt: skip
+        for ask in wrong:
+            with pytest.raises(LcpError) as refused:
+                ask()
+            assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+        with pytest.raises(LcpError, match="did you mean 'failed'"):
+            engine.jobs(states=["faild"])
+        for look in (engine.events, engine.turns, engine.changes):
+            assert look(HUGE) == []
+        with pytest.raises(LcpError) as refused:
+            engine.enqueue("list_files", mission_id=HUGE)
+        assert refused.value.code is ErrorCode.NOT_FOUND
+
+
+def test_show_is_as_wide_as_it_needs_to_be_and_puts_a_plan_under_its_step(
+    call: Callable[..., Done], lcp: Lcp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    jobs = [
+        {
+            "kind": "agent_plan",
+            "params": {"scope": "step", "user_prompt": "Do a part that takes more than forty columns."},
+        },
+        {"kind": "list_files"},
+    ]
+    ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
+    inner = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "list_files"}]}
+    mission = lcp.mission("no JSON", json.dumps(ask), json.dumps(inner), *[lcp.complete] * 3)
+    told = call("run", mission, "--root", "root").err
+    assert "turn 1  failed; a correction follows  " in told
+    assert "turn 1  corrected  2 jobs" in told
+    lines = call("show", 1).out.splitlines()
+    step = next(n for n, line in enumerate(lines) if "more than forty columns." in line)
+    later = next(n for n, line in enumerate(lines) if n > step and "turn 3  agent_plan" in line)
+    assert all(line.startswith(("│       ", "│   │   ")) for line in lines[step + 1 : later + 1])
+    assert "list_files" in lines[step + 1]
+    with Engine(f"sqlite:///{lcp.database}") as engine:
+        (began,) = engine.steps(1).values()
+        assert f" {began} turn 2 " in lines[step]

@@ -1,0 +1,170 @@
+"""An intent that no retry will ever come to is closed by whoever works next (R20)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine import Engine
+from lcp_engine.effects import close_left_open
+from lcp_engine.store.check import check_database
+
+DIES = """
+import os, signal, sys
+from lcp_engine import Engine
+rename = os.rename
+def last(*given, **named):
+    if sys.argv[3] == "after":
+        rename(*given, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.rename = last
+with Engine(sys.argv[1]) as engine:
+    engine.work(until_idle=True, mission_id=int(sys.argv[2]))
+"""
+
+
+class Scene:
+    """A mission whose runner died in the middle of a write to sub/a.txt."""
+
+    def __init__(self, engine: Engine, url: str, root: Path) -> None:
+        self.engine = engine
+        self.url = url
+        self.root = root
+        self.file = root / "sub" / "a.txt"
+        self.file.parent.mkdir(parents=True)
+        self.file.write_text("old\n")
+        self.mission = engine.launch(_writing("sub/a.txt", "new\n"), root=root).id
+
+    def die(self, moment: str) -> None:
+        command = [sys.executable, "-c", DIES, self.url, str(self.mission), moment]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+    def die_and_cancel(self, moment: str) -> None:
+        self.die(moment)
+        self.engine.cancel(self.mission)
+        faults = check_database(self.url)
+        assert len(faults) == 1
+        assert f"its intent to write {str(self.file)!r} should be closed; it is open" in faults[0]
+
+    def close(self) -> list[object]:
+        close_left_open(self.engine.site.database)
+        return self.states()
+
+    def states(self) -> list[object]:
+        return [change["state"] for change in self.engine.changes(self.mission)]
+
+    def names(self) -> list[str]:
+        return [path.name for path in self.file.parent.iterdir()]
+
+
+@pytest.fixture
+def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
+    with Engine(database_url) as engine:
+        yield Scene(engine, database_url, tmp_path / "root")
+
+
+def test_a_write_that_happened_before_its_mission_was_cancelled_is_reported(scene: Scene) -> None:
+    scene.die_and_cancel("after")
+    assert scene.close() == ["applied"]
+    (delivered, metrics) = _ended(scene)
+    assert (delivered, '"files_written":1' in metrics) == ('["sub/a.txt"]', True)
+    told = [event for event in scene.engine.events(scene.mission) if event["event"] == "found_written"]
+    assert [event["data"] for event in told] == [{"path": "sub/a.txt"}]
+    assert check_database(scene.url) == []
+
+
+def test_a_write_that_did_not_happen_leaves_nothing_behind(scene: Scene) -> None:
+    scene.die_and_cancel("before")
+    assert len(scene.names()) == 2  # and a temporary file
+    assert (scene.close(), scene.names(), scene.file.read_text()) == (["void"], ["a.txt"], "old\n")
+    assert _ended(scene)[0] == "[]"
+    assert check_database(scene.url) == []
+
+
+def test_what_somebody_made_of_the_file_meanwhile_is_a_conflict(scene: Scene) -> None:
+    scene.die_and_cancel("before")
+    scene.file.unlink()
+    scene.file.mkdir()
+    assert (scene.close(), check_database(scene.url)) == (["conflict"], [])
+
+
+def test_a_directory_that_is_gone_is_not_made_again(scene: Scene) -> None:
+    scene.die_and_cancel("after")
+    shutil.rmtree(scene.file.parent)
+    assert (scene.close(), scene.file.parent.exists()) == (["conflict"], False)
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_root_that_is_gone_or_leads_elsewhere_is_left_for_another_time(scene: Scene, is_link: bool) -> None:
+    scene.die_and_cancel("after")
+    aside = scene.root.rename(scene.root.with_name("aside"))
+    if is_link:
+        scene.root.symlink_to(aside)
+    assert scene.close() == ["intent"]
+    if is_link:
+        scene.root.unlink()
+    aside.rename(scene.root)
+    assert scene.close() == ["applied"]
+
+
+def test_nobody_is_waited_for(scene: Scene) -> None:
+    scene.die_and_cancel("after")
+    descriptor = os.open(scene.file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        assert scene.close() == ["intent"]
+    finally:
+        os.close(descriptor)
+    assert scene.close() == ["applied"]
+
+
+def test_the_intent_of_a_job_that_is_leased_is_not_touched(scene: Scene) -> None:
+    scene.die("after")
+    assert [job.state for job in scene.engine.jobs(kinds=["write_file"])] == ["running"]
+    assert scene.close() == ["intent"]
+    scene.engine.work(until_idle=True)
+    assert scene.states() == ["applied"]
+    assert scene.engine.mission(scene.mission).status == "completed"
+
+
+def test_a_root_within_another_sees_the_intents_of_that(scene: Scene) -> None:
+    scene.die("after")
+    inner = scene.engine.launch(_writing("a.txt", "inner\n"), root=scene.file.parent).id
+    scene.engine.work(until_idle=True, mission_id=inner)
+    assert scene.states() == ["applied"]  # closed before the file changed again
+    inode = scene.file.stat().st_ino
+    scene.engine.work(until_idle=True)
+    states = {job.mission_id: job.state for job in scene.engine.jobs(kinds=["write_file"])}
+    assert states == {scene.mission: "succeeded", inner: "succeeded"}
+    assert (scene.file.read_text(), scene.file.stat().st_ino) == ("inner\n", inode)
+    paths = [(change["root"], change["path"]) for change in scene.engine.changes(inner)]
+    assert paths == [(str(scene.file.parent), "a.txt")]
+
+
+def _ended(scene: Scene) -> tuple[str, str]:
+    query = f"SELECT deliverables, metrics FROM missions WHERE id = {scene.mission}"
+    ((delivered, metrics),) = scene.engine.site.database.read(lambda tx: tx.query_plain(query))
+    return delivered, metrics
+
+
+def _writing(path: str, content: str) -> dict[str, JsonValue]:
+    new_jobs: list[JsonValue] = [{"kind": "write_file", "params": {"rel_path": path, "content": content}}]
+    replies: list[JsonValue] = [
+        {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs},
+        {"ok": True, "action": "mission_complete", "summary": "done"},
+    ]
+    return {
+        "name": "left open",
+        "goal": "Write.",
+        "policy": [{"kinds": ["*"], "do": "auto"}],
+        "planner": {"type": "script", "replies": replies},
+    }
