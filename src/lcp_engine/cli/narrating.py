@@ -20,8 +20,9 @@ _WIDTH = 100
 # What people are told of a job, by event. The others are told with --verbose only.
 _JOB_EVENTS = {
     "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "retried_held": "held",
-    "refused": "rejected", "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled", "plan_succeeded": "succeeded",
-    "plan_failed": "failed", "backed_off": "queued", "rescued": "queued", "answered": "succeeded",
+    "refused": "rejected", "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled",
+    "plan_succeeded": "succeeded", "plan_failed": "failed", "backed_off": "queued", "rescued": "queued",
+    "answered": "succeeded",
 }  # fmt: skip
 _AS_WORDS = {"held_again": "held", "retried_held": "held", "refused": "rejected",
              "backed_off": "retries", "plan_succeeded": "succeeded",
