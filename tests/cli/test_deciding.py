@@ -72,6 +72,6 @@ def test_a_cancelled_mission_is_resumed_with_another_limit(waiting: Lcp) -> None
     resumed = waiting("resume", 1, "--set", "limits.max_turns=9", "--json").object
     assert isinstance(resumed["limits"], dict)
     assert (resumed["status"], resumed["limits"]["max_turns"]) == ("running", 9)
-    assert waiting("retry", 2).out == "job 2 queued\n"
+    assert waiting("retry", 2).out == "job 2 held\n"  # nobody had approved it
     again = waiting("retry", 2)
     assert (again.code, again.err.count("\n")) == (5, 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import MissionSpec, parse_mission, resolve_root
+from lcp_engine.planners.registry import make_planner
 from lcp_engine.shipped import shipped_missions
 from lcp_engine.visible import json_line
 
@@ -27,14 +28,14 @@ class Wish:
 
 
 def load(wish: Wish) -> tuple[MissionSpec, Path]:
-    """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`."""
+    """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`, `NO_PLANNER`."""
     text, source, base = _read(wish.mission)
     settings = [*wish.settings]
     if wish.planner is not None:
         settings.insert(0, f"planner={json_line({'type': wish.planner})}")
     spec = parse_mission(text, source=source, variables=wish.variables or {}, settings=settings)
-    root = resolve_root(spec, base, wish.root)
-    return spec, root
+    make_planner(spec.planner)  # an engine asks that too, but by then there is a database
+    return spec, resolve_root(spec, base, wish.root)
 
 
 def _read(mission: str) -> tuple[str, str, Path]:

@@ -12,6 +12,7 @@ NOTES: Mapping[str, str] = {
     "cancelled": "Cancelled. What is written stays written.",
     "cancelled_before": "It was cancelled before; nothing changed.",
     "resumed": "Resumed; the planner gets another turn.",
-    "retried": "Put back: queued, or held where nobody had approved it.",
+    "retried": "Queued again.",
+    "retried_held": "Held again: nobody had approved it.",
     "launched": "Launched.",
 }

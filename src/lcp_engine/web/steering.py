@@ -50,10 +50,10 @@ def retry(desk: Desk, request: Request, form: Form) -> Response:
     """Queue a job again that failed, was skipped or was cancelled."""
     job_id = number(request.path_params["job"])
     try:
-        desk.engine.retry(job_id)
+        job = desk.engine.retry(job_id)
     except LcpError as refused:
         return show_job(desk, request, status=status_of(refused), problem=str(refused))
-    return _to_job(job_id, "retried")
+    return _to_job(job_id, "retried_held" if job.state == "held" else "retried")
 
 
 def cancel(desk: Desk, request: Request, form: Form) -> Response:
