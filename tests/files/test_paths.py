@@ -8,8 +8,8 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.paths import Names, Place
 
 WINDOWS = "C:\\Sheratan\\2_sheratan_core"
-PLAIN = Names(("/work/root", "/real/root"))
-SEED = Names(("/work/root",), (WINDOWS, "/workspace", "project"))
+PLAIN = Names(("/srv/root", "/real/root"))
+SEED = Names(("/srv/root",), (WINDOWS, "/workspace", "project"))
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ SEED = Names(("/work/root",), (WINDOWS, "/workspace", "project"))
         (PLAIN, {"rel_path": "[...nextauth].ts"}, "[...nextauth].ts", "[...nextauth].ts"),
         (PLAIN, {"rel_path": "a\\b.txt"}, "a\\b.txt", "a\\b.txt"),
         (PLAIN, {"rel_path": "C:foo"}, "C:foo", "C:foo"),
-        (PLAIN, {"root": "/work/root", "rel_path": "a"}, "a", "a"),
+        (PLAIN, {"root": "/srv/root", "rel_path": "a"}, "a", "a"),
         (PLAIN, {"root": "/real/root/", "rel_path": "a"}, "a", "a"),
         (PLAIN, {"root": ".", "rel_path": "a"}, "a", "a"),
         (PLAIN, {"root": "src", "rel_path": "main.py"}, "src/main.py", "main.py"),
-        (PLAIN, {"root": "/work/root/src", "rel_path": "main.py"}, "src/main.py", "main.py"),
-        (PLAIN, {"path": "/work/root/./src//main.py"}, "src/main.py", "src/main.py"),
-        (PLAIN, {"path": "/work/root/src/main.py", "root": "src"}, "src/main.py", "main.py"),
+        (PLAIN, {"root": "/srv/root/src", "rel_path": "main.py"}, "src/main.py", "main.py"),
+        (PLAIN, {"path": "/srv/root/./src//main.py"}, "src/main.py", "src/main.py"),
+        (PLAIN, {"path": "/srv/root/src/main.py", "root": "src"}, "src/main.py", "main.py"),
         (PLAIN, {"path": "src/main.py"}, "src/main.py", "src/main.py"),
         (SEED, {"root": WINDOWS, "rel_path": "config.json"}, "config.json", "config.json"),
         (SEED, {"root": WINDOWS, "rel_path": "core\\main.py"}, "core/main.py", "core/main.py"),
@@ -49,7 +49,7 @@ def test_a_name_beneath_the_root(names: Names, params: dict[str, str], path: str
     ("names", "params"),
     [
         (PLAIN, {"rel_path": "/etc/passwd"}),
-        (PLAIN, {"rel_path": "/work/root/a.txt"}),
+        (PLAIN, {"rel_path": "/srv/root/a.txt"}),
         (PLAIN, {"rel_path": "../x"}),
         (PLAIN, {"rel_path": "a/../../x"}),
         (PLAIN, {"rel_path": "..\\x"}),
@@ -57,15 +57,15 @@ def test_a_name_beneath_the_root(names: Names, params: dict[str, str], path: str
         (PLAIN, {"rel_path": "\\\\server\\share"}),
         (PLAIN, {"root": "/", "rel_path": "etc/passwd"}),
         (PLAIN, {"root": "/work", "rel_path": "root/a"}),
-        (PLAIN, {"root": "/work/root/../x", "rel_path": "a"}),
-        (PLAIN, {"root": "/work/root-evil", "rel_path": "a"}),
+        (PLAIN, {"root": "/srv/root/../x", "rel_path": "a"}),
+        (PLAIN, {"root": "/srv/root-evil", "rel_path": "a"}),
         (PLAIN, {"root": "..", "rel_path": "root/a"}),
         (PLAIN, {"root": "src", "rel_path": "../a"}),
         (PLAIN, {"root": WINDOWS, "rel_path": "a"}),
-        (PLAIN, {"path": "/work/root/../root/a.txt"}),
-        (PLAIN, {"path": "/proc/self/root/work/root/a"}),
-        (PLAIN, {"path": "/work/root/a", "root": "src"}),
-        (PLAIN, {"path": "/work/root/srcx", "root": "src"}),
+        (PLAIN, {"path": "/srv/root/../root/a.txt"}),
+        (PLAIN, {"path": "/proc/self/root/srv/root/a"}),
+        (PLAIN, {"path": "/srv/root/a", "root": "src"}),
+        (PLAIN, {"path": "/srv/root/srcx", "root": "src"}),
         (SEED, {"path": f"{WINDOWS}_evil\\a"}),
         (SEED, {"path": f"{WINDOWS}\\..\\a"}),
         (SEED, {"path": "D:\\Sheratan\\2_sheratan_core\\a"}),
@@ -97,7 +97,7 @@ def test_a_name_that_ends_like_a_directory_names_one(name: str) -> None:
         ("./docs//a.md", "docs/a.md"),
         (f"{WINDOWS}/docs\\a.md", "docs/a.md"),
         (f"{WINDOWS}\\docs\\a.md", "docs/a.md"),
-        ("/work/root/docs/a.md", "docs/a.md"),
+        ("/srv/root/docs/a.md", "docs/a.md"),
         ("/elsewhere/.env", "elsewhere/.env"),
         ("../x", "../x"),
     ],
