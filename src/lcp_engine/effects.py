@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
-from lcp_engine.jobs import SETTLED, State
+from lcp_engine.jobs import SETTLED
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.free import locked_if_free
 from lcp_engine.sandbox.replace import Current, Target, locked, temporary_name
@@ -56,7 +55,7 @@ class Journal:
             if error.code in OF_DATABASE:
                 raise
             failed = error.failed
-            self.database.write(lambda tx: self.settle(tx, copy(job), failed))
+            self.database.write(lambda tx: self.settle(tx, job.copy(), failed))
 
     def _perform(self, job: JobRow, effect: FileEffect, root: Root, target: Target, cap: int) -> None:
         left = self.database.read(lambda tx: open_intents(tx, _file(root, target)))
@@ -65,7 +64,7 @@ class Journal:
         written = len(effect.content.encode())
         earlier = self.database.read(lambda tx: _earlier(tx, job, written))
         if earlier is not None:
-            self.database.write(lambda tx: self.settle(tx, copy(job), earlier))
+            self.database.write(lambda tx: self.settle(tx, job.copy(), earlier))
             return
         before = target.read(cap)
         data = compose(None if before is None else before.data, effect.content, effect.mode)
@@ -92,7 +91,7 @@ class Journal:
         """Close the intent and settle the job. The file is what it is, so the intent is closed without a lease too."""
         if close_intent(tx, change_id, state) and state == APPLIED:
             _tell(ledger_of(tx), job.id, path)
-        self.settle(tx, copy(job), outcome)
+        self.settle(tx, job.copy(), outcome)
 
 
 def close_left_open(database: Database) -> None:
@@ -210,7 +209,6 @@ def _file(root: Root, target: Target) -> str:
 
 def _record(tx: Tx, job: JobRow, change: ChangeRow, before: Current | None) -> int:
     """Write the intent, if the lease still stands. Raises `LeaseLost`."""
-    now = ledger_of(tx).job(job.id)
-    if now.state is not State.RUNNING or now.attempt != job.attempt:
+    if not ledger_of(tx).is_leased(job):
         raise LeaseLost(job.id, job.attempt)
     return intend(tx, change, None if before is None else before.data)

@@ -15,7 +15,7 @@ from lcp_engine.engine.plans import (
     spec_of,
     usage_of,
 )
-from lcp_engine.jobs import CANCEL, State
+from lcp_engine.jobs import CANCEL
 from lcp_engine.loop import (
     Usage,
     limit_reached,
@@ -64,7 +64,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
     None where the lease was lost, or where nobody needs the turn any more: it is settled then.
     """
     mission = ledger.mission(job.mission_id)
-    if not is_leased(ledger, job):
+    if not ledger.is_leased(job):
         return None
     plan = acting_plan(ledger, job)
     if mission.has_ended or plan.outcome is not None:
@@ -103,11 +103,6 @@ def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
     kept = question(ledger.tx, turn.mission_id, turn.number)
     assert kept is not None
     return kept
-
-
-def is_leased(ledger: Ledger, lease: JobRow) -> bool:
-    job = ledger.job(lease.id)
-    return job.state is State.RUNNING and job.attempt == lease.attempt
 
 
 def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:

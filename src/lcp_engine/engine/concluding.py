@@ -8,7 +8,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
-from lcp_engine.engine.asking import PLAN_ENDED, drop_turn, is_leased
+from lcp_engine.engine.asking import PLAN_ENDED, drop_turn
 from lcp_engine.engine.failing import agent_error, failure_of, malformed_error
 from lcp_engine.engine.judging import Bench, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.plans import (
@@ -36,7 +36,7 @@ def conclude_turn(
 ) -> bool:
     """Decide on a reply and do it, all in this transaction (R18). False where the lease was lost: nothing is done."""
     mission = ledger.mission(lease.mission_id)
-    if not is_leased(ledger, lease):
+    if not ledger.is_leased(lease):
         return False
     job = ledger.job(lease.id)
     plan = acting_plan(ledger, job)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lcp_engine.sandbox.replace import Target
+from lcp_engine.sandbox.replace import Target, is_at
 from lcp_engine.sandbox.root import Root, refusal
 
 
@@ -29,10 +29,6 @@ def _is_ours(root: Root, parent: str, descriptor: int) -> bool:
     """Whether the lock was free, and the locked directory is still the one that its path names."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        named = root.open_directory(parent)
+        return is_at(root, parent, descriptor)
     except OSError:
         return False
-    try:
-        return os.path.samestat(os.fstat(named), os.fstat(descriptor))
-    finally:
-        os.close(named)

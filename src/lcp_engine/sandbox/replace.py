@@ -169,7 +169,7 @@ def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tu
             try:
                 _check_target(descriptor, name, path)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                if _is_at(root, parent, descriptor):
+                if is_at(root, parent, descriptor):
                     return descriptor, made
             except BaseException:
                 os.close(descriptor)
@@ -194,7 +194,7 @@ def _check_target(directory: int, name: str, path: str) -> None:
     raise not_a_file(path, status.st_mode)
 
 
-def _is_at(root: Root, parent: str, descriptor: int) -> bool:
+def is_at(root: Root, parent: str, descriptor: int) -> bool:
     """Whether the locked directory is what its path names: it may have been removed while the lock was waited for."""
     try:
         named = root.open_directory(parent)

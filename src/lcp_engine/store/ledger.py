@@ -120,6 +120,11 @@ class Ledger:
             job = self._job(job_id)
         return job
 
+    def is_leased(self, lease: JobRow) -> bool:
+        """Whether the attempt that `lease` names still holds its job (R17). Raises `NOT_FOUND`."""
+        job = self.job(lease.id)
+        return job.state is State.RUNNING and job.attempt == lease.attempt
+
     def new_plan(self, mission_id: int, *, job_id: int | None, parent_id: int | None, depth: int) -> PlanRow:
         row = self.tx.row(
             statements.NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth
