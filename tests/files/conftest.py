@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,12 @@ def place(tmp_path: Path) -> Path:
     (inside / "a.txt").write_text("hello\n")
     (inside / "src" / "main.py").write_text("print(1)\n")
     return inside
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_by_others() -> None:
+    """What tests before left to be collected would be closed while descriptors are counted here."""
+    gc.collect()
 
 
 @pytest.fixture(params=[True, False], ids=["openat2", "walk"])
