@@ -199,6 +199,7 @@ def _intent(
         temporary=temporary_name(),
         made=to_json(list(target.made)),
         result=to_json(effect.result(applied).model_dump(mode="json")),
+        undoes=None,
     )
 
 

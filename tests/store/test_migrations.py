@@ -25,7 +25,20 @@ from lcp_engine.store.schema import HEAD
 from lcp_engine.store.upgrade import migration_config, migrations_directory, upgrade
 from lcp_engine.store.views import VIEWS
 
-TABLES = {"missions", "plans", "jobs", "attempts", "events", "turns", "blobs", "changes", "runners"}
+TABLES = {
+    "missions", "plans", "jobs", "attempts", "reviews", "approvals", "events", "turns", "blobs", "changes", "runners",
+    "probes",
+}  # fmt: skip
+
+_ROWS_OF_0001 = (
+    """INSERT INTO missions (uid, name, goal, spec, status, created_at)
+    VALUES ('req-1', 'm', 'g', '{}', 'running', 1)""",
+    """INSERT INTO jobs (mission_id, kind, params, state, created_at)
+    VALUES (1, 'write_file', '{}', 'succeeded', 1)""",
+    """INSERT INTO changes (mission_id, job_id, attempt, root, path, file, mode, state, sha256_after, size_bytes,
+        temporary, made, result, intended_at)
+    VALUES (1, 1, 1, '/r', 'a', '/r/a', 'overwrite', 'applied', 'ff', 3, '.t', '[]', '{}', 1)""",
+)
 
 
 def test_migrations_and_metadata_make_the_same_schema(database_url: str) -> None:
@@ -107,8 +120,23 @@ def test_an_older_database_is_upgraded_and_keeps_its_rows(database_url: str, tmp
     upgrade(database_url, HEAD, _with_a_newer_migration(tmp_path))
     with _connected(database_url) as connection:
         assert connection.execute(text("SELECT uid, mood FROM runners")).all() == [("a", "calm")]
-        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "0002"
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
         assert connection.execute(text("SELECT count(*) FROM mission_overview")).scalar() == 0
+
+
+def test_a_database_of_the_first_schema_keeps_its_missions_and_changes(database_url: str) -> None:
+    with _connected(database_url) as connection:
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for statement in _ROWS_OF_0001:
+            connection.execute(text(statement))
+        connection.commit()
+    open_database(database_url).close()
+    with _connected(database_url) as connection:
+        assert connection.execute(text("SELECT path, sha256_after FROM changes")).all() == [("a", "ff")]
+        assert connection.execute(text("SELECT state FROM job_history")).all() == [("succeeded",)]
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == HEAD
 
 
 def test_a_database_of_a_newer_engine_is_refused(database_url: str) -> None:
@@ -198,8 +226,8 @@ def test_processes_that_open_a_new_database_at_once_create_it_once(database_url:
 def _with_a_newer_migration(directory: Path) -> Path:
     migrations = directory / "migrations"
     shutil.copytree(migrations_directory(), migrations)
-    (migrations / "versions" / "0002_mood.py").write_text(
-        "import sqlalchemy as sa\nfrom alembic import op\nrevision = '0002'\ndown_revision = '0001'\n\n\n"
+    (migrations / "versions" / "9999_mood.py").write_text(
+        f"import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\ndown_revision = '{HEAD}'\n\n\n"
         "def upgrade():\n    with op.batch_alter_table('runners') as table:\n"
         "        table.add_column(sa.Column('mood', sa.Text(), server_default='calm'))\n"
     )
@@ -234,7 +262,8 @@ def _sqlite_schema(connection: Connection) -> Iterator[tuple[str, str, str]]:
             continue
         body, _, rest = str(sql).partition("(")[2].rpartition(")")
         # A table's columns stand in the order of their definition, its constraints do not matter that way.
-        parts = [" ".join(part.split()).strip(",") for part in body.strip().splitlines()]
+        # SQLite appends a column that is added later behind the constraints.
+        parts = [" ".join(part.split()) for part in re.split(r",(?![^()]*\))", body)]
         columns = [part for part in parts if not part.startswith("CONSTRAINT")]
         constraints = sorted(part for part in parts if part.startswith("CONSTRAINT"))
         yield "table", name, repr((columns, constraints, rest.strip()))

@@ -255,8 +255,11 @@ class Ledger:
         )
         return mission.events
 
-    def attempted(self, job: JobRow, outcome: str, error: str | None = None) -> None:
-        """Write the row of an attempt that ended (R19)."""
+    def attempted(
+        self, job: JobRow, outcome: str, error: str | None = None, tokens: tuple[int, int] | None = None
+    ) -> None:
+        """Write the row of an attempt that ended (R19); `tokens` are input and output of a question without a reply."""
+        input_tokens, output_tokens = tokens or (None, None)
         self._attempts.append(
             {
                 "job_id": job.id,
@@ -266,6 +269,8 @@ class Ledger:
                 "ended_at": self.tx.now,
                 "outcome": outcome,
                 "error": error,
+                "input_tokens": input_tokens,
+                "output_tokens": output_tokens,
             }
         )
 

@@ -76,6 +76,8 @@ class PlanRow:
     stalled: int
     refused: int
     outcome: str | None
+    clarifications: int
+    verifications: int
 
     def count(self, state: State, by: int) -> None:
         if state in OPEN or state is State.BLOCKED:
@@ -159,11 +161,12 @@ class ChangeRow:
     mode: str
     state: str
     sha256_before: str | None
-    sha256_after: str
+    sha256_after: str | None
     size_bytes: int
     temporary: str
     made: str
     result: str
+    undoes: int | None
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from lcp_engine.jobs import State
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration; a database that stands here needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
 """An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
@@ -104,6 +104,8 @@ plans = Table(
     _counter("stalled"),
     _counter("refused"),
     Column("outcome", Text),
+    _counter("clarifications"),
+    _counter("verifications"),
 )
 """A first `agent_plan` and its continuations (R12); `open` counts its jobs that are queued, running or blocked."""
 
@@ -138,6 +140,8 @@ jobs = Table(
     Column("settled_seq", Integer),
     Column("result", Text),
     Column("error", Text),
+    Column("after_id", Id),
+    Column("held_until", Micros),
     CheckConstraint(_in("state", tuple(State)), name="state"),
     CheckConstraint(_in("role", ("work", "turn", "step")), name="role"),
     Index("ix_jobs_ready", text("priority DESC"), "id", sqlite_where=text("state = 'queued'"),
@@ -147,13 +151,16 @@ jobs = Table(
     Index("ix_jobs_running", "runner_id", sqlite_where=text("state = 'running'"),
           postgresql_where=text("state = 'running'")),
     Index("ix_jobs_live", "mission_id", "id", sqlite_where=text(LIVE), postgresql_where=text(LIVE)),
+    Index("ix_jobs_expiring", "held_until", sqlite_where=text("state = 'held'"),
+          postgresql_where=text("state = 'held'")),
     Index("ix_jobs_settled", "plan_id", "settled_seq", sqlite_where=text("plan_id IS NOT NULL"),
           postgresql_where=text("plan_id IS NOT NULL")),
     Index("ix_jobs_fingerprint", "mission_id", "fingerprint", sqlite_where=text("fingerprint IS NOT NULL"),
           postgresql_where=text("fingerprint IS NOT NULL")),
 )  # fmt: skip
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
-the first attempt after a person approved the job."""
+the first attempt after a person approved the job. `after_id`: the job that has to succeed before this one may run.
+`held_until`: when a held job that nobody decided on is rejected."""
 
 attempts = Table(
     "attempts",
@@ -165,8 +172,39 @@ attempts = Table(
     Column("ended_at", Micros, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("error", Text),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
     sqlite_with_rowid=False,
 )
+"""Attempts that ended. Tokens: what was paid for a question that got no reply; those of a reply are in `turns`."""
+
+reviews = Table(
+    "reviews",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("path", Text),
+    Column("sha256", Text),
+    Column("at", Micros, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What a person last saw of a held job: its params (by fingerprint), and the file that it would change, whose hash is
+NULL where there is none. The person '' stands for the moment in which the job was held."""
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("person", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("path", Text),
+    Column("sha256", Text),
+    Column("at", Micros, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What a person said yes to: like a review; `attempt` is the first one that it allows."""
 
 events = Table(
     "events",
@@ -226,19 +264,20 @@ changes = Table(
     Column("mode", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("sha256_before", ForeignKey("blobs.sha256")),
-    Column("sha256_after", Text, nullable=False),
+    Column("sha256_after", Text),
     Column("size_bytes", BigInteger, nullable=False),
     Column("temporary", Text, nullable=False),
     Column("made", Text, nullable=False),
     Column("result", Text, nullable=False),
     Column("intended_at", Micros, nullable=False),
     Column("closed_at", Micros),
+    Column("undoes", Id),
     CheckConstraint(_in("state", ("intent", "applied", "void", "conflict")), name="state"),
     Index("ix_changes_open", "file", sqlite_where=text("state = 'intent'"),
           postgresql_where=text("state = 'intent'")),
 )  # fmt: skip
 """File effects: what was intended, on what, and whether it happened (R20). `file` is `path` beneath `root`, absolute:
-roots may overlap."""
+roots may overlap. A hash is NULL where there is no file. `undoes` is the change that this one takes back."""
 
 runners = Table(
     "runners",
@@ -253,3 +292,14 @@ runners = Table(
     Column("ended_at", Micros),
 )
 """Processes that execute jobs; all leases of a runner last until `alive_until` (R17)."""
+
+probes = Table(
+    "probes",
+    metadata,
+    Column("endpoint", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("found", Text, nullable=False),
+    Column("at", Micros, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What an endpoint honours of the ways to ask for one action, so that no process finds it out again."""

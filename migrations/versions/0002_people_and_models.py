@@ -1,0 +1,119 @@
+"""What people saw and approved, steps in order, what undo took back, what endpoints honour.
+
+Revision ID: 0002
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+# SQLite counts rows up by itself only in a column whose type is exactly INTEGER.
+ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+HELD = sa.text("state = 'held'")
+INTENT = sa.text("state = 'intent'")
+STATES = "state IN ('intent', 'applied', 'void', 'conflict')"
+
+
+def upgrade() -> None:
+    for name in ("clarifications", "verifications"):
+        op.add_column("plans", sa.Column(name, sa.Integer(), server_default=sa.text("0"), nullable=False))
+    op.add_column("jobs", sa.Column("after_id", ID))
+    op.add_column("jobs", sa.Column("held_until", sa.BigInteger()))
+    op.create_index("ix_jobs_expiring", "jobs", ["held_until"], sqlite_where=HELD, postgresql_where=HELD)
+    for name in ("input_tokens", "output_tokens"):
+        op.add_column("attempts", sa.Column(name, sa.Integer()))
+    _create_reviewed("reviews", "person")
+    _create_reviewed("approvals", "attempt")
+    op.create_table(
+        "probes",
+        sa.Column("endpoint", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("found", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("endpoint", "model", name=op.f("pk_probes")),
+        sqlite_with_rowid=False,
+    )
+    if op.get_context().dialect.name == "sqlite":
+        _rebuild_changes(may_remove=True)
+    else:
+        op.alter_column("changes", "sha256_after", nullable=True)
+        op.add_column("changes", sa.Column("undoes", ID))
+
+
+def downgrade() -> None:
+    op.execute("DELETE FROM changes WHERE sha256_after IS NULL")
+    if op.get_context().dialect.name == "sqlite":
+        _rebuild_changes(may_remove=False)
+    else:
+        op.drop_column("changes", "undoes")
+        op.alter_column("changes", "sha256_after", nullable=False)
+    for table in ("probes", "approvals", "reviews"):
+        op.drop_table(table)
+    op.drop_index("ix_jobs_expiring", "jobs")
+    for table, columns in (
+        ("attempts", ("output_tokens", "input_tokens")),
+        ("jobs", ("held_until", "after_id")),
+        ("plans", ("verifications", "clarifications")),
+    ):
+        for name in columns:
+            op.drop_column(table, name)
+
+
+def _create_reviewed(table: str, second_key: str) -> None:
+    attempt = () if second_key == "person" else (sa.Column("attempt", sa.Integer(), nullable=False),)
+    op.create_table(
+        table,
+        sa.Column("job_id", ID, nullable=False),
+        *attempt,
+        sa.Column("person", sa.Text(), nullable=False),
+        sa.Column("fingerprint", sa.Text(), nullable=False),
+        sa.Column("path", sa.Text()),
+        sa.Column("sha256", sa.Text()),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f(f"fk_{table}_job_id")),
+        sa.PrimaryKeyConstraint("job_id", second_key, name=op.f(f"pk_{table}")),
+        sqlite_with_rowid=False,
+    )
+
+
+def _rebuild_changes(*, may_remove: bool) -> None:
+    """SQLite cannot let go of NOT NULL; the rows move to a new table."""
+    undoes = (sa.Column("undoes", ID),) if may_remove else ()
+    kept = (
+        "id, mission_id, job_id, attempt, root, path, file, mode, state, sha256_before, sha256_after, size_bytes, "
+        "temporary, made, result, intended_at, closed_at"
+    )
+    for index in ("ix_changes_job_id", "ix_changes_mission_id", "ix_changes_open"):
+        op.drop_index(index, "changes")
+    op.rename_table("changes", "changes_before")
+    op.create_table(
+        "changes",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("mission_id", ID, nullable=False),
+        sa.Column("job_id", ID, nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("root", "path", "file", "mode", "state")),
+        sa.Column("sha256_before", sa.Text()),
+        sa.Column("sha256_after", sa.Text(), nullable=may_remove),
+        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("temporary", "made", "result")),
+        sa.Column("intended_at", sa.BigInteger(), nullable=False),
+        sa.Column("closed_at", sa.BigInteger()),
+        *undoes,
+        sa.CheckConstraint(STATES, name=op.f("ck_changes_state")),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_changes_job_id")),
+        sa.ForeignKeyConstraint(["mission_id"], ["missions.id"], name=op.f("fk_changes_mission_id")),
+        sa.ForeignKeyConstraint(["sha256_before"], ["blobs.sha256"], name=op.f("fk_changes_sha256_before")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_changes")),
+    )
+    op.execute(f"INSERT INTO changes ({kept}) SELECT {kept} FROM changes_before")  # noqa: S608  # names of our own
+    op.drop_table("changes_before")
+    op.create_index("ix_changes_job_id", "changes", ["job_id"])
+    op.create_index("ix_changes_mission_id", "changes", ["mission_id"])
+    op.create_index("ix_changes_open", "changes", ["file"], sqlite_where=INTENT)
