@@ -19,8 +19,8 @@ from lcp_engine.jobs import State
 from lcp_engine.mission import MissionSpec, build_mission, nearest
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import Rule
-from lcp_engine.protocol import reading
 from lcp_engine.protocol.actions import Action, Malformed
+from lcp_engine.protocol.dialects import reader_of
 from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
 from lcp_engine.store import history
@@ -44,13 +44,11 @@ def read_reply(
 ) -> Action | Malformed:
     """The action that `text` states, or every reason why it is none (R1 to R3). Pure; no text raises.
 
-    `kinds` maps kinds of jobs to the models of their params; the default is the built-in ones. Raises
-    `INVALID_ARGUMENT` for a dialect that there is not.
+    `dialect` is `lcp` or `universal`, which is translated. `kinds` maps kinds of jobs to models of their params; the
+    default is the built-in ones. Raises `INVALID_ARGUMENT` for a dialect that there is not.
     """
-    if dialect != "lcp":
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is 'lcp'; there is no {dialect!r}")
     known = {kind: worker.params for kind, worker in BUILT_IN.items()} if kinds is None else kinds
-    return reading.read_reply(text, known)
+    return reader_of(dialect)(text, known)
 
 
 class Engine:

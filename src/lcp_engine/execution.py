@@ -28,7 +28,7 @@ from lcp_engine.planners.base import Correction, Planner, Question, Reply
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import PathPolicy
 from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
-from lcp_engine.protocol.reading import read_reply
+from lcp_engine.protocol.dialects import READERS
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
@@ -159,7 +159,7 @@ class Executor:
             return None
         spec = spec_of(asked.mission.spec)  # not the one that is kept: a person may have changed it since
         turn = asked.turn if asked.turn.reply is not None else self._ask(job, asked, spec)
-        reply = read_reply(turn.reply or "", self._kinds)
+        reply = READERS[spec.planner.dialect](turn.reply or "", self._kinds)
         mission = self._mission(job.mission_id)
         faults: tuple[str, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
@@ -210,6 +210,7 @@ class Executor:
             stalled=asked.stalled,
             aliases=spec.root_aliases,
             may_read=may_read(bench, spec, asked.mission.root),
+            dialect=spec.planner.dialect,
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
         )
 

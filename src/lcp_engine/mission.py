@@ -23,6 +23,7 @@ from pydantic_core import ErrorDetails
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.policy import Rule
+from lcp_engine.protocol.dialects import Dialect
 
 
 class _Frozen(BaseModel):
@@ -52,11 +53,15 @@ class Limits(_Frozen):
 
 
 class PlannerSpec(BaseModel):
-    """Which planner answers; every further key is an option of it. A bare name has none."""
+    """Which planner answers, and what its replies are read as; every further key is an option of it.
+
+    A bare name has none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     type: str = Field(min_length=1)
+    dialect: Dialect = "lcp"
 
     @model_validator(mode="before")
     @classmethod

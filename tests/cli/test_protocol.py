@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
+from pydantic import JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +49,11 @@ def test_check_holds_a_reply_to_the_default_cap(lcp: Lcp) -> None:
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not beside this repository")
-def test_check_agrees_with_the_shared_cases(lcp: Lcp) -> None:
-    cases = [case for case in map(json.loads, CASES.read_text().splitlines()) if case["dialect"] == "lcp"]
+@pytest.mark.parametrize("dialect", ["lcp", "universal"])
+def test_check_agrees_with_the_shared_cases(lcp: Lcp, dialect: str) -> None:
+    cases = [case for case in map(json.loads, CASES.read_text().splitlines()) if case["dialect"] == dialect]
     lines = "\n".join(json.dumps({"id": case["id"], "text": case["text"]}) for case in cases)
-    done = lcp("check", "--jsonl", stdin=lines)
+    done = lcp("check", "--dialect", dialect, "--jsonl", stdin=lines)
     found = [(line["id"], line["valid"]) for line in map(json.loads, done.out.splitlines())]
     assert found == [(case["id"], case["valid"]) for case in cases]
     assert done.code == 1
@@ -67,9 +70,19 @@ def test_check_does_not_load_what_it_does_not_need(lcp: Lcp) -> None:
     assert (ran.returncode, ran.stderr) == (1, b"\n")
 
 
-def test_a_dialect_that_is_not_there_yet_is_a_usage_error(call: Callable[..., Done]) -> None:
-    done = call("check", "--dialect", "universal")
-    assert (done.code, "not universal" in done.err) == (2, True)
+def test_check_shows_the_action_that_a_universal_reply_stands_for(lcp: Lcp) -> None:
+    answer = '{"response_type": "answer", "status": "success", "message": "It is done."}'
+    done = lcp("check", "--dialect", "universal", stdin=answer)
+    assert (done.code, done.object["action"]) == (
+        0,
+        {"ok": True, "action": "mission_complete", "summary": "It is done."},
+    )
+    assert lcp("check", stdin=answer).code == 1
+
+
+def test_a_dialect_that_there_is_not_is_a_usage_error(call: Callable[..., Done]) -> None:
+    done = call("check", "--dialect", "esperanto")
+    assert (done.code, "'lcp', 'universal'" in done.err) == (2, True)
 
 
 def test_try_runs_one_job(lcp: Lcp) -> None:
@@ -106,12 +119,40 @@ def test_try_fails_with_a_code(
 
 
 @pytest.mark.parametrize(
-    "name", ["", "mission", "error", "check", "config", "list_files", "write_file_result"]
+    "name", ["", "mission", "error", "check", "config", "list_files", "write_file_result", "universal"]
 )
 def test_every_schema_is_one(call: Callable[..., Done], name: str) -> None:
     done = call("schema", *filter(None, [name]))
     jsonschema.Draft202012Validator.check_schema(done.object)
     assert done.object["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("name", ["lcp", "universal"])
+def test_a_strict_schema_closes_every_object_and_needs_every_key(
+    call: Callable[..., Done], name: str
+) -> None:
+    schema = call("schema", name, "--strict").object
+    jsonschema.Draft202012Validator.check_schema(schema)
+    objects = [part for part in _parts(schema) if "properties" in part]
+    assert len(objects) > 5
+    for part in objects:
+        properties = part["properties"]
+        assert isinstance(properties, dict)
+        assert (part["required"], part["additionalProperties"]) == ([*properties], False)
+
+
+def test_only_a_dialect_has_a_strict_schema(call: Callable[..., Done]) -> None:
+    done = call("schema", "mission", "--strict")
+    assert done.code == 2
+    assert done.err == "--strict is for the schemas lcp and universal; 'mission' is neither\n"
+
+
+def _parts(schema: object) -> list[dict[str, JsonValue]]:
+    if isinstance(schema, list):
+        return list(chain.from_iterable(map(_parts, schema)))
+    if not isinstance(schema, dict):
+        return []
+    return [schema, *chain.from_iterable(map(_parts, schema.values()))]
 
 
 def test_an_unknown_schema_is_answered_with_the_nearest(call: Callable[..., Done]) -> None:

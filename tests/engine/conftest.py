@@ -61,6 +61,7 @@ class Asked(BaseModel):
     history: list[Seen]
     notices: list[str]
     last_turn: str | None
+    dialect: str
     correction: Correction
 
 

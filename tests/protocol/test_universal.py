@@ -233,7 +233,24 @@ def test_custom_fields_may_hold_an_action_of_lcp() -> None:
     assert isinstance(respond("custom", "success", custom_fields={"lcp": stop}), ErrorAction)
 
 
-@pytest.mark.parametrize("lcp", [{"ok": True, "action": "mission_done"}, "write_file", {}, None])
+@pytest.mark.parametrize(
+    ("lcp", "path"),
+    [
+        ({"ok": True, "action": "mission_done"}, "custom_fields.lcp.action"),
+        ({"ok": True, "action": None}, "custom_fields.lcp.action"),
+        ({"ok": True, "action": "write_file", "rel_path": "a.md"}, "custom_fields.lcp.content"),
+        (
+            {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "read_file"}]},
+            "custom_fields.lcp.new_jobs[0].params",
+        ),
+    ],
+)
+def test_custom_fields_that_name_an_action_and_are_none_are_malformed(lcp: JsonValue, path: str) -> None:
+    found = errors(respond("custom", "success", "Scanned", custom_fields={"lcp": lcp}))
+    assert any(place.startswith(path) for place in found), found
+
+
+@pytest.mark.parametrize("lcp", [{"ok": True, "summary": "m"}, "write_file", {}, None])
 def test_custom_fields_that_hold_no_action_are_an_analysis(lcp: JsonValue) -> None:
     action = respond("custom", "success", "Scanned", custom_fields={"lcp": lcp, "found": 3})
     assert isinstance(action, AnalysisResult)

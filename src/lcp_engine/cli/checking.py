@@ -21,11 +21,18 @@ from lcp_engine.errors import ErrorCode, LcpError
     cls=LcpCommand,
     examples=(
         "lcp check reply.txt",
+        "lcp check --dialect universal reply.txt",
         "lcp check --jsonl < replies.jsonl",
     ),
 )
 @click.argument("file", default="-", metavar="[FILE|-]")
-@click.option("--dialect", type=click.Choice(["lcp", "universal"]), default="lcp", show_default=True)
+@click.option(
+    "--dialect",
+    type=click.Choice(["lcp", "universal"]),
+    default="lcp",
+    show_default=True,
+    help="What FILE is read as; universal is translated into the action it stands for.",
+)
 @click.option(
     "--jsonl", is_flag=True, help='Read {"id", "text"} a line; print a check with the id a line, in order.'
 )
@@ -36,33 +43,29 @@ def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) 
     Prints a check object: valid, action, errors, recovered, warnings. A mission's default cap holds: more than 5 jobs
     in one reply are not valid. Exit code 0: valid, with --jsonl all of them; 1: not.
     """
-    if dialect != "lcp":
-        raise click.UsageError(
-            f"this version reads the dialect lcp, not {dialect}", click.get_current_context()
-        )
     data = _read(file)
     if not jsonl:
-        found = check(data.decode("utf-8", errors="surrogateescape"))
+        found = check(data.decode("utf-8", errors="surrogateescape"), dialect)
         print_json(found)
         return Exit.DONE if found["valid"] else Exit.FAILED
     valid = True
     for key, text in _lines(data, file):
-        found = check(text)
+        found = check(text, dialect)
         valid = valid and found["valid"] is True
         print_out(json.dumps({"id": key, **found}, separators=(",", ":")))
     return Exit.DONE if valid else Exit.FAILED
 
 
-def check(text: str) -> dict[str, JsonValue]:
+def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
     """The check object of one reply (CONTRACT.md)."""
     from lcp_engine.loop import Correct, PlanState, decide
     from lcp_engine.mission import Limits
     from lcp_engine.protocol.actions import Malformed
-    from lcp_engine.protocol.reading import read_reply
+    from lcp_engine.protocol.dialects import reader_of
     from lcp_engine.workers.registry import find_workers
 
     kinds: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in find_workers().items()}
-    reply = read_reply(text, kinds)
+    reply = reader_of(dialect)(text, kinds)
     over = None if isinstance(reply, Malformed) else decide(PlanState(Limits()), reply)
     errors = reply.errors if isinstance(reply, Malformed) else ()
     if isinstance(over, Correct):

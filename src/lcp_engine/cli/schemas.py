@@ -13,8 +13,12 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.screen import print_out
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
 from lcp_engine.mission import MissionSpec, nearest
+from lcp_engine.planners.base import Kind, Question
+from lcp_engine.planners.llm.universal_wire import universal_wire_schema
+from lcp_engine.planners.llm.wire import ROOT, wire_schema
 from lcp_engine.protocol.actions import Action, Problem
 from lcp_engine.protocol.schema import DIALECT, action_schema
+from lcp_engine.protocol.universal_response import universal_schema
 from lcp_engine.settings import ConfigFile
 from lcp_engine.visible import json_block
 from lcp_engine.workers.registry import find_workers
@@ -60,17 +64,30 @@ class Error(BaseModel):
 
 @click.command("schema", cls=LcpCommand)
 @click.argument("name", default="lcp", metavar="[NAME]")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="As a decoder can be held to it: closed objects, all keys required. For dialects.",
+)
 @pass_invocation
-def schema_command(invocation: Invocation, name: str) -> int:
+def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
-    lcp (the default) is what a planner may answer; mission and config are the files; error and check are what is
-    printed; KIND and KIND_result are the params and the result of a kind of job, for every installed kind.
+    lcp (the default) and universal are the dialects that a planner may answer in; mission and config are the files;
+    error and check are what is printed; KIND and KIND_result are the params and the result of a kind of job, for every
+    installed kind.
     """
     known = _schemas()
     if name not in known:
         hint = nearest(name, list(known))
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"there is no schema {name!r}; {hint}")
+    if strict:
+        known = _strict_schemas()
+    if name not in known:
+        names = " and ".join(known)
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"--strict is for the schemas {names}; {name!r} is neither"
+        )
     print_out(json_block(known[name]()))
     return Exit.DONE
 
@@ -86,6 +103,18 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
         "check": _of(Check),
         "error": _of(Error),
         "lcp": lambda: action_schema(params),
+        "universal": universal_schema,
+    }
+
+
+def _strict_schemas() -> dict[str, Callable[[], _Schema]]:
+    """What constrained decoders are held to where no mission narrows it."""
+    workers = find_workers().items()
+    kinds = [Kind(kind, worker.description, worker.params, is_held=False) for kind, worker in workers]
+    question = Question(mission_id=0, number=1, turn=1, goal="", root=ROOT, prompt="", kinds=kinds)
+    return {
+        "lcp": lambda: {"$schema": DIALECT, **wire_schema(question, narrow=False)},
+        "universal": lambda: {"$schema": DIALECT, **universal_wire_schema(question, narrow=False)},
     }
 
 

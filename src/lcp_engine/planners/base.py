@@ -9,6 +9,7 @@ from typing import Protocol
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.protocol.actions import Malformed
+from lcp_engine.protocol.dialects import Dialect
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Question:
     What the rules allow: `kinds` are those that may be asked for at all, `max_followups` jobs in one reply, `jobs_left`
     in the mission and `turns_left` behind this one (None where nothing limits them); `may_read` is False for a path
     that policy denies. `stalled` replies in a row asked for nothing new (R11). `aliases` are further names of the root.
+    `dialect` is what the reply is read as.
     """
 
     mission_id: int
@@ -83,6 +85,7 @@ class Question:
     stalled: int = 0
     aliases: Sequence[str] = ()
     may_read: Callable[[str], bool] = lambda path: True
+    dialect: Dialect = "lcp"
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ class Reply:
 
 
 class Planner(Protocol):
-    """Answers questions. Raises `LcpError` (`PLANNER_FAILED`) where it cannot; the engine then tries again."""
+    """Answers questions, each in its dialect. Raises `LcpError` (`PLANNER_FAILED`) where it cannot; the engine then
+    tries again. One that speaks a single dialect names it in an attribute `speaks`.
+    """
 
     def answer(self, question: Question, /) -> Reply: ...

@@ -39,7 +39,7 @@ def make_planner(spec: PlannerSpec) -> Planner:
     try:
         factory = _load(known[spec.type])
         _check_names(spec, factory)
-        return factory(**spec.options)
+        return _speaking(factory(**spec.options), spec)
     except LcpError:
         raise
     except ValidationError as refused:
@@ -49,6 +49,14 @@ def make_planner(spec: PlannerSpec) -> Planner:
     except Exception as raised:  # a plug-in may raise anything; whoever launches reads a sentence
         message = f"planner {spec.type!r}: {type(raised).__name__}: {raised}"
         raise LcpError(ErrorCode.NO_PLANNER, message) from raised
+
+
+def _speaking(planner: Planner, spec: PlannerSpec) -> Planner:
+    speaks = getattr(planner, "speaks", spec.dialect)
+    if speaks != spec.dialect:
+        message = f"planner.dialect: {spec.type!r} answers in {speaks!r} alone, not in {spec.dialect!r}"
+        raise LcpError(ErrorCode.INVALID_MISSION, message)
+    return planner
 
 
 def planner_names() -> list[str]:

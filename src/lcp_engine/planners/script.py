@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import assert_never
 
 from pydantic import ConfigDict, JsonValue
 from pydantic.dataclasses import dataclass
@@ -19,16 +20,21 @@ class ScriptPlanner:
 
     def answer(self, question: Question, /) -> Reply:
         if not 1 <= question.number <= len(self.replies):
-            return Reply(json.dumps(self._exhausted(question.number), ensure_ascii=False))
+            return Reply(json.dumps(self._exhausted(question), ensure_ascii=False))
         reply = self.replies[question.number - 1]
         return Reply(reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False))
 
-    def _exhausted(self, number: int) -> dict[str, JsonValue]:
-        count = len(self.replies)
+    def _exhausted(self, question: Question) -> dict[str, JsonValue]:
+        count, code = len(self.replies), ErrorCode.SCRIPT_EXHAUSTED.value
         replies = "reply" if count == 1 else "replies"
-        return {
-            "ok": False,
-            "action": "error",
-            "error": f"the script has {count} {replies}, question {number} has none",
-            "error_code": ErrorCode.SCRIPT_EXHAUSTED.value,
-        }
+        error = f"the script has {count} {replies}, question {question.number} has none"
+        match question.dialect:
+            case "lcp":
+                return {"ok": False, "action": "error", "error": error, "error_code": code}
+            case "universal":
+                details: dict[str, JsonValue] = {"error_code": code}
+                return {
+                    "response_type": "error", "status": "error", "message": error, "error_details": details,
+                }  # fmt: skip
+            case _:
+                assert_never(question.dialect)

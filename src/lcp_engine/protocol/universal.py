@@ -40,7 +40,8 @@ def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | 
     | research or clarity, `success` | `analysis_result` |
     | custom, `success` | `custom_fields.lcp` where that is an LCP action, else `analysis_result` |
 
-    Every other pair is `Malformed`, and so is a plan without steps. `kinds` are those of `read_reply`.
+    Every other pair is `Malformed`, and so are a plan without steps and a `custom_fields.lcp` that names an action and
+    is none. `kinds` are those of `read_reply`.
     """
     framed = find_object(text)
     if isinstance(framed, Unframed):
@@ -227,17 +228,26 @@ def _custom(
     response: Response, kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...]
 ) -> Action | Malformed:
     fields = response.custom_fields or {}
-    inner, warnings = fields.get("lcp"), list[str]()
+    inner = fields.get("lcp")
+    warnings: tuple[str, ...] = ()
     if isinstance(inner, dict):
         action = read_object(inner, kinds, recovered)
         if not isinstance(action, Malformed):
             return action
-        warnings = [f"custom_fields.lcp.{problem.path}: {problem.message}" for problem in action.errors]
+        within = tuple(_beneath("custom_fields.lcp", problem) for problem in action.errors)
+        if "action" in inner:
+            # Who names an action meant one: to end the mission with it unread would lose it.
+            return Malformed(errors=within, recovered=recovered, warnings=action.warnings)
+        warnings = tuple(f"{problem.path}: {problem.message}" for problem in within)
     body = _present(
         ok=True, action="analysis_result", summary=response.message, issues=[fields] if fields else None
     )
     action = read_object(body, kinds, recovered)
-    return action if isinstance(action, Malformed) else action.note(recovered, tuple(warnings))
+    return action if isinstance(action, Malformed) else action.note(recovered, warnings)
+
+
+def _beneath(path: str, problem: Problem) -> Problem:
+    return Problem(path=join(path, problem.path), message=problem.message)
 
 
 def _jobs(commentary: str | None, jobs: list[JsonValue]) -> _Body:

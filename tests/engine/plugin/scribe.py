@@ -52,6 +52,7 @@ class Scribe:
             "history": [asdict(result) for result in question.history()],
             "notices": list(question.notices),
             "last_turn": question.last_turn,
+            "dialect": question.dialect,
             "correction": {
                 "reply": None if correction is None else correction.reply,
                 "errors": [] if correction is None else [p.model_dump() for p in correction.malformed.errors],

@@ -102,11 +102,13 @@ INSTALL_LLM = "pip install 'lcp-engine[llm]'"
 
 def _planner_of(chat: Chat, settings: ModelSettings, *, narrow: bool) -> ModelPlanner:
     from lcp_engine.planners.llm.prompt import write_prompt
+    from lcp_engine.planners.llm.universal_wire import universal_wire_schema
     from lcp_engine.planners.llm.wire import wire_schema
 
     def word(question: Question, budget: int) -> Wording:
-        prompt = write_prompt(question, budget_tokens=budget)
-        return Wording(prompt.messages, wire_schema(question, narrow=narrow, cut=prompt.cut))
+        prompt = write_prompt(question, budget_tokens=budget, dialect=question.dialect)
+        schema = universal_wire_schema if question.dialect == "universal" else wire_schema
+        return Wording(prompt.messages, schema(question, narrow=narrow, cut=prompt.cut))
 
     return ModelPlanner(
         answering=Answering(chat),

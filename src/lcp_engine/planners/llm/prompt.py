@@ -8,7 +8,6 @@ from functools import cache
 from importlib import resources
 from itertools import groupby, islice
 from string import Template
-from typing import Literal, TypeAlias
 
 from lcp_engine.planners.base import JobResult, Question
 from lcp_engine.planners.llm.kinds import params_of, properties_of
@@ -16,9 +15,8 @@ from lcp_engine.planners.llm.known import Known, look, names
 from lcp_engine.planners.llm.message import Message
 from lcp_engine.planners.llm.telling import Body, Count, body, fenced, headline, plain, show
 from lcp_engine.planners.llm.tokens import about_tokens
+from lcp_engine.protocol.dialects import Dialect
 from lcp_engine.protocol.strict_schema import Schema
-
-Dialect: TypeAlias = Literal["lcp", "universal"]
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""

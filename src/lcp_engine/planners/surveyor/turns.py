@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass as options
@@ -29,6 +29,7 @@ class Surveyor:
     question's `max_followups` says, or fewer where its own says so.
     """
 
+    speaks: ClassVar[str] = "lcp"
     file: Annotated[str, Field(min_length=1)] = "SURVEY.md"
     max_followups: Annotated[int, Field(ge=1)] | None = None
     max_reads: Annotated[int, Field(ge=0, le=500)] = 25
