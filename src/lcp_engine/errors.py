@@ -49,6 +49,7 @@ class ErrorCode(StrEnum):
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     SCRIPT_EXHAUSTED = "SCRIPT_EXHAUSTED"
     PLANNER_FAILED = "PLANNER_FAILED"
+    PLANNER_REFUSED = "PLANNER_REFUSED"
     NO_PLANNER = "NO_PLANNER"
     NO_WORKER = "NO_WORKER"
     WORKER_FAILED = "WORKER_FAILED"
@@ -116,6 +117,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ),
     ErrorCode.PLANNER_FAILED: Meaning(
         _T.SYSTEM, "The planner gave no reply.", "Check that it is reachable.", retry=True
+    ),
+    ErrorCode.PLANNER_REFUSED: Meaning(
+        _T.INPUT,
+        "The planner's server refuses the question: its key, model, address or options do not fit.",
+        "Correct what the message names; `lcp doctor --planner NAME` finds it. Then resume the mission.",
     ),
     ErrorCode.NO_PLANNER: Meaning(_T.INPUT, "No planner has that name.", "Name one that is installed."),
     ErrorCode.NO_WORKER: Meaning(

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ValidationError
 from lcp_engine.acceptance import unmet
 from lcp_engine.effects import Journal
 from lcp_engine.engine.allowing import allowed_kinds, may_read
-from lcp_engine.engine.asking import Asked, history, keep_reply, open_question
+from lcp_engine.engine.asking import Asked, history, keep_cost, keep_reply, open_question
 from lcp_engine.engine.concluding import conclude_turn
+from lcp_engine.engine.failing import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
 from lcp_engine.engine.plans import spec_of
@@ -40,8 +41,6 @@ from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
 MAX_OPEN = 64
 """Missions whose roots and planners are kept open between jobs."""
-MAX_TOKENS = 2**53
-"""What one reply may cost: a thousand of them still fit the mission's column."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +176,8 @@ class Executor:
             reply = _checked(job, mission.ask(question))
         except LcpError as error:
             failed = sound(_name(job), error.failed, ErrorCode.PLANNER_FAILED)
+            if (tokens := paid_tokens(failed)) is not None:
+                self._database.write(lambda tx: keep_cost(ledger_of(tx), asked.turn, tokens))
             raise LcpError(failed.code, failed.message, failed.details) from error
         except BaseException as error:
             failed = raised(_name(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED)

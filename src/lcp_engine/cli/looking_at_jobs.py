@@ -176,7 +176,9 @@ def _print_attempts(console: Console, job: Job) -> None:
         if isinstance(attempt, dict):
             error = attempt.get("error")
             message = error.get("user_message") if isinstance(error, dict) else None
+            paid = attempt.get("input_tokens"), attempt.get("output_tokens")
+            cost = "" if paid == (None, None) else f"{paid[0]} + {paid[1]} tokens  "
             console.print(
                 f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
-                f"{attempt['started_at']}  {one_line(str(message or ''))}".rstrip()
+                f"{attempt['started_at']}  {cost}{one_line(str(message or ''))}".rstrip()
             )

@@ -105,6 +105,13 @@ def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
     return kept
 
 
+def keep_cost(ledger: Ledger, turn: TurnRow, tokens: tuple[int, int]) -> None:
+    """Count what a question cost that got no reply, whether or not the lease still stands (R6)."""
+    mission = ledger.mission(turn.mission_id)
+    mission.input_tokens += tokens[0]
+    mission.output_tokens += tokens[1]
+
+
 def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
     """Settle a turn that nobody needs any more."""
     if ledger.move(job, CANCEL, reason=reason, is_leased=True):

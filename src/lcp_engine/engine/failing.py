@@ -17,6 +17,17 @@ _CODES = {
 }
 
 
+MAX_TOKENS = 2**53
+"""What one question may cost: a thousand of them still fit the mission's column."""
+
+
+def paid_tokens(failed: Failed) -> tuple[int, int] | None:
+    """Input and output tokens of a question that got no reply, as its planner states them; None where it does not."""
+    stated = [failed.details.get(name) for name in ("input_tokens", "output_tokens")]
+    counts = [count for count in stated if type(count) is int and 0 <= count < MAX_TOKENS]
+    return (counts[0], counts[1]) if len(counts) == 2 and any(counts) else None
+
+
 def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:
     """`failed` as it is stored: an `AgentError` in JSON."""
     error = AgentError.of(failed, error_id=f"err-{uuid4()}", request_id=mission_uid, timestamp=iso(now))

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import assert_never
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.engine.failing import agent_error
+from lcp_engine.engine.failing import agent_error, paid_tokens
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.plans import acting_plan, after_holding, after_settling, end_plan, refresh
 from lcp_engine.errors import ErrorCode, Failed
@@ -109,7 +109,7 @@ def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: r
     run_after: Micros = ledger.tx.now + int(wait * SECOND)
     if not ledger.move(job, BACK_OFF, reason=failed.code, error=error, run_after=run_after, is_leased=True):
         return False
-    ledger.attempted(job, BACK_OFF.event, error)
+    ledger.attempted(job, BACK_OFF.event, error, _paid(job, failed))
     return True
 
 
@@ -118,7 +118,7 @@ def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
     error = agent_error(failed, mission.uid, ledger.tx.now)
     if not ledger.move(job, FAIL, error=error, is_leased=True):
         return False
-    ledger.attempted(job, FAIL.event, error)
+    ledger.attempted(job, FAIL.event, error, _paid(job, failed))
     if job.role == "work":
         after_settling(ledger, job, error)
         return True
@@ -133,3 +133,8 @@ def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
         after_settling(ledger, job, error)
     refresh(ledger, mission)
     return True
+
+
+def _paid(job: JobRow, failed: Failed) -> tuple[int, int] | None:
+    """What a turn cost that got no reply; work has no tokens, whatever its details say."""
+    return None if job.role == "work" else paid_tokens(failed)

@@ -99,8 +99,11 @@ class Reply:
 
 
 class Planner(Protocol):
-    """Answers questions, each in its dialect. Raises `LcpError` (`PLANNER_FAILED`) where it cannot; the engine then
-    tries again. One that speaks a single dialect names it in an attribute `speaks`.
+    """Answers questions, each in its dialect; one that speaks a single dialect names it in an attribute `speaks`.
+
+    Raises `LcpError` where it cannot: after `PLANNER_FAILED` the engine tries again, after `PLANNER_REFUSED` not.
+    `input_tokens` and `output_tokens` in the error's details are what the question cost all the same; they count in
+    the mission's tokens.
     """
 
     def answer(self, question: Question, /) -> Reply: ...

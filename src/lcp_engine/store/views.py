@@ -46,7 +46,10 @@ def _limits(is_sqlite: bool) -> str:
 
 
 def _attempts(is_sqlite: bool) -> str:
-    names = "'attempt', a.attempt, 'outcome', a.outcome, 'runner_id', a.runner_id, 'error', "
+    names = (
+        "'attempt', a.attempt, 'outcome', a.outcome, 'runner_id', a.runner_id, "
+        "'input_tokens', a.input_tokens, 'output_tokens', a.output_tokens, 'error', "
+    )
     times = f"'started_at', {_time('a.started_at', is_sqlite)}, 'ended_at', {_time('a.ended_at', is_sqlite)}"
     if is_sqlite:
         each = f"json_object({names} json(a.error), {times})"
@@ -78,7 +81,8 @@ FROM missions m
     View(
         "attempt_history",
         """
-SELECT a.job_id, j.mission_id, j.kind, a.attempt, a.outcome, a.runner_id, r.host, r.pid, a.error,
+SELECT a.job_id, j.mission_id, j.kind, a.attempt, a.outcome, a.runner_id, r.host, r.pid, a.error, a.input_tokens,
+    a.output_tokens,
     {time:a.started_at} AS started_at, {time:a.ended_at} AS ended_at,
     (a.ended_at - a.started_at) / 1000000.0 AS seconds
 FROM attempts a JOIN jobs j ON j.id = a.job_id LEFT JOIN runners r ON r.id = a.runner_id

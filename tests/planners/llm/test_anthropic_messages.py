@@ -167,5 +167,5 @@ def test_the_key_is_in_no_error() -> None:
     asked = planner(wrong, sent=sent)
     with pytest.raises(LcpError) as failed:
         asked.answer(QUESTION)
-    assert failed.value.code is ErrorCode.PLANNER_FAILED
+    assert failed.value.code is ErrorCode.PLANNER_REFUSED
     assert "sk-canary" not in f"{failed.value} {asked!r} {replace(asked.settings)!r}"

@@ -48,14 +48,13 @@ class ModelPlanner:
     _facts: list[ModelFacts] = field(default_factory=list, repr=False)
 
     def answer(self, question: Question, /) -> Reply:
-        """The model's reply, unread. Raises `PLANNER_FAILED`."""
+        """The model's reply, unread. Raises `PLANNER_FAILED`; `PLANNER_REFUSED` where asking again is no use."""
         deadline = self.answering.times.clock() + self.settings.total_seconds
         with self._place():
             facts = self._known_facts(deadline)
             outcome, wording = self._complete(question, facts, deadline)
         if isinstance(outcome, Trouble):
-            message = self.settings.scrub(self._explain(outcome, facts, deadline))
-            raise LcpError(ErrorCode.PLANNER_FAILED, message, _details(outcome))
+            raise self._error(outcome, self._explain(outcome, facts, deadline))
         return Reply(
             # Servers without keys are given words such as "lm-studio", which may well be meant where they stand.
             text=self.settings.scrub(outcome.text, shortest=10),
@@ -98,7 +97,7 @@ class ModelPlanner:
     def _chosen(self, found: Sequence[ModelFacts] | Trouble) -> ModelFacts:
         """The model that is named, or else the only one there is."""
         if isinstance(found, Trouble):
-            raise LcpError(ErrorCode.PLANNER_FAILED, self.settings.scrub(found.message))
+            raise self._error(found, found.message)
         if name := self.settings.model:
             return next((model for model in found if model.name == name), ModelFacts(name))
         if len(found) != 1:
@@ -109,6 +108,10 @@ class ModelPlanner:
 
     def _models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
         return self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
+
+    def _error(self, trouble: Trouble, message: str) -> LcpError:
+        code = ErrorCode.PLANNER_REFUSED if trouble.is_refusal else ErrorCode.PLANNER_FAILED
+        return LcpError(code, self.settings.scrub(message), _details(trouble))
 
     def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: float) -> str:
         if not trouble.is_about_model:

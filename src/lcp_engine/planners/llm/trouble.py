@@ -43,6 +43,11 @@ class Trouble:
         return bool(_CONTEXT.search(self.said))
 
     @property
+    def is_refusal(self) -> bool:
+        """The same request would be refused again and again."""
+        return self.again is Again.NEVER and self.status is not None and 300 <= self.status < 500
+
+    @property
     def is_about_model(self) -> bool:
         """The server does not have the model."""
         return self.status in {400, 404, 422} and bool(_NO_MODEL.search(self.said))
@@ -115,7 +120,7 @@ def _expectation(status: int, said: str, again: Again) -> str:
     if again is Again.LOADING:
         return "a loaded model is expected"
     if status in {401, 403}:
-        return "a key that the server accepts is expected in the environment"
+        return "a key that the server accepts is expected in the environment (LCP_PLANNER_KEY)"
     if status == 404:
         return "a model and a path that the server knows are expected"
     if 300 <= status < 400:
