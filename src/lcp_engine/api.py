@@ -236,7 +236,7 @@ class Engine:
         return self._database.read(lambda tx: history.find_steps(tx, mission_id))
 
     def changes(self, mission_id: int) -> list[JsonObject]:
-        """The mission's file effects, in order."""
+        """The mission's file effects in order, with what became of them."""
         return self._database.read(lambda tx: history.find_changes(tx, mission_id))
 
     def approve(

@@ -23,6 +23,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "show": ("looking", "Show a mission with its turns and jobs."),
         "watch": ("watching", "Follow what happens, until the mission ends or waits."),
         "report": ("looking", "Report on a mission: what was done, written, refused."),
+        "changes": ("undoing", "List what a mission did to files."),
         "jobs": ("looking_at_jobs", "List jobs."),
         "job": ("looking_at_jobs", "Show a job with its attempts and history."),
         "held": ("looking_at_jobs", "List the jobs that wait for a person."),

@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from sqlalchemy import bindparam, insert, select, text, update
 
+from lcp_engine.store.effects import has_undone, timeline_of
 from lcp_engine.store.records import ChangeRow
 from lcp_engine.store.schema import blobs, changes, jobs, missions
 from lcp_engine.store.text import from_json, to_json
@@ -37,10 +38,9 @@ _BLOB = Statement(
 )
 _CONTENT = Statement(select(blobs.c.data).where(blobs.c.sha256 == bindparam("hash")))
 _APPLIED = Statement(
-    select(changes.c.path)
-    .where(changes.c.mission_id == bindparam("mission"), text("state = 'applied'"))
-    .group_by(changes.c.path)
-    .order_by(changes.c.path)
+    select(changes.c.id, changes.c.path).where(
+        changes.c.mission_id == bindparam("mission"), text("state = 'applied'"), changes.c.undoes.is_(None)
+    )
 )
 _ENDED = Statement(
     select(missions.c.metrics).where(
@@ -100,8 +100,11 @@ def close_intent(tx: Tx, change_id: int, state: str) -> bool:
 
 
 def changed_paths(tx: Tx, mission_id: int) -> list[str]:
-    """The paths that the mission has written, sorted."""
-    return [str(row[0]) for row in tx.rows(_APPLIED, mission=mission_id)]
+    """The paths that the mission has written and that nobody took back, sorted."""
+    undone = timeline_of(tx, mission_id).undone_by if has_undone(tx, mission_id) else {}
+    return sorted(
+        {str(path) for change, path in tx.rows(_APPLIED, mission=mission_id) if change not in undone}
+    )
 
 
 def deliver_again(tx: Tx, mission_id: int) -> None:

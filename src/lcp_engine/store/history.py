@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from sqlalchemy import ColumnElement, Select, column, select, table
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.effects import explained
 from lcp_engine.store.schema import jobs, missions, plans
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
@@ -121,7 +122,9 @@ def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
 
 
 def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
-    return _read(tx, "change_history", column("mission_id") == in_column(mission_id))
+    """The mission's file effects in order, with what became of them."""
+    known = in_column(mission_id)
+    return explained(tx, known, _read(tx, "change_history", column("mission_id") == known))
 
 
 def _read(
