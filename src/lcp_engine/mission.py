@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -24,6 +25,7 @@ from pydantic_core import ErrorDetails
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.policy import Rule
 from lcp_engine.protocol.dialects import Dialect
+from lcp_engine.variables import VARIABLES, NotFilled, Variable, fill, names_in, with_defaults
 
 
 class _Frozen(BaseModel):
@@ -131,6 +133,7 @@ class MissionSpec(_Frozen):
     """A mission as its file states it (CONTRACT.md, mission file)."""
 
     name: str = Field(default="mission", min_length=1, max_length=200)
+    description: str | None = Field(default=None, max_length=500)
     goal: str = Field(min_length=1, pattern=r"\S")
     root: str | None = Field(default=None, min_length=1)
     root_aliases: tuple[str, ...] = ()
@@ -143,14 +146,56 @@ class MissionSpec(_Frozen):
     allow_admin: bool = False
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What a mission file says of itself before its variables have values; `planner` is None where it names none."""
+
+    description: str
+    planner: str | None
+    variables: Mapping[str, Variable]
+
+
+def outline_mission(text: str, *, source: str) -> Outline:
+    """The outline of the mission file `text`. Raises like `parse_mission`, which alone reads all of it."""
+    stated = _read(text, source)
+    planner = stated.get("planner")
+    named = planner.get("type", "") if isinstance(planner, dict) else planner
+    told = stated.get("description") or stated.get("goal") or ""
+    return Outline(str(told), None if named is None else str(named), _declared(stated, source))
+
+
 def parse_mission(
-    text: str, *, source: str, variables: Mapping[str, str] = {}, settings: Sequence[str] = ()
+    text: str,
+    *,
+    source: str,
+    variables: Mapping[str, str] = {},
+    settings: Sequence[str] = (),
 ) -> MissionSpec:
     """The mission that `text` (YAML or JSON) states; `source` names it in errors.
 
-    `${name}` in a string is replaced from `variables`, `$${` stands for `${`; then `settings` replace values
-    (`limits.max_jobs=200`). Raises `LcpError` (`INVALID_MISSION`) with source, key, expectation and fact.
+    `${name}` in a string is replaced from `variables` and the defaults that the file declares, `$${` stands for `${`;
+    then `settings` replace values (`limits.max_jobs=200`). Raises `LcpError` (`INVALID_MISSION`) with source, key,
+    expectation and fact.
     """
+    stated = _read(text, source)
+    declared = _declared(stated, source)
+    stated.pop("variables", None)
+    known = [*declared, *names_in(stated)]
+
+    def hint(name: str) -> str:
+        return f"; {nearest(name, list(variables)) if variables else f'give it with --var {name}=VALUE'}"
+
+    if declared and (strange := [name for name in variables if name not in known]):
+        _refuse(f"{source}: --var {strange[0]}: no variable is named so; {nearest(strange[0], known)}")
+    try:
+        values = with_defaults(declared, variables)
+        replaced = {key: fill(item, values, key, hint) for key, item in stated.items()}
+    except NotFilled as refused:
+        _refuse(f"{source}: {refused}")
+    return build_mission(replaced, source=source, settings=settings)
+
+
+def _read(text: str, source: str) -> dict[str, JsonValue]:
     from lcp_engine.strict_yaml import NotReadable, read_document  # yaml is slow
 
     try:
@@ -159,8 +204,18 @@ def parse_mission(
         _refuse(f"{source}: {refused}")
     if not isinstance(value, dict):
         _refuse(f"{source}: a mapping with a goal and a planner is expected, not {_fact(value)}")
-    replaced = {key: _substitute(item, variables, f"{source}: {key}") for key, item in value.items()}
-    return build_mission(replaced, source=source, settings=settings)
+    return value
+
+
+def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variable]:
+    try:
+        return VARIABLES.validate_python(stated.get("variables") or {})
+    except ValidationError as refused:
+        lines = [
+            _explain({**error, "loc": ("variables", *error["loc"])})
+            for error in refused.errors(include_url=False)
+        ]
+        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
 def build_mission(
@@ -214,29 +269,6 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
 
 
-_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}|\$\{")
-
-
-def _substitute(value: JsonValue, variables: Mapping[str, str], where: str) -> JsonValue:
-    def replace(found: re.Match[str]) -> str:
-        if found[0] == "$${":
-            return "${"
-        if not found[1]:
-            _refuse(f"{where}: '${{' begins a variable such as ${{name}}; '$${{' stands for the characters")
-        if found[1] not in variables:
-            hint = nearest(found[1], list(variables)) if variables else f"give it with --var {found[1]}=VALUE"
-            _refuse(f"{where}: the variable {found[1]!r} has no value; {hint}")
-        return variables[found[1]]
-
-    if isinstance(value, str):
-        return _VARIABLE.sub(replace, value)
-    if isinstance(value, list):
-        return [_substitute(item, variables, f"{where}.{index}") for index, item in enumerate(value)]
-    if isinstance(value, dict):
-        return {key: _substitute(item, variables, f"{where}.{key}") for key, item in value.items()}
-    return value
-
-
 def _apply(stated: dict[str, JsonValue], setting: str) -> None:
     from lcp_engine.strict_yaml import NotReadable, read_document, read_scalar
 
@@ -271,7 +303,7 @@ def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
 
 
 _KEYS: Mapping[str, type[BaseModel]] = {
-    "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch,
+    "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "variables": Variable,
 }  # fmt: skip
 
 
@@ -305,8 +337,10 @@ def _explain(error: ErrorDetails) -> str:
 
 def _known(parents: Sequence[str | int]) -> list[str]:
     names = [part for part in parents if isinstance(part, str)]
-    model = _KEYS.get(names[-1], MissionSpec) if names else MissionSpec
-    return [field.alias or name for name, field in model.model_fields.items()]
+    known = [_KEYS[name] for name in reversed(names) if name in _KEYS]
+    model = known[0] if known else MissionSpec
+    more = ["variables"] if model is MissionSpec else []
+    return [*(field.alias or name for name, field in model.model_fields.items()), *more]
 
 
 def _fact(value: object) -> str:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import nearest
+from lcp_engine.mission import Outline, nearest, outline_mission
 
 _PACKAGE = Path(__file__).parent
 # In the wheel the missions lie in the package, in a source checkout at its top.
 _PLACES = (_PACKAGE / "missions", _PACKAGE.parent.parent / "missions")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A shipped mission that can be launched by its name."""
+
+    name: str
+    outline: Outline
+
+
+def offers() -> list[Offer]:
+    """What is shipped, by name."""
+    found = shipped_missions().items()
+    return [
+        Offer(name, outline_mission(path.read_text(encoding="utf-8"), source=name)) for name, path in found
+    ]
 
 
 def shipped_missions() -> dict[str, Path]:

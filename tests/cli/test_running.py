@@ -127,7 +127,7 @@ def test_a_bad_mission_is_refused_in_one_line_before_anything_is_stored(
 def test_a_mission_that_is_not_there_names_the_shipped_ones(call: Callable[..., Done]) -> None:
     done = call("run", "surwey")
     assert done.code == 1
-    assert "shipped mission (survey); it is neither" in done.err
+    assert "shipped mission (document, refactor-plan, review, survey, todo-audit); it is neither" in done.err
 
 
 def test_a_root_that_disappears_fails_jobs_and_leaves_the_database_whole(lcp: Lcp) -> None:
@@ -138,3 +138,28 @@ def test_a_root_that_disappears_fails_jobs_and_leaves_the_database_whole(lcp: Lc
     assert lcp("db", "check").code == 0
     shown = lcp("show", 1, "--json").object
     assert shown["status"] == "failed"
+
+
+def test_a_mission_that_names_no_planner_says_how_to_choose_one(call: Callable[..., Done]) -> None:
+    done = call("run", "review", "--root", "root")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert "`--planner NAME` (anthropic, " in done.err
+
+
+def test_the_environment_chooses_the_planner_of_a_mission_that_names_none(lcp: Lcp) -> None:
+    launched = lcp("launch", "review", "--root", "root", LCP_PLANNER="surveyor")
+    assert launched.code == 0, launched.err
+    assert lcp("show", 1, "--json").object["planner"] == "surveyor"
+    lcp("launch", "review", "--root", "root", "--planner", "script", "--set", "planner.replies=[]")
+    assert lcp("show", 2, "--json").object["planner"] == "script"
+    lcp("launch", "review", "--root", "root", LCP_PLANNER_SERVER="ollama")
+    assert lcp("show", 3, "--json").object["planner"] == "openai"
+
+
+def test_shipped_missions_are_told_with_their_variables(call: Callable[..., Done]) -> None:
+    told = call("missions", "--shipped").out
+    assert "lcp run document --root DIR --var module=MODULE --planner NAME" in told
+    shown = json.loads(call("missions", "--shipped", "--json").out)
+    assert [mission["name"] for mission in shown] == sorted(mission["name"] for mission in shown)
+    assert shown[0]["variables"]["output"]["default"] == "docs/${module}.md"

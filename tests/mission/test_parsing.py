@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, build_mission, parse_mission
+from lcp_engine.mission import MissionSpec, build_mission, outline_mission, parse_mission
 from lcp_engine.policy import Verdict
 from lcp_engine.strict_yaml import MAX_CHARACTERS, NotReadable, read_document, read_scalar
 
@@ -74,7 +75,7 @@ BAD_KEYS = [
     ("goal: x\nplanner: {}", "planner.type: is required and missing"),
     ("goal: x\nplanner: [script]", "planner: should be a mapping"),
     (f"{GOOD}limit: {{}}", "limit: is not a known key; did you mean 'limits'?"),
-    (f"{GOOD}zzz: 1", "zzz: is not a known key; known: accept, allow_admin, continue, goal"),
+    (f"{GOOD}zzz: 1", "zzz: is not a known key; known: accept, allow_admin, continue, description, goal"),
     (f"{GOOD}limits: {{max_job: 1}}", "limits.max_job: is not a known key; did you mean 'max_jobs'?"),
     (f"{GOOD}limits: {{max_jobs: many}}", 'limits.max_jobs: should be a whole number, not "many"'),
     (f"{GOOD}limits: {{max_jobs: true}}", "limits.max_jobs: should be a number, not true"),
@@ -256,3 +257,45 @@ class TestSettings:
     @pytest.mark.parametrize(("setting", "said"), WRONG)
     def test_that_do_not_fit_are_named(self, setting: str, said: str) -> None:
         assert said in refusal(f"{GOOD}policy: [{{do: hold}}]", settings=[setting])
+
+
+class TestDeclaredVariables:
+    TEXT = (
+        f"{GOOD}name: ${{out}}\nvariables:\n  module: the module to look at\n"
+        "  out: {description: where to write, default: 'docs/${module}.md'}\n"
+    )
+
+    def test_have_a_default_that_may_name_the_ones_before(self) -> None:
+        assert parse_mission(self.TEXT, source="m", variables={"module": "a.py"}).name == "docs/a.py.md"
+        given = {"module": "a.py", "out": "${x}"}
+        assert parse_mission(self.TEXT, source="m", variables=given).name == "${x}"
+
+    def test_without_a_value_say_what_they_are_for(self) -> None:
+        said = "the variable 'module' has no value: the module to look at; give it with --var module=VALUE"
+        assert refusal(self.TEXT) == f"m.yaml: {said}"
+
+    def test_are_the_only_ones_that_can_be_given(self) -> None:
+        message = refusal(self.TEXT, variables={"modul": "a.py"})
+        assert message == "m.yaml: --var modul: no variable is named so; did you mean 'module'?"
+
+    BAD: ClassVar = [
+        ("variables: [a]", "variables: should be"),
+        ("variables: {a b: x}", "variables.a b"),
+        ("variables: {a: ''}", "variables.a.description: should be text that is not empty"),
+        ("variables: {a: {about: x}}", "variables.a.about: is not a known key"),
+        ("variables: {a: {description: x, defualt: y}}", "did you mean 'default'?"),
+        (
+            "variables: {a: {description: x, default: '${b}'}, b: {description: x, default: y}}",
+            "'b' has no value",
+        ),
+        ("variable: {a: x}", "variable: is not a known key; did you mean 'variables'?"),
+    ]
+
+    @pytest.mark.parametrize(("text", "said"), BAD)
+    def test_are_read_strictly(self, text: str, said: str) -> None:
+        assert said in refusal(f"{GOOD}{text}\n")
+
+    def test_are_told_before_they_have_values(self) -> None:
+        outline = outline_mission(self.TEXT, source="m")
+        assert (outline.description, outline.planner) == ("Look around.", "surveyor")
+        assert [variable.default for variable in outline.variables.values()] == [None, "docs/${module}.md"]

@@ -14,7 +14,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import PlannerSpec
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
-from lcp_engine.planners.registry import make_planner, planner_names
+from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
 from lcp_engine.planners.script import ScriptPlanner
 
 
@@ -138,3 +138,23 @@ def test_a_plug_in_does_not_take_the_place_of_a_built_in_planner() -> None:
         "picky",
     }
     assert set(registry.BUILT_IN) <= set(planner_names())
+
+
+@pytest.mark.parametrize(
+    ("environment", "chosen"),
+    [
+        ({"LCP_PLANNER": "local"}, "local"),
+        ({"LCP_PLANNER": "local", "LCP_PLANNER_SERVER": "ollama"}, "local"),
+        ({"LCP_PLANNER_SERVER": "ollama"}, "openai"),
+        ({"LCP_PLANNER_ENDPOINT": "http://127.0.0.1:1/v1"}, "openai"),
+    ],
+)
+def test_the_environment_chooses_a_planner(environment: dict[str, str], chosen: str) -> None:
+    assert usual_planner(environment) == chosen
+
+
+def test_a_key_in_the_environment_chooses_no_planner() -> None:
+    with pytest.raises(LcpError, match="has to be told who plans: `--planner NAME`") as refused:
+        usual_planner({"OPENAI_API_KEY": "secret", "ANTHROPIC_API_KEY": "secret"})
+    assert refused.value.code is ErrorCode.NO_PLANNER
+    assert "secret" not in str(refused.value)

@@ -213,9 +213,21 @@ def test_a_shipped_mission_is_launched_over_a_directory_once_per_form(house: Hou
     assert [mission.root for mission in house.engine.missions()] == [str(house.root)]
 
 
+def test_a_mission_is_launched_with_its_variables_and_a_planner(house: House) -> None:
+    form: dict[str, str | list[str]] = {
+        "mission": "document", "root": str(house.root), "planner": "surveyor", "document.output": "",
+    }  # fmt: skip
+    refused = house.post("/launch", form)
+    assert refused.status == 422
+    assert "the variable 'module' has no value" in refused.words
+    assert "Launched." in house.post("/launch", {**form, "document.module": "a.md"}).words
+    assert "Document a.md in the file docs/a.md.md." in house.engine.missions()[0].goal
+
+
 @pytest.mark.parametrize(
     ("mission", "root", "status", "words"),
     [
+        ("review", "{root}", 422, "has to be told who plans"),
         ("survey", "/no/such/directory", 422, "does not exist"),
         ("survey", "{root}/a.md", 422, "is not one"),
         ("survey", "", 422, "none is named"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, parse_mission, resolve_root
-from lcp_engine.planners.registry import make_planner
+from lcp_engine.mission import MissionSpec, outline_mission, parse_mission, resolve_root
+from lcp_engine.planners.registry import make_planner, usual_planner
 from lcp_engine.shipped import shipped_missions
 from lcp_engine.visible import json_line
 
@@ -33,9 +34,15 @@ def load(wish: Wish) -> tuple[MissionSpec, Path]:
     settings = [*wish.settings]
     if wish.planner is not None:
         settings.insert(0, f"planner={json_line({'type': wish.planner})}")
+    elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
+        settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
     spec = parse_mission(text, source=source, variables=wish.variables or {}, settings=settings)
     make_planner(spec.planner)  # an engine asks that too, but by then there is a database
     return spec, resolve_root(spec, base, wish.root)
+
+
+def _set_planner(settings: Sequence[str]) -> bool:
+    return any(setting.startswith(("planner=", "planner.")) for setting in settings)
 
 
 def _read(mission: str) -> tuple[str, str, Path]:

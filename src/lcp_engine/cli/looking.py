@@ -13,10 +13,12 @@ from rich.tree import Tree
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.narrating import told
+from lcp_engine.cli.offering import print_offers
 from lcp_engine.cli.reporting import print_report, report_on
 from lcp_engine.cli.screen import coloured, last_cell, make_table, print_json, print_wide, when
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.report import TURN_KIND
+from lcp_engine.shipped import offers
 from lcp_engine.visible import one_line, shortened
 from lcp_engine.wording import subject
 
@@ -25,9 +27,13 @@ from lcp_engine.wording import subject
 @click.option(
     "--limit", type=click.IntRange(1), help="At most so many.  [default: 50 in a table, all in JSON]"
 )
+@click.option("--shipped", is_flag=True, help="The missions that come with the engine, for `lcp run NAME`.")
 @pass_invocation
-def missions_command(invocation: Invocation, limit: int | None) -> int:
+def missions_command(invocation: Invocation, limit: int | None, shipped: bool) -> int:
     """List missions, the newest first."""
+    if shipped:
+        print_offers(offers(), as_json=invocation.json)
+        return Exit.DONE
     with invocation.engine() as engine:
         found = engine.missions(limit=limit or (None if invocation.json else 50))
     if invocation.json:

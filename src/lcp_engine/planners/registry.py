@@ -59,6 +59,25 @@ def _speaking(planner: Planner, spec: PlannerSpec) -> Planner:
     return planner
 
 
+def usual_planner(environment: Mapping[str, str]) -> str:
+    """The planner of a mission that names none: `LCP_PLANNER`, or `openai` where the environment names its server.
+
+    A key alone chooses nobody: what a mission reads would go to whoever it belongs to. Raises `NO_PLANNER`, saying how
+    to choose.
+    """
+    name = environment.get("LCP_PLANNER")
+    if name:
+        return name
+    if any(environment.get(f"LCP_PLANNER_{option}") for option in ("ENDPOINT", "BASE_URL", "SERVER")):
+        return "openai"
+    names = ", ".join(name for name in planner_names() if name not in ("script", "surveyor"))
+    message = (
+        f"planner: the mission names none, and so has to be told who plans: `--planner NAME` ({names}), "
+        "or LCP_PLANNER=NAME, or LCP_PLANNER_ENDPOINT=URL for an OpenAI-compatible server"
+    )
+    raise LcpError(ErrorCode.NO_PLANNER, message)
+
+
 def planner_names() -> list[str]:
     """Every name that `make_planner` knows."""
     return sorted(_entry_points())
