@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.clock import SECOND, Clock
-from lcp_engine.engine import steering
+from lcp_engine.engine import answering, steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import State
@@ -257,6 +257,16 @@ class Engine:
         """Refuse a held job; the planner reads the reason. False if that was decided before. Raises `WRONG_STATE`."""
         return self._books(
             lambda ledger: steering.reject(ledger, known_id("job", job_id), reason, by=by or _user())
+        )
+
+    def answer(self, job_id: int, text: str, *, by: str | None = None) -> bool:
+        """Answer a held question (R13); False if it was answered so before.
+
+        With options, the number of one or the beginning of exactly one stands for it. Raises `NOT_FOUND`,
+        `INVALID_ARGUMENT`, `WRONG_STATE`.
+        """
+        return self._books(
+            lambda ledger: answering.answer(ledger, known_id("job", job_id), text, by=by or _user())
         )
 
     def cancel(self, mission_id: int, *, by: str | None = None) -> bool:

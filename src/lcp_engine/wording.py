@@ -29,6 +29,15 @@ def subject(job: Object) -> str:
     return one_line(shortened(str(job["name"] or _dump(params)), _WIDTH))
 
 
+def as_question(params: Object) -> str:
+    """A question to a person with its options, each on a line of its own."""
+    options = params.get("options")
+    listed = options if isinstance(options, list) else []
+    return "\n".join(
+        [str(params.get("question")), *(f"  {number}) {one}" for number, one in enumerate(listed, 1))]
+    )
+
+
 def gist(result: Object | None) -> str:
     """What came of a job, on one line."""
     if not result:
@@ -93,7 +102,12 @@ def _dump(value: Object) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
 
 
+def _answered(result: Object) -> str:
+    return f"{result.get('by')}: {result.get('answer')}"
+
+
 _GISTS: Mapping[str, Callable[[Object], str]] = {
+    "ask_user_result": _answered,
     "list_files_result": _count_files,
     "read_file_result": _size_read,
     "write_file_result": _written,

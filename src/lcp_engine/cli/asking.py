@@ -15,7 +15,8 @@ from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
 from lcp_engine.report import explain_reason
 from lcp_engine.visible import block, json_block, one_line
-from lcp_engine.wording import subject
+from lcp_engine.wording import as_question, subject
+from lcp_engine.workers.ask_user import KIND as ASK_USER
 
 _WORDS = ("yes", "no", "later", "all", "details")
 _CHOICES = "[y]es  [n]o  [l]ater  [a]ll {kind}  [d]etails"
@@ -52,13 +53,17 @@ class Decider:
         return [job for job in held if job.id not in self._later]
 
     def _is_named(self, job: Job) -> bool:
-        """A conflict is something new to decide, and what nobody executes cannot be approved."""
+        """A conflict is something new to decide; a question, and what nobody executes, cannot be approved."""
+        if job.kind == ASK_USER:
+            return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._all
         return named and job.reason not in (CONFLICT, NO_WORKER)
 
     def _ask(self, job: Job) -> bool:
         if self._is_named(job):
             return self._approve(job)
+        if job.kind == ASK_USER:
+            return self._answer(job)
         _say(f"job {job.id}: {one_line(job.kind)} {subject(job.json)}")
         _say(f"  held: {one_line(explain_reason(job.reason or 'a person has to decide'))}")
         while True:
@@ -79,6 +84,18 @@ class Decider:
                     return False
                 case _:
                     _say("  answer with y, n, l, a or d")
+
+    def _answer(self, job: Job) -> bool:
+        """Put the question; no answer puts it off."""
+        _say(block(f"job {job.id}: {as_question(job.params)}"))
+        answer = _read_answer("  your answer (empty: later): ")
+        if answer in ("", "later"):
+            self._later.add(job.id)
+            return False
+        try:
+            return self.engine.answer(job.id, answer)
+        except LcpError as refused:
+            return self._put_off(job, refused)
 
     def _approve(self, job: Job) -> bool:
         try:

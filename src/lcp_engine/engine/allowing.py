@@ -22,7 +22,7 @@ def allowed_kinds(bench: Bench, spec: MissionSpec, root: str | None) -> tuple[Ki
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
         if verdict is Verdict.DENY or is_refused:
             continue
-        is_held = verdict is Verdict.HOLD or worker.permission is not Permission.USER
+        is_held = verdict is Verdict.HOLD or worker.permission is not Permission.USER or worker.asks_person
         kinds.append(Kind(name, worker.description, worker.params, is_held))
     return tuple(kinds)
 

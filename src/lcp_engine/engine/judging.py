@@ -160,6 +160,8 @@ def _ruling(
     )
     if ruling.verdict is Verdict.DENY:
         return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+    if worker.asks_person:
+        return Verdict.HOLD, "it is a question to a person", ErrorCode.NOT_ALLOWED
     match worker.permission:
         case Permission.ADMIN if not spec.allow_admin:
             reason = f"kind {worker.kind} needs a mission that was launched with allow_admin"

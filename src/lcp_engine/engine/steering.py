@@ -112,6 +112,8 @@ def enqueue(
             name=name,
             kind=worker.kind,
             params=to_json(dict(params)),
+            state=State.HELD if worker.asks_person else State.QUEUED,
+            reason="it is a question to a person" if worker.asks_person else None,
             priority=priority,
             run_after=run_after,
             max_attempts=worker.max_attempts,
@@ -136,7 +138,13 @@ def approve(
         raise LcpError(
             ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be approved; it is {job.state}"
         )
-    revised = _revised(_worker(workers, job), job, params)
+    worker = _worker(workers, job)
+    if worker.asks_person:
+        message = (
+            f"job {job_id} has to be answered, not approved: `lcp answer {job_id} TEXT`; it is a question"
+        )
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    revised = _revised(worker, job, params)
     mission = ledger.mission(job.mission_id)
     job.approved = job.attempt + 1
     waits_for_turn = job.role != "work" and mission.asking is not None

@@ -120,6 +120,11 @@ class Ledger:
             job = self._job(job_id)
         return job
 
+    def result(self, job_id: int) -> str | None:
+        """What came of a job, as it is stored."""
+        row = self.tx.row(statements.RESULT, id=job_id)
+        return None if row is None else row[0]
+
     def is_leased(self, lease: JobRow) -> bool:
         """Whether the attempt that `lease` names still holds its job (R17). Raises `NOT_FOUND`."""
         job = self.job(lease.id)

@@ -46,6 +46,7 @@ MISSION_AT_ONCE = Statement(_select(missions, MissionRow).with_for_update(nowait
 MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_locked=True))
 PLAN = Statement(_select(plans, PlanRow))
 JOB = Statement(_select(jobs, JobRow))
+RESULT = Statement(select(jobs.c.result).where(jobs.c.id == bindparam("id")))
 SPEC = Statement(select(missions.c.spec, missions.c.root).where(missions.c.id == bindparam("id")))
 _FIXED = {"id", "uid", "name", "goal", "root", "planner", "mission_id", "job_id", "parent_id", "depth"}
 

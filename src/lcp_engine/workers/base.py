@@ -111,7 +111,8 @@ class Worker(Generic[P]):
     """One kind of job.
 
     `has_effects` holds the job by default (R5). `timeout` and `backoff` are seconds; `backoff` doubles with each
-    failure. `asks_planner` marks the kind whose execution is a turn. `paths` names the paths that policy judges when
+    failure. `asks_planner` marks the kind whose execution is a turn, `asks_person` a kind that is never executed: a
+    person's answer completes its jobs. `paths` names the paths that policy judges when
     the job is requested, relative to the root where that can be told; `written_bytes` is what counts for
     `max_bytes_written`.
     """
@@ -128,6 +129,7 @@ class Worker(Generic[P]):
     max_attempts: int = 3
     backoff: float = 1.0
     asks_planner: bool = False
+    asks_person: bool = False
     paths: Callable[[P], tuple[str, ...]] = lambda params: ()
     written_bytes: Callable[[P], int] = lambda params: 0
 
@@ -152,6 +154,7 @@ class Worker(Generic[P]):
             max_attempts=self.max_attempts,
             backoff=self.backoff,
             asks_planner=self.asks_planner,
+            asks_person=self.asks_person,
             paths=lambda params: self.paths(mine(params)),
             written_bytes=lambda params: self.written_bytes(mine(params)),
         )

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.protocol.reading import NOT_KINDS
-from lcp_engine.workers import agent_plan, list_files, read_file, write_file
+from lcp_engine.workers import agent_plan, ask_user, list_files, read_file, write_file
 from lcp_engine.workers.base import Worker, Workers
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _BUILT_IN = (
     write_file.WRITE_FILE.for_any_params(),
     write_file.REWRITE_FILE.for_any_params(),
     agent_plan.WORKER.for_any_params(),
+    ask_user.WORKER.for_any_params(),
 )
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 

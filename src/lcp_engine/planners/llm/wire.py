@@ -175,6 +175,8 @@ def _jobs(
             params = None
         elif kind.name == "list_files":
             params = _lists(known, narrowing)
+        elif kind.name == "ask_user":
+            params = _asks(narrowing)
         elif kind.name in (*_WRITES, "agent_plan"):
             params = _in_root(kinds[kind.name])
         if params is not None:
@@ -192,6 +194,11 @@ def _job(kind: Kind, params: Schema) -> Schema:
 def _in_root(params: Schema) -> Schema:
     fixed = {"root": constant(ROOT), "project_root": constant(ROOT), "rel_path": _PATH}
     return closed({key: fixed.get(key, part) for key, part in properties_of(params).items()})
+
+
+def _asks(narrowing: Narrowing) -> Schema:
+    line: Schema = {"type": "string", "pattern": LINE}
+    return closed({"question": line, "options": nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))})
 
 
 def _lists(known: Known, narrowing: Narrowing) -> Schema | None:

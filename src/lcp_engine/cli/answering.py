@@ -1,0 +1,94 @@
+"""Answer what a mission asks a person (`lcp answer`)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.failing import tell
+from lcp_engine.cli.screen import print_json, print_out
+from lcp_engine.engine.records import Job
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.visible import one_line, shortened
+
+MOST_BYTES = 16 * 1024 * 1024
+
+
+@click.command(
+    "answer",
+    cls=LcpCommand,
+    examples=(
+        'lcp answer 12 "the second paragraph"',
+        "lcp answer 12 2                         the second option",
+        "lcp answer 12 --file answer.txt",
+        "lcp answer 12 - < answer.txt",
+    ),
+)
+@click.argument("job", type=int, metavar="J")
+@click.argument("text", required=False, metavar="[TEXT|-]")
+@click.option("--file", metavar="FILE", help="Read the answer from FILE; - is stdin.")
+@pass_invocation
+def answer_command(invocation: Invocation, job: int, text: str | None, file: str | None) -> int:
+    """Answer question J; the planner reads it in its next turn.
+
+    With options, the number of one or the beginning of exactly one stands for it; words of your own always do. The same
+    answer twice is harmless. Exit code 5: somebody decided otherwise before.
+    """
+    said = read_words(text, file)
+    with invocation.engine() as engine:
+        is_new = engine.answer(job, said)
+        answered = engine.job(job)
+    if invocation.json:
+        print_json(answered.json)
+        return Exit.DONE
+    print_out(f"job {job} {'answered' if is_new else 'was answered before'}: {_shown(answered)}")
+    if is_new and not invocation.quiet:
+        tell("`lcp work --until-idle` goes on with the mission")
+    return Exit.DONE
+
+
+def read_words(text: str | None, file: str | None) -> str:
+    """What a person says: an argument, a file, or stdin. Raises a usage error unless it is exactly one of them."""
+    if (text is None) == (file is None):
+        said = (
+            "TEXT or --file FILE is needed"
+            if text is None
+            else "TEXT and --file are both given, one is needed"
+        )
+        raise click.UsageError(said, click.get_current_context())
+    if text is not None and text != "-":
+        return text
+    return _read(file or "-")
+
+
+def _read(file: str) -> str:
+    source = "stdin" if file == "-" else file
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(MOST_BYTES + 1)
+    except OSError as refused:
+        code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
+        raise LcpError(code, f"{source!r} has to be a readable file: {refused.strerror}") from refused
+    if len(data) > MOST_BYTES:
+        raise LcpError(ErrorCode.TOO_LARGE, f"{source}: at most {MOST_BYTES} bytes are read; this has more")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as refused:
+        message = f"{source}: UTF-8 is expected; byte {refused.start} is not"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
+
+
+def _shown(job: Job) -> str:
+    """The answer as it was taken: with options, which of them it is."""
+    result = job.result or {}
+    answer = one_line(shortened(str(result.get("answer")), 100))
+    if result.get("option") is not None:
+        return f"{answer} (option {result['option']})"
+    return f"{answer} (in your own words)" if job.params.get("options") else answer

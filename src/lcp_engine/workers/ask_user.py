@@ -1,0 +1,54 @@
+"""Ask a person a question (`ask_user`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.workers.base import Context, Worker
+from lcp_engine.workers.params import ContentText, Params, Result
+
+KIND = "ask_user"
+MOST_OPTIONS = 20
+
+
+_Words = Annotated[ContentText, Field(min_length=1)]
+
+
+class AskUserParams(Params):
+    """A question; a person may pick one of `options` or answer in words of their own."""
+
+    question: _Words = Field(description="What a person is asked.")
+    options: list[_Words] | None = Field(
+        default=None, max_length=MOST_OPTIONS, description="At most 20 answers to choose from."
+    )
+
+
+class AskUserResult(Result):
+    """What a person answered; `option` is the number of the option that it is, from 1."""
+
+    action: Literal["ask_user_result"] = "ask_user_result"
+    answer: str
+    option: int | None = None
+    by: str
+
+
+def execute(params: AskUserParams, context: Context) -> Failed:
+    """Refuses: people answer, runners do not."""
+    return Failed(
+        ErrorCode.NOT_ALLOWED,
+        "ask_user asks a person of a mission, who answers with `lcp answer`; nothing executes it",
+    )
+
+
+WORKER = Worker(
+    kind=KIND,
+    params=AskUserParams,
+    result=AskUserResult,
+    execute=execute,
+    description="Ask a person; the answer comes with a later turn.",
+    has_effects=False,
+    asks_person=True,
+)

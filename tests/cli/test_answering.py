@@ -1,0 +1,67 @@
+"""`lcp answer`: what a mission asks a person."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Lcp
+
+
+@pytest.fixture
+def asking(lcp: Lcp) -> Lcp:
+    """One mission that waits with question 2."""
+    ask = lcp.ask("ask_user", question="Which colour?", options=["red", "blue"])
+    done = lcp("run", lcp.mission(ask, lcp.complete), "--root", "root", "--approve", "all")
+    assert done.code == 3
+    return lcp
+
+
+def test_an_answer_picks_an_option_and_the_mission_goes_on(asking: Lcp) -> None:
+    answered = asking("answer", 2, "b")
+    assert answered.out == "job 2 answered: blue (option 2)\n"
+    assert "lcp work" in answered.err
+    assert asking("answer", 2, "2", "-q").out == "job 2 was answered before: blue (option 2)\n"
+    otherwise = asking("answer", 2, "red")
+    assert (otherwise.code, otherwise.err.count("\n")) == (5, 1)
+    assert asking("work", "--until-idle", "-q").code == 0
+    assert asking("show", 1, "--json").object["status"] == "completed"
+
+
+def test_an_answer_comes_from_stdin_or_a_file(asking: Lcp) -> None:
+    assert asking("answer", 2, "-", stdin="neither,\nreally\n").out.startswith(
+        "job 2 answered: neither,\\nreally"
+    )
+    (asking.home / "same.txt").write_text("neither,\nreally")
+    assert "was answered before" in asking("answer", 2, "--file", "same.txt").out
+    job = asking("answer", 2, "--file", "-", "--json", stdin="neither,\nreally").object
+    assert (job["state"], job["id"]) == ("succeeded", 2)
+
+
+def test_approving_a_question_says_how_to_answer_it(asking: Lcp) -> None:
+    done = asking("approve", 2)
+    assert (done.code, "`lcp answer 2 TEXT`" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, "Missing"), (("x", "yes"), 2, "x"), ((2,), 2, "TEXT or --file FILE is needed"),
+        ((2, "yes", "--file", "f"), 2, "one is needed"), ((2, "  "), 2, "blank"), ((99, "yes"), 1, "job 99"),
+        ((1, "yes"), 2, "a succeeded agent_plan"), ((2, "--file", "nowhere"), 1, "No such file"),
+        ((2, "--file", "root"), 1, "directory"), ((2, "--file", "raw"), 2, "byte 0 is not"),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_refused_in_one_line(
+    asking: Lcp, arguments: tuple[object, ...], code: int, said: str
+) -> None:
+    (asking.home / "raw").write_bytes(b"\xff")
+    done = asking("answer", *arguments)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+    assert said.casefold() in done.err.casefold()
+    as_json = asking("answer", *arguments, "--json")
+    assert json.loads(as_json.err)["error"]["user_message"]
+    assert asking("job", 2, "--json").object["state"] == "held"
