@@ -31,6 +31,11 @@ def test_the_environment_comes_before_the_file_and_the_file_before_the_defaults(
         ("policy: [{do: deny, kind: x}]", "policy.0.kind: is not a known key; did you mean 'kinds'?"),
         ("policy: [{do: maybe}]", "policy.0.do: "),
         ("caps: {read_bytes: 0}", "caps.read_bytes: "),
+        (
+            "planners: {openai: {api_key: sk-canary}}",
+            "planners: openai.api_key: a key is expected in the environment",
+        ),
+        ("planners: {openai: 3}", "planners.openai: "),
         ("[1]", "a mapping is expected"),
         ("a: [", "line 1"),
     ],
@@ -42,6 +47,7 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, fact:
         read_settings({}, config)
     assert str(refused.value).startswith(f"{config}: ")
     assert fact in str(refused.value)
+    assert "canary" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "1e9"])

@@ -55,7 +55,8 @@ class Engine:
     """The engine over one database; a context manager, usable from any thread.
 
     `database_url` is `sqlite:///PATH` or `postgresql://…`; a new database is created. `workers` are added to the
-    built-in and the installed ones. `user_rules` are policy rules of the person who runs this (R5).
+    built-in and the installed ones. `user_rules` are policy rules of the person who runs this (R5),
+    `planners` options for planners by their type, where a mission leaves them open.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Engine:
         caps: Caps | None = None,
         clock: Clock | None = None,
         busy_seconds: float = BUSY_SECONDS,
+        planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
     ) -> None:
         self.site = open_site(
             database_url,
@@ -75,6 +77,7 @@ class Engine:
             caps=caps,
             clock=clock,
             busy_seconds=busy_seconds,
+            planners=planners,
         )
         self._database = self.site.database
 
@@ -108,7 +111,9 @@ class Engine:
         """
         if not isinstance(spec, MissionSpec):
             spec = build_mission(dict(spec), source="mission")
-        make_planner(spec.planner)  # a planner that is not there is known now, not at the first turn
+        make_planner(
+            spec.planner, self.site.surroundings
+        )  # a planner that is not there is known now, not at the first turn
         directory = _directory(root)
         mission_id = self._books(lambda ledger: steering.launch(ledger, spec, directory, key=key))
         return self.mission(mission_id)

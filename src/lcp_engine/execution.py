@@ -27,6 +27,7 @@ from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLos
 from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.base import Correction, Planner, Question, Reply
 from lcp_engine.planners.registry import make_planner
+from lcp_engine.planners.surroundings import Surroundings
 from lcp_engine.policy import PathPolicy
 from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
 from lcp_engine.protocol.dialects import READERS
@@ -75,6 +76,7 @@ class _Mission:
 
     spec: MissionSpec
     root: Root | None
+    surroundings: Surroundings
     planner: Planner | None = None
     judges: dict[str, PathPolicy] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -83,7 +85,7 @@ class _Mission:
         """What the planner returns: its code may be anybody's."""
         with self.lock:
             if self.planner is None:
-                self.planner = make_planner(self.spec.planner)
+                self.planner = make_planner(self.spec.planner, self.surroundings)
         return self.planner.answer(question)
 
 
@@ -227,7 +229,9 @@ class Executor:
 
     def _open(self, mission_id: int) -> _Mission:
         spec_text, root = self._database.read(lambda tx: spec_and_root(tx, mission_id))
-        return _Mission(spec_of(spec_text), None if root is None else _open_root(root))
+        return _Mission(
+            spec_of(spec_text), None if root is None else _open_root(root), self._site.surroundings
+        )
 
 
 def _open_root(path: str) -> Root:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from platformdirs import user_config_path, user_data_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import nearest
@@ -30,6 +30,18 @@ class CapSettings(BaseModel):
     listed_paths: _Bytes = Caps.listed_paths
 
 
+_SECRET = re.compile(r"(^|_)(key|apikey|token|secret|password|authorization)$", re.IGNORECASE)
+
+
+def _without_keys(planners: dict[str, dict[str, JsonValue]]) -> dict[str, dict[str, JsonValue]]:
+    for planner, options in planners.items():
+        for name in options:
+            if _SECRET.search(name):
+                place = "the environment alone (LCP_PLANNER_KEY)"
+                raise ValueError(f"{planner}.{name}: a key is expected in {place}, not in a file")
+    return planners
+
+
 class ConfigFile(BaseModel):
     """`config.yaml` in the user's configuration directory; every key may be left out."""
 
@@ -39,10 +51,14 @@ class ConfigFile(BaseModel):
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
     policy: tuple[Rule, ...] = ()
     caps: CapSettings = CapSettings()
+    planners: Annotated[dict[str, dict[str, JsonValue]], AfterValidator(_without_keys)] = {}
 
 
 class Settings(BaseModel):
-    """What holds for this user: `policy` are the user's rules (R5), `busy_seconds` how long to wait for a lock."""
+    """What holds for this user: `policy` are the user's rules (R5), `busy_seconds` how long to wait for a lock.
+
+    `planners` are options for planners by their type, where neither mission nor environment state them.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,6 +66,7 @@ class Settings(BaseModel):
     busy_seconds: float
     policy: tuple[Rule, ...]
     caps: Caps
+    planners: Mapping[str, Mapping[str, JsonValue]] = {}
 
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
@@ -65,6 +82,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         busy_seconds=_seconds(given.get("LCP_BUSY_SECONDS"), stated.busy_seconds),
         policy=stated.policy,
         caps=Caps(**stated.caps.model_dump()),
+        planners=stated.planners,
     )
 
 
@@ -136,7 +154,7 @@ def _explain(refused: ValidationError) -> str:
     first = refused.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"]))
     if first["type"] != "extra_forbidden":
-        return f"{where}: {first['msg']}"
+        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
     model = _MODELS.get(str(first["loc"][0]), ConfigFile) if len(first["loc"]) > 1 else ConfigFile
     return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock
 from lcp_engine.engine.judging import Bench
+from lcp_engine.engine.remembering import StoredProbes
+from lcp_engine.planners.surroundings import NOWHERE, Surroundings
 from lcp_engine.policy import Rule
 from lcp_engine.presence import runtime_directory
 from lcp_engine.store.create import open_database
@@ -31,6 +33,7 @@ class Site:
     bell: Bell
     runtime: Path
     caps: Caps = field(default_factory=Caps)
+    surroundings: Surroundings = NOWHERE
 
 
 def open_site(
@@ -41,6 +44,7 @@ def open_site(
     caps: Caps | None = None,
     clock: Clock | None = None,
     busy_seconds: float = BUSY_SECONDS,
+    planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
 ) -> Site:
     """Open the database at `url`, created or upgraded as needed.
 
@@ -57,6 +61,7 @@ def open_site(
         bell,
         runtime,
         caps or Caps(),
+        Surroundings(planners or {}, StoredProbes(database)),
     )
 
 

@@ -59,7 +59,11 @@ class Invocation:
         settings = self.settings
         with naming(url):
             engine = Engine(
-                url, user_rules=settings.policy, caps=settings.caps, busy_seconds=settings.busy_seconds
+                url,
+                user_rules=settings.policy,
+                caps=settings.caps,
+                busy_seconds=settings.busy_seconds,
+                planners=settings.planners,
             )
         with engine:
             yield engine

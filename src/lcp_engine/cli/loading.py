@@ -11,6 +11,7 @@ from pathlib import Path
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import MissionSpec, outline_mission, parse_mission, resolve_root
 from lcp_engine.planners.registry import make_planner, usual_planner
+from lcp_engine.planners.surroundings import NOWHERE, Surroundings
 from lcp_engine.shipped import shipped_missions
 from lcp_engine.visible import json_line
 
@@ -28,7 +29,7 @@ class Wish:
     variables: Mapping[str, str] | None = None
 
 
-def load(wish: Wish) -> tuple[MissionSpec, Path]:
+def load(wish: Wish, surroundings: Surroundings = NOWHERE) -> tuple[MissionSpec, Path]:
     """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`, `NO_PLANNER`."""
     text, source, base = _read(wish.mission)
     settings = [*wish.settings]
@@ -37,7 +38,7 @@ def load(wish: Wish) -> tuple[MissionSpec, Path]:
     elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
         settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
     spec = parse_mission(text, source=source, variables=wish.variables or {}, settings=settings)
-    make_planner(spec.planner)  # an engine asks that too, but by then there is a database
+    make_planner(spec.planner, surroundings)  # an engine asks that too, but by then there is a database
     return spec, resolve_root(spec, base, wish.root)
 
 

@@ -25,6 +25,7 @@ from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.records import Mission
 from lcp_engine.jobs import State
 from lcp_engine.mission import nearest
+from lcp_engine.planners.surroundings import Surroundings
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
@@ -85,7 +86,7 @@ def run_command(
     """
     wish = Wish(mission, root, planner, _settings(settings), pairs(variables, "--var"))
     named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
-    spec, directory = load(wish)
+    spec, directory = load(wish, Surroundings(invocation.settings.planners))
     asks = mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine)
@@ -118,7 +119,8 @@ def launch_command(
     key: str | None,
 ) -> int:
     """Store MISSION for the runners (lcp work), and print its id."""
-    spec, directory = load(Wish(mission, root, planner, _settings(settings), pairs(variables, "--var")))
+    wish = Wish(mission, root, planner, _settings(settings), pairs(variables, "--var"))
+    spec, directory = load(wish, Surroundings(invocation.settings.planners))
     with invocation.engine() as engine:
         launched = engine.launch(spec, root=directory, key=key)
     if invocation.json:

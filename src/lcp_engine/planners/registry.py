@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeAlias
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import PlannerSpec, nearest
 from lcp_engine.planners.base import Planner
+from lcp_engine.planners.surroundings import NOWHERE, Placeable, Surroundings
 from lcp_engine.protocol.strict_json import shown
 
 GROUP = "lcp_engine.planners"
@@ -26,11 +27,13 @@ BUILT_IN: Mapping[str, str] = {
 }
 
 
-def make_planner(spec: PlannerSpec) -> Planner:
+def make_planner(spec: PlannerSpec, surroundings: Surroundings = NOWHERE) -> Planner:
     """The planner that `spec` names, made with its options as keyword arguments.
 
+    What the mission leaves open is taken from the user's configuration; a `Placeable` planner looks there itself.
+
     Raises `LcpError`: `NO_PLANNER` for an unknown name or a plug-in that cannot be loaded or made,
-    `INVALID_MISSION` for options that do not fit.
+    `INVALID_MISSION` for options that do not fit, `INVALID_ARGUMENT` for those of the user that do not.
     """
     known = _entry_points()
     if spec.type not in known:
@@ -38,8 +41,11 @@ def make_planner(spec: PlannerSpec) -> Planner:
         raise LcpError(ErrorCode.NO_PLANNER, f"planner.type: no planner is named {spec.type!r}; {hint}")
     try:
         factory = _load(known[spec.type])
-        _check_names(spec, factory)
-        return _speaking(factory(**spec.options), spec)
+        own = issubclass(factory, Placeable) if isinstance(factory, type) else False
+        stated = spec.options if own else {**surroundings.options.get(spec.type, {}), **spec.options}
+        _check_names(spec, factory, stated)
+        planner = _speaking(factory(**stated), spec)
+        return planner.placed(surroundings) if isinstance(planner, Placeable) else planner
     except LcpError:
         raise
     except ValidationError as refused:
@@ -118,14 +124,14 @@ def _load(point: EntryPoint) -> Factory:
     return factory
 
 
-def _check_names(spec: PlannerSpec, factory: Factory) -> None:
+def _check_names(spec: PlannerSpec, factory: Factory, stated: Mapping[str, JsonValue]) -> None:
     parameters = inspect.signature(factory).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     known = {parameter.name for parameter in parameters}
-    for name in sorted(set(spec.options) - known):
+    for name in sorted(set(stated) - known):
         message = f"planner.{name}: is not an option of {spec.type!r}; {nearest(name, list(known))}"
         raise LcpError(ErrorCode.INVALID_MISSION, message)
     required = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL}
-    for name in sorted(required - set(spec.options)):
+    for name in sorted(required - set(stated)):
         raise LcpError(ErrorCode.INVALID_MISSION, f"planner.{name}: is required by {spec.type!r} and missing")

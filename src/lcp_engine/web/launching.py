@@ -33,7 +33,8 @@ def launch(desk: Desk, request: Request, form: Form) -> Response:
     name, root = form.text("mission"), form.text("root")
     try:
         spec, directory = _load(name, form), _directory(root)
-        make_planner(spec.planner)  # a planner that is not there is known now, not at the first turn
+        # A planner that is not there is known now, not at the first turn.
+        make_planner(spec.planner, desk.engine.site.surroundings)
         launched = desk.engine.launch(
             spec, root=resolve_root(spec, Path.cwd(), directory), key=form.text("key") or None
         )

@@ -111,8 +111,12 @@ WRONG: list[tuple[dict[str, str], dict[str, JsonValue], str]] = [
     ({"LCP_PLANNER_MAX_TOKENS": "many"}, {}, "LCP_PLANNER_MAX_TOKENS: should be a valid integer"),
     ({"LCP_PLANNER_ENDPOINT": "localhost:1234"}, {}, "LCP_PLANNER_ENDPOINT: should be a URL such as http"),
     ({"OPENAI_BASE_URL": "http://u:p@h"}, {}, "OPENAI_BASE_URL: should be a URL without credentials"),
-    ({}, {"modle": "x"}, "planner in the configuration: modle: is not an option; did you mean 'model'?"),
-    ({}, {"max_tokens": 0}, "planner in the configuration: max_tokens: should be greater than or equal to 1"),
+    ({}, {"modle": "x"}, "planners in the configuration: modle: is not an option; did you mean 'model'?"),
+    (
+        {},
+        {"max_tokens": 0},
+        "planners in the configuration: max_tokens: should be greater than or equal to 1",
+    ),
 ]
 
 

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lcp_engine.planners.llm.chat import Ask, Chat, ModelFacts, without_envelope
-from lcp_engine.planners.llm.ladder import Probe, ask_for_less
+from lcp_engine.planners.llm.ladder import Probe, ask_for_less, is_about_asking
 from lcp_engine.planners.llm.memory import MEMORY, Memory
 from lcp_engine.planners.llm.message import Completion
 from lcp_engine.planners.llm.retrying import Pace, Times, insist
 from lcp_engine.planners.llm.tokens import is_going_round, most_tokens, most_tokens_of
 from lcp_engine.planners.llm.trouble import Again, Trouble
+from lcp_engine.planners.surroundings import NoProbes, Probes
 
 MORE_ROOM = 2
 LIVELY = 0.8
+MOST_DOUBTS = 2
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Answering:
 
     chat: Chat
     memory: Memory = MEMORY
+    probes: Probes = field(default_factory=NoProbes)
     pace: Pace = field(default_factory=Pace)
     times: Times = field(default_factory=Times)
 
@@ -50,7 +53,7 @@ class Answering:
 
     def probe(self, endpoint: str, model: str) -> Probe:
         """What is known of the model there."""
-        return self.memory.probe(endpoint, model, self.chat.ladder)
+        return self.memory.probe(endpoint, model, self.chat.ladder, self.probes)
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
         """The models that the server names."""
@@ -62,14 +65,31 @@ class Answering:
         while True:
             outcome = self._insist(replace(ask, probe=probe))
             if isinstance(outcome, Completion):
-                if not ask.probe.is_found:
-                    self.memory.keep(probe.found())
+                self._note(ask.probe, probe)
                 text = without_envelope(outcome.text) if probe.step.in_envelope else outcome.text
                 return replace(outcome, text=text)
             lower = ask_for_less(probe, outcome, self.chat.ladder)
-            if lower is None:
+            if lower is not None:
+                probe = lower
+            elif ask.probe.is_found and is_about_asking(outcome):
+                # Nothing below what was known holds any more: perhaps something above it does.
+                self.memory.forget(ask.probe, self.probes)
+                ask = replace(ask, probe=Probe(probe.endpoint, probe.model, self.chat.ladder[0]))
+                probe = ask.probe
+            else:
                 return outcome
-            probe = lower
+
+    def _note(self, asked: Probe, answered: Probe) -> None:
+        """Keep what holds, and let go of what does not hold any more."""
+        if not asked.is_found:
+            self.memory.keep(answered.found(), self.probes)
+        elif answered is asked:
+            if asked.doubts:
+                self.memory.keep(replace(asked, doubts=0), self.probes)
+        elif asked.doubts + 1 < MOST_DOUBTS:
+            self.memory.keep(replace(asked, doubts=asked.doubts + 1), self.probes)
+        else:
+            self.memory.forget(asked, self.probes)
 
     def _insist(self, ask: Ask) -> Completion | Trouble:
         def send() -> Completion | Trouble:

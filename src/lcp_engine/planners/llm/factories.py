@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from importlib.util import find_spec
 
@@ -11,7 +12,7 @@ from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Question, Reply
+from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.llm import anthropic_messages, openai_chat
 from lcp_engine.planners.llm.answering import Answering
 from lcp_engine.planners.llm.chat import Chat
@@ -28,6 +29,7 @@ from lcp_engine.planners.llm.options import (
     require_key,
 )
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
+from lcp_engine.planners.surroundings import NOWHERE, Probes, Surroundings
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -38,11 +40,16 @@ class OpenAIPlanner(OpenAIOptions):
         require("openai", {"httpx2": INSTALL_LLM})
 
     def answer(self, question: Question, /) -> Reply:
-        return self._planner.answer(question)
+        return self._alone.answer(question)
+
+    def placed(self, surroundings: Surroundings, /) -> Planner:
+        user = surroundings.options.get("openai", {})
+        read_remote(OPENAI, self, os.environ, user)
+        return Placed(lambda: openai_planner(self, os.environ, user, surroundings.probes))
 
     @cached_property
-    def _planner(self) -> ModelPlanner:
-        return openai_planner(self, os.environ)
+    def _alone(self) -> Planner:
+        return self.placed(NOWHERE)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -53,25 +60,51 @@ class AnthropicPlanner(RemoteOptions):
         require("anthropic", {"httpx2": INSTALL_LLM})
 
     def answer(self, question: Question, /) -> Reply:
-        return self._planner.answer(question)
+        return self._alone.answer(question)
+
+    def placed(self, surroundings: Surroundings, /) -> Planner:
+        user = surroundings.options.get("anthropic", {})
+        read_remote(ANTHROPIC, self, os.environ, user)
+        return Placed(lambda: anthropic_planner(self, os.environ, user, surroundings.probes))
 
     @cached_property
-    def _planner(self) -> ModelPlanner:
-        return anthropic_planner(self, os.environ)
+    def _alone(self) -> Planner:
+        return self.placed(NOWHERE)
+
+
+@plain_dataclass(frozen=True)
+class Placed:
+    """A planner that is made when it is first asked: then there has to be a key, and a model is loaded."""
+
+    make: Callable[[], ModelPlanner]
+
+    def answer(self, question: Question, /) -> Reply:
+        return self.model_planner.answer(question)
+
+    @cached_property
+    def model_planner(self) -> ModelPlanner:
+        """The planner itself. Raises what making it raises."""
+        return self.make()
 
 
 def openai_planner(
-    options: OpenAIOptions, environment: Mapping[str, str], user: Mapping[str, JsonValue] = {}
+    options: OpenAIOptions,
+    environment: Mapping[str, str],
+    user: Mapping[str, JsonValue] = {},
+    probes: Probes = NOWHERE.probes,
 ) -> ModelPlanner:
     """The planner for what mission, environment and the user's configuration say. Raises `INVALID_ARGUMENT`."""
     stated = read_remote(OPENAI, options, environment, user)
     settings = remote_settings(OPENAI, stated, environment)
     require_key(OPENAI, settings)
-    return over_openai_chat(settings, narrow=stated.is_narrow)
+    return over_openai_chat(settings, narrow=stated.is_narrow, probes=probes)
 
 
 def anthropic_planner(
-    options: RemoteOptions, environment: Mapping[str, str], user: Mapping[str, JsonValue] = {}
+    options: RemoteOptions,
+    environment: Mapping[str, str],
+    user: Mapping[str, JsonValue] = {},
+    probes: Probes = NOWHERE.probes,
 ) -> ModelPlanner:
     """Like `openai_planner`, for Anthropic."""
     stated = read_remote(ANTHROPIC, options, environment, user)
@@ -79,13 +112,15 @@ def anthropic_planner(
     require_key(ANTHROPIC, settings)
     exchange = Exchange(settings, anthropic_messages.headers(settings))
     chat = anthropic_messages.AnthropicMessages(exchange, settings)
-    return _planner_of(chat, settings, narrow=stated.is_narrow)
+    return _planner_of(chat, settings, narrow=stated.is_narrow, probes=probes)
 
 
-def over_openai_chat(settings: ModelSettings, *, narrow: bool) -> ModelPlanner:
+def over_openai_chat(
+    settings: ModelSettings, *, narrow: bool, probes: Probes = NOWHERE.probes
+) -> ModelPlanner:
     """The planner that asks for chat completions."""
     exchange = Exchange(settings, openai_chat.headers(settings))
-    return _planner_of(openai_chat.OpenAIChat(exchange, settings), settings, narrow=narrow)
+    return _planner_of(openai_chat.OpenAIChat(exchange, settings), settings, narrow=narrow, probes=probes)
 
 
 def require(planner: str, modules: Mapping[str, str]) -> None:
@@ -100,7 +135,7 @@ def require(planner: str, modules: Mapping[str, str]) -> None:
 INSTALL_LLM = "pip install 'lcp-engine[llm]'"
 
 
-def _planner_of(chat: Chat, settings: ModelSettings, *, narrow: bool) -> ModelPlanner:
+def _planner_of(chat: Chat, settings: ModelSettings, *, narrow: bool, probes: Probes) -> ModelPlanner:
     from lcp_engine.planners.llm.prompt import write_prompt
     from lcp_engine.planners.llm.universal_wire import universal_wire_schema
     from lcp_engine.planners.llm.wire import wire_schema
@@ -111,7 +146,7 @@ def _planner_of(chat: Chat, settings: ModelSettings, *, narrow: bool) -> ModelPl
         return Wording(prompt.messages, schema(question, narrow=narrow, cut=prompt.cut))
 
     return ModelPlanner(
-        answering=Answering(chat),
+        answering=Answering(chat, probes=probes),
         settings=settings,
         word=word,
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from pydantic import BaseModel, ValidationError
 
 from lcp_engine.planners.llm.trouble import Again, Trouble
 
@@ -32,7 +35,7 @@ class Probe:
     """What an endpoint honours for a model, as far as is known.
 
     `without` are parameters and keywords of schemas that it refused. `is_found` once it has answered so: from then on
-    one refusal no longer moves it.
+    one refusal no longer moves it. `doubts` counts the questions in a row that were answered only below it.
     """
 
     endpoint: str
@@ -40,6 +43,7 @@ class Probe:
     step: Step = Step(Rung.JSON_SCHEMA)
     without: frozenset[str] = frozenset()
     is_found: bool = False
+    doubts: int = 0
 
     def found(self) -> Probe:
         return replace(self, is_found=True)
@@ -47,9 +51,7 @@ class Probe:
 
 def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Probe | None:
     """What to try after `trouble`: without what was named, or the next rung; None where nothing is left."""
-    if trouble.is_about_context or trouble.is_about_model or trouble.again is Again.LOADING:
-        return None
-    if trouble.status not in _REFUSALS:
+    if not is_about_asking(trouble):
         return None
     for word in OPTIONAL:
         if word not in probe.without and re.search(rf"\b{word}\b", trouble.said):
@@ -57,7 +59,37 @@ def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Prob
     return _lower(probe, ladder)
 
 
-OPTIONAL = ("stream_options", "max_tokens", "temperature", "seed", "minItems", "maxItems")
+def is_about_asking(trouble: Trouble) -> bool:
+    """Whether the server may have refused how it was asked, and not what or whom."""
+    if trouble.is_about_context or trouble.is_about_model or trouble.again is Again.LOADING:
+        return False
+    return trouble.status in _REFUSALS
+
+
+def probe_text(probe: Probe) -> str:
+    """What is known, as it is stored."""
+    step = {"rung": probe.step.rung.value, "in_envelope": probe.step.in_envelope}
+    return json.dumps({**step, "without": sorted(probe.without)})
+
+
+def read_probe(endpoint: str, model: str, text: str, ladder: Sequence[Step]) -> Probe | None:
+    """What `probe_text` wrote; None where this ladder has no such step."""
+    try:
+        stored = _Stored.model_validate_json(text)
+    except ValidationError:
+        return None
+    step = Step(stored.rung, stored.in_envelope)
+    without = stored.without & set(OPTIONAL)
+    return Probe(endpoint, model, step, without, is_found=True) if step in ladder else None
+
+
+class _Stored(BaseModel):
+    rung: Rung
+    in_envelope: bool
+    without: frozenset[str]
+
+
+OPTIONAL = ("stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems")
 _REFUSALS = frozenset({400, 415, 422, 500, 501})
 
 

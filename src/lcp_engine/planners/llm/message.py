@@ -40,15 +40,17 @@ class ModelSettings:
 
     `endpoint` is a base URL without credentials (`http://127.0.0.1:1234/v1`); the key comes from the environment
     alone and shows itself nowhere. An empty `model` is the only one that the server has. Without `max_tokens` a reply
-    has a quarter of the context, at most 4096. `first_byte_seconds` is the longest silence, before the first byte and
-    between two; `total_seconds` bounds a whole answer with everything that is tried again, and is less than what a
-    turn may take. `concurrency` is per endpoint and process. `context_tokens` is None where the server is to say it.
+    has a quarter of the context, at most 4096. A `repeat_penalty` above 1 keeps small models from going in circles.
+    `first_byte_seconds` is the longest silence, before the first byte and between two; `total_seconds` bounds a whole
+    answer with everything that is tried again, and is less than what a turn may take. `concurrency` is per endpoint
+    and process. `context_tokens` is None where the server is to say it.
     """
 
     endpoint: str
     model: str = ""
     key: SecretStr | None = field(default=None, repr=False)
     temperature: float | None = 0.0
+    repeat_penalty: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
     connect_seconds: float = 5.0

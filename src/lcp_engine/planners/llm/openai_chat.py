@@ -53,6 +53,7 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
         "stream_options": {"include_usage": True},
         "temperature": settings.temperature if ask.temperature is None else ask.temperature,
         "seed": settings.seed,
+        "repeat_penalty": settings.repeat_penalty,
     }
     body: JsonObject = {
         "model": ask.probe.model,

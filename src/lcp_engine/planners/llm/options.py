@@ -57,6 +57,7 @@ class ModelOptions:
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     max_tokens: Tokens | None = None
     context_tokens: Tokens | None = None
+    repeat_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     first_byte_seconds: Seconds | None = None
     total_seconds: Seconds | None = None
@@ -135,7 +136,7 @@ def read_stated(
         _parse(kind, {option: environment[variable]}, variable)
     values = {option: environment[variable] for variable, option in given.items()}
     return Stated(
-        mission, _parse(kind, values, "environment"), _parse(kind, user, "planner in the configuration")
+        mission, _parse(kind, values, "environment"), _parse(kind, user, "planners in the configuration")
     )
 
 
