@@ -12,6 +12,8 @@ from typing import Self, TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.clock import SECOND, Clock
+from lcp_engine.differences import note_first_sight, show_job, show_mission
+from lcp_engine.diffs import Diff
 from lcp_engine.engine import answering, steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
@@ -243,6 +245,21 @@ class Engine:
     def changes(self, mission_id: int) -> list[JsonObject]:
         """The mission's file effects in order, with what became of them."""
         return self._database.read(lambda tx: history.find_changes(tx, mission_id))
+
+    def diff(self, job_id: int, *, by: str | None = None) -> list[Diff]:
+        """What a held job would change now, which counts as seen by that person; or what the job has changed.
+
+        Empty for a job that changes no file. Raises `NOT_FOUND`.
+        """
+        return show_job(self.site, known_id("job", job_id), by or _user())
+
+    def mission_diff(self, mission_id: int) -> list[Diff]:
+        """What the mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
+        return show_mission(self.site, known_id("mission", mission_id))
+
+    def saw(self, jobs: Sequence[Job], *, by: str | None = None) -> None:
+        """Note that a person was shown a list of held jobs: what they see later takes its place, not the reverse."""
+        note_first_sight(self.site, [job.json for job in jobs], by or _user())
 
     def approve(
         self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None

@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "jobs": ("looking_at_jobs", "List jobs."),
         "job": ("looking_at_jobs", "Show a job with its attempts and history."),
         "held": ("looking_at_jobs", "List the jobs that wait for a person."),
+        "diff": ("diffing", "Show what a held job would change, or what was changed."),
         "serve": ("serving", "Serve a web page to look and decide."),
     },
     "Decide": {

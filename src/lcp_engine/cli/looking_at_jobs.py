@@ -83,6 +83,7 @@ def held_command(invocation: Invocation, mission: int | None) -> int:
         if mission is not None:
             engine.mission(mission)
         found = engine.jobs(mission_id=mission, states=[State.HELD])
+        engine.saw(found)
     _print_jobs(found, as_json=invocation.json)
     return Exit.DONE
 

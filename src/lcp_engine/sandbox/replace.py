@@ -56,6 +56,22 @@ def locked(root: Root, path: str) -> Iterator[Target]:
         os.close(descriptor)  # and with it goes the lock
 
 
+def look_at(root: Root, path: str, cap: int | None) -> Current | None:
+    """What is at `path` now, without a lock and without making anything; refused like `locked` and `Target.read`."""
+    parent, _, name = path.rpartition("/")
+    _check_name(name, path)
+    try:
+        directory = root.open_directory(parent)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refusal(error, path) from error
+    try:
+        return Target(path, name, directory, ()).read(cap)
+    finally:
+        os.close(directory)
+
+
 @dataclass(frozen=True, slots=True)
 class Current:
     """A file as it is: its bytes, their SHA-256 in hex, its mode bits."""

@@ -23,6 +23,12 @@ _LEFT_OPEN = Statement(
     .order_by(changes.c.id)
 )
 _OF_JOB = Statement(_CHANGE.where(changes.c.job_id == bindparam("job")).order_by(changes.c.id.desc()))
+_OF_MISSION = Statement(
+    _CHANGE.where(changes.c.mission_id == bindparam("mission"), text("state = 'applied'")).order_by(
+        changes.c.id
+    )
+)
+_PARAMS_OF = Statement(select(jobs.c.params).where(jobs.c.id == bindparam("job")))
 _NEW = (*(field.name for field in fields(ChangeRow) if field.name != "id"), "intended_at")
 _INTEND = Statement(insert(changes).values({name: bindparam(name) for name in _NEW}).returning(changes.c.id))
 _CLOSE = Statement(
@@ -71,6 +77,17 @@ def left_open(tx: Tx) -> Sequence[ChangeRow]:
 def changes_of(tx: Tx, job_id: int) -> Sequence[ChangeRow]:
     """What a job intended, the newest first."""
     return [ChangeRow(*row) for row in tx.rows(_OF_JOB, job=job_id)]
+
+
+def applied_changes(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:
+    """What a mission has changed, the oldest first."""
+    return [ChangeRow(*row) for row in tx.rows(_OF_MISSION, mission=mission_id)]
+
+
+def params_of(tx: Tx, job_id: int) -> str:
+    """The params of a change's job, in JSON."""
+    row = tx.row(_PARAMS_OF, job=job_id)
+    return "{}" if row is None else str(row[0])
 
 
 def intend(tx: Tx, change: ChangeRow, before: bytes | None) -> int:

@@ -114,7 +114,8 @@ class Worker(Generic[P]):
     failure. `asks_planner` marks the kind whose execution is a turn, `asks_person` a kind that is never executed: a
     person's answer completes its jobs. `paths` names the paths that policy judges when
     the job is requested, relative to the root where that can be told; `written_bytes` is what counts for
-    `max_bytes_written`.
+    `max_bytes_written`. `preview` tells the file effect that the job would return, and has none of its own: people
+    see a diff before they decide, and their approval binds to the file as it was then.
     """
 
     kind: str
@@ -132,6 +133,7 @@ class Worker(Generic[P]):
     asks_person: bool = False
     paths: Callable[[P], tuple[str, ...]] = lambda params: ()
     written_bytes: Callable[[P], int] = lambda params: 0
+    preview: Callable[[P, Context], Outcome] | None = None
 
     def for_any_params(self) -> Worker[BaseModel]:
         """The same worker where kinds stand side by side; it raises TypeError for the params of another kind."""
@@ -141,6 +143,7 @@ class Worker(Generic[P]):
                 raise TypeError(f"{self.kind} takes {self.params.__name__}, not {type(params).__name__}")
             return params
 
+        preview = self.preview
         return Worker(
             kind=self.kind,
             params=self.params,
@@ -157,6 +160,7 @@ class Worker(Generic[P]):
             asks_person=self.asks_person,
             paths=lambda params: self.paths(mine(params)),
             written_bytes=lambda params: self.written_bytes(mine(params)),
+            preview=None if preview is None else lambda params, context: preview(mine(params), context),
         )
 
 

@@ -83,6 +83,7 @@ WRITE_FILE = Worker(
     writes=True,
     paths=requested_paths,
     written_bytes=written_bytes,
+    preview=execute,
 )
 REWRITE_FILE = Worker(
     kind="rewrite_file",
@@ -93,4 +94,5 @@ REWRITE_FILE = Worker(
     writes=True,
     paths=requested_paths,
     written_bytes=written_bytes,
+    preview=execute,
 )

@@ -1,0 +1,133 @@
+"""Show what a job would change, and what jobs and missions have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lcp_engine.diffs import Diff, diff_bytes
+from lcp_engine.errors import LcpError
+from lcp_engine.jobs import State
+from lcp_engine.previews import Previews
+from lcp_engine.sandbox.compose import compose
+from lcp_engine.sandbox.replace import look_at
+from lcp_engine.sandbox.root import Root
+from lcp_engine.site import Site
+from lcp_engine.store import changes, history
+from lcp_engine.store.changes import sha256
+from lcp_engine.store.records import ChangeRow
+from lcp_engine.store.reviews import NOBODY, see, seen
+from lcp_engine.store.text import JsonObject, from_json
+from lcp_engine.store.transaction import Tx
+
+_BEFORE_IS_GONE = "what it was before is not in the database"
+_AFTER_IS_GONE = "it has been changed since, and what this wrote is kept nowhere"
+
+
+def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
+    """What a held job would change now, which `person` has seen then; what any other job has changed.
+
+    Empty for a job that changes no file, or of a kind that does not tell. Raises `NOT_FOUND`.
+    """
+    job = site.database.read(lambda tx: history.find_job(tx, job_id))
+    if job["state"] != State.HELD:
+        made = site.database.read(lambda tx: changes.changes_of(tx, job_id))
+        return _applied(site, [change for change in reversed(made) if change.state == "applied"])
+    with Previews(site) as previews:
+        mission_id, kind, params = _parts(job)
+        preview, sight = previews.look(mission_id, kind, params)
+    site.database.write(lambda tx: see(tx, job_id, person, sight))
+    return [] if preview is None else [preview.diff]
+
+
+def show_mission(site: Site, mission_id: int) -> list[Diff]:
+    """What a mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
+    site.database.read(lambda tx: history.find_mission(tx, mission_id))
+    return _applied(site, site.database.read(lambda tx: changes.applied_changes(tx, mission_id)))
+
+
+def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> None:
+    """Keep that `person` has met these held jobs, where nobody and nothing was noted of them before.
+
+    A list shows no file: it never takes the place of a diff that somebody saw.
+    """
+    held = [job for job in jobs if job["state"] == State.HELD]
+
+    def unmet(tx: Tx) -> list[JsonObject]:
+        return [
+            job for job in held
+            if all(seen(tx, int(str(job["id"])), who) is None for who in (person, NOBODY))
+        ]  # fmt: skip
+
+    new = site.database.read(unmet)
+    if not new:
+        return
+    with Previews(site) as previews:
+        sights = [(int(str(job["id"])), previews.look(*_parts(job))[1]) for job in new]
+
+    def keep(tx: Tx) -> None:
+        for job_id, sight in sights:
+            see(tx, job_id, person, sight)
+
+    site.database.write(keep)
+
+
+def _parts(job: JsonObject) -> tuple[int, str, JsonObject]:
+    params = job["params"]
+    return int(str(job["mission_id"])), str(job["kind"]), params if isinstance(params, dict) else {}
+
+
+def _applied(site: Site, made: Sequence[ChangeRow]) -> list[Diff]:
+    """Each file from before its first change to after its last, in the order of the first changes."""
+    by_file: dict[str, list[ChangeRow]] = {}
+    for change in made:
+        by_file.setdefault(change.file, []).append(change)
+    return [_difference(site, of_file[0], of_file[-1]) for of_file in by_file.values()]
+
+
+def _difference(site: Site, first: ChangeRow, last: ChangeRow) -> Diff:
+    before = None
+    if first.sha256_before is not None:
+        before = _kept(site, first.sha256_before)
+        if before is None:
+            return Diff(last.path, note=_BEFORE_IS_GONE)
+    if last.sha256_after is None:
+        return diff_bytes(last.path, before, None)
+    after = _after(site, last, last.sha256_after)
+    return Diff(last.path, note=_AFTER_IS_GONE) if after is None else diff_bytes(last.path, before, after)
+
+
+def _kept(site: Site, sha: str) -> bytes | None:
+    return site.database.read(lambda tx: changes.content(tx, sha))
+
+
+def _after(site: Site, change: ChangeRow, sha: str) -> bytes | None:
+    """What a change wrote: what a later one replaced, what stands in the file, or what its job would write again."""
+    kept = _kept(site, sha)
+    if kept is not None:
+        return kept
+    for content in (_on_disk(change), _composed(site, change)):
+        if content is not None and sha256(content) == sha:
+            return content
+    return None
+
+
+def _on_disk(change: ChangeRow) -> bytes | None:
+    try:
+        with Root(change.root) as root:
+            current = look_at(root, change.path, None)
+    except LcpError:
+        return None
+    return None if current is None else current.data
+
+
+def _composed(site: Site, change: ChangeRow) -> bytes | None:
+    """The content from the job's params; whoever calls this compares its hash."""
+    params = from_json(site.database.read(lambda tx: changes.params_of(tx, change.job_id)))
+    text = next((params[key] for key in ("content", "new_content") if params.get(key) is not None), None)
+    before = None if change.sha256_before is None else _kept(site, change.sha256_before)
+    if not isinstance(text, str) or change.mode not in ("overwrite", "append"):
+        return None
+    try:
+        return compose(before, text, "append" if change.mode == "append" else "overwrite")
+    except LcpError:
+        return None
