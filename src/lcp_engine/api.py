@@ -23,6 +23,7 @@ from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import Rule
 from lcp_engine.protocol.actions import Action, Malformed
 from lcp_engine.protocol.dialects import reader_of
+from lcp_engine.replaying import Replayed, replay
 from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
 from lcp_engine.store import history
@@ -316,6 +317,14 @@ class Engine:
         known = known_id("job", job_id)
         self._books(lambda ledger: steering.retry(ledger, known, by=by or _user(), workers=self.workers))
         return self.job(job_id)
+
+    def replay(self, mission_id: int, *, keep: Path | None = None) -> Replayed:
+        """Run a finished mission again from its history, without a planner; what came out differently.
+
+        Its root is not touched. With `keep` the scratch database and root are left in that directory. Raises
+        `NOT_FOUND`, `WRONG_STATE` for a mission that goes on or whose history is not whole, `INVALID_ARGUMENT`.
+        """
+        return replay(self.site, known_id("mission", mission_id), keep=keep)
 
     def _books(self, work: Callable[[Ledger], T]) -> T:
         return self._database.write(lambda tx: work(ledger_of(tx)))

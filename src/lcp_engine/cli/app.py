@@ -38,6 +38,9 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "resume": ("deciding", "Go on with a mission that has ended."),
         "retry": ("deciding", "Queue a failed, skipped or cancelled job again."),
     },
+    "Run again": {
+        "replay": ("replaying", "Run a finished mission again from its history, without a model."),
+    },
     "Without a mission": {
         "check": ("checking", "Read replies as the engine would; execute nothing."),
         "try": ("trying", "Run one job now, outside any mission."),

@@ -198,6 +198,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
         raise LcpError(
             ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; there is nothing to resume"
         )
+    before = spec_of(mission.spec).limits.model_dump(include=set(limits))
     if limits:
         mission.spec = _with_limits(mission.spec, limits)
     ended_on = mission.outcome
@@ -208,7 +209,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     # A turn may be under way still, and two are never asked at a time.
     turns = (job.id for job in live_jobs(ledger, mission) if job.role != "work" and job.state in OPEN)
     mission.asking = next(turns, None)
-    ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits)})
+    ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits), "before": before})
     if plan.open == 0:
         queue_turn(ledger, plan, notices=[f"a person resumed the mission; it had ended with {ended_on}"])
     refresh(ledger, mission)

@@ -136,8 +136,15 @@ def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int) -> list[JobRo
         ledger.lock_if_free(job.mission_id for job in claimed)
         if not tx.is_sqlite:  # there, nobody else writes meanwhile
             claimed = [job for job in _find_ready(tx, scope, most) if ledger.holds(job.mission_id)]
-    tx.many(_CLAIM, [{"job": job.id, "runner": runner_id, "now": tx.now} for job in claimed])
-    for job in claimed:
+    lease(ledger, claimed, runner_id)
+    return claimed
+
+
+def lease(ledger: Ledger, ready: Sequence[JobRow], runner_id: int) -> None:
+    """Lease queued jobs of locked missions to a runner."""
+    tx = ledger.tx
+    tx.many(_CLAIM, [{"job": job.id, "runner": runner_id, "now": tx.now} for job in ready])
+    for job in ready:
         mission = ledger.mission(job.mission_id)
         ledger.count_move(job, START)
         ledger.note(mission, START.event, job.id)
@@ -149,7 +156,6 @@ def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int) -> list[JobRo
             runner_id,
             tx.now,
         )
-    return claimed
 
 
 def _find_ready(tx: Tx, scope: Scope, most: int) -> list[JobRow]:
