@@ -43,6 +43,7 @@ EVENTS = {
     "cancelled": "its mission was cancelled, or its plan at a limit",
     "retried": "a person wants it once more",
     "retried_held": "a person wants it once more, and nobody said yes when it was held",
+    "retried_in_turn": "a person wants the step once more; it goes on with its plan, or waits for its turn",
 }
 
 

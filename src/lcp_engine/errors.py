@@ -48,6 +48,7 @@ class ErrorCode(StrEnum):
     INVALID_REPLY = "INVALID_REPLY"
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     SCRIPT_EXHAUSTED = "SCRIPT_EXHAUSTED"
+    CLARIFICATION_EXHAUSTED = "CLARIFICATION_EXHAUSTED"
     PLANNER_FAILED = "PLANNER_FAILED"
     PLANNER_REFUSED = "PLANNER_REFUSED"
     NO_PLANNER = "NO_PLANNER"
@@ -114,6 +115,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ErrorCode.INVALID_ARGUMENT: Meaning(_T.INPUT, "An argument is not usable.", "Correct the argument."),
     ErrorCode.SCRIPT_EXHAUSTED: Meaning(
         _T.INPUT, "A scripted planner has no reply left.", "Add a reply that ends the mission."
+    ),
+    ErrorCode.CLARIFICATION_EXHAUSTED: Meaning(
+        _T.INPUT,
+        "The planner asked for clarification too often.",
+        "State the goal more exactly, then launch the mission anew.",
     ),
     ErrorCode.PLANNER_FAILED: Meaning(
         _T.SYSTEM, "The planner gave no reply.", "Check that it is reachable.", retry=True

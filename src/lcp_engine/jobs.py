@@ -63,10 +63,13 @@ CANCEL = Transition(
 )
 RETRY = Transition("retried", _from(State.FAILED, State.CANCELLED, State.SKIPPED), State.QUEUED)
 RETRY_HELD = Transition("retried_held", _from(State.CANCELLED, State.SKIPPED), State.HELD)
+RETRY_BLOCKED = Transition(
+    "retried_in_turn", _from(State.FAILED, State.CANCELLED, State.SKIPPED), State.BLOCKED
+)
 
 CREATIONS = {t.target: t for t in (QUEUE, HOLD, BLOCK, REFUSE)}
 TRANSITIONS = (
     *CREATIONS.values(), APPROVE, APPROVE_BLOCKED, REJECT, ANSWER, UNBLOCK, START, SUCCEED, FAIL, BACK_OFF, RELEASE,
     RESCUE, HOLD_AGAIN, DELEGATE, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
-    RETRY_HELD,
+    RETRY_HELD, RETRY_BLOCKED,
 )  # fmt: skip

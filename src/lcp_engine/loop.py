@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from lcp_engine.errors import ErrorCode
+from lcp_engine.gating import Judgement, NewJob, Room, place
 from lcp_engine.jobs import State
 from lcp_engine.mission import Limits
-from lcp_engine.policy import Verdict
 from lcp_engine.protocol.actions import (
     Action,
     AnalysisResult,
     CreateFollowupJobs,
     ErrorAction,
-    JobSpec,
     Malformed,
+    Manner,
     MissionComplete,
     Problem,
     WriteFile,
@@ -37,25 +37,6 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What is known of one requested job before it is stored.
-
-    `verdict` is the strictest of policy and permission; `refusal` is the code of a denial. `seen`: the same job was
-    requested before and no file has changed since; `twin`: an equal one is held right now (R11). Equal jobs share
-    `key`. `depth` counts plans within plans, `written_bytes` what the job would write.
-    """
-
-    verdict: Verdict
-    reason: str | None = None
-    refusal: ErrorCode = ErrorCode.PATH_DENIED
-    seen: bool = False
-    twin: bool = False
-    key: str | None = None
-    depth: int = 0
-    written_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class Usage:
     """What a mission has used so far; seconds are of running time."""
 
@@ -69,8 +50,9 @@ class PlanState:
     """All that `decide` looks at besides the reply.
 
     `judgements` belong to the requested jobs in order; a job without one is held. `jobs_left` and `bytes_left` are
-    what the caps still allow. `unmet` are acceptance checks that do not pass now, `refused` how often that already
-    sent the planner back (R9). `last_turn` names the limit that made this turn the last (R6).
+    what the caps still allow. `clarifications` counts the rounds of questions to a person. `unmet` are acceptance
+    checks that do not pass now, `refused` how often that already sent the planner back (R9). `last_turn` names the
+    limit that made this turn the last (R6).
     """
 
     limits: Limits
@@ -79,19 +61,10 @@ class PlanState:
     bytes_left: int | None = None
     corrections: int = 0
     stalled: int = 0
+    clarifications: int = 0
     unmet: tuple[str, ...] = ()
     refused: int = 0
     last_turn: str | None = None
-
-
-@dataclass(frozen=True)
-class NewJob:
-    """A job to store: which of the requested ones, queued, held or rejected, and why."""
-
-    index: int
-    state: State
-    reason: str | None = None
-    refusal: ErrorCode | None = None
 
 
 @dataclass(frozen=True)
@@ -128,17 +101,22 @@ class Correct:
 
 @dataclass(frozen=True)
 class End:
-    """The plan is over; `limit` made this turn the last, whatever its reply ended it with (R6)."""
+    """The plan is over; `limit` made this turn the last, whatever its reply ended it with (R6).
+
+    `code` says what went wrong where the outcome alone does not.
+    """
 
     outcome: str
     succeeded: bool
     message: str | None = None
     limit: str | None = None
+    code: ErrorCode | None = None
 
 
 Decision: TypeAlias = Continue | Wait | AskAgain | Correct | End
 
 MAX_REFUSED = 3
+MAX_CLARIFICATIONS = 5
 
 
 def decide(state: PlanState, reply: Action | Malformed) -> Decision:
@@ -155,7 +133,7 @@ def decide(state: PlanState, reply: Action | Malformed) -> Decision:
         case CreateFollowupJobs() | WriteFile() if not reply.requested:
             return _finish(state, Outcome.NO_FOLLOWUP_JOBS, reply.commentary)
         case CreateFollowupJobs() | WriteFile():
-            return _go_on(state, reply.requested)
+            return _go_on(state, reply)
         case _:
             assert_never(reply)
 
@@ -192,15 +170,21 @@ def _finish(state: PlanState, outcome: Outcome, message: str | None) -> Decision
     return End(Outcome.NO_PROGRESS, succeeded=False, message=unmet)
 
 
-def _go_on(state: PlanState, requested: tuple[JobSpec, ...]) -> Decision:
-    limits = state.limits
-    if len(requested) > limits.max_followups and limits.overflow == "refuse":
+def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
+    limits, requested = state.limits, reply.requested
+    manner = reply.manner if isinstance(reply, CreateFollowupJobs) else Manner.PLAIN
+    if manner is Manner.CLARIFICATION and state.clarifications >= MAX_CLARIFICATIONS:
+        message = f"a plan may ask {MAX_CLARIFICATIONS} times for clarification; the planner asked once more"
+        return End(Outcome.ERROR, succeeded=False, message=message, code=ErrorCode.CLARIFICATION_EXHAUSTED)
+    are_steps = manner is Manner.STEPS
+    if len(requested) > limits.max_followups and limits.overflow == "refuse" and not are_steps:
         message = f"at most {limits.max_followups} jobs in one reply; this one has {len(requested)}"
         return _correct(state, Malformed(errors=(Problem(path="new_jobs", message=message),)))
-    judgements = _judgements(state, len(requested))
-    jobs = _place(state, requested, judgements)
+    room = Room(state.jobs_left, state.bytes_left)
+    jobs = place(limits, room, requested, state.judgements, in_order=are_steps)
     refused = len(jobs) == len(requested) and all(job.state is State.REJECTED for job in jobs)
-    repeated = all(judgement.seen or judgement.twin for judgement in judgements)
+    known = state.judgements[: len(requested)]
+    repeated = len(known) == len(requested) and all(one.seen or one.twin for one in known)
     stalled = state.stalled + 1 if refused or repeated else 0
     if stalled >= limits.max_stalled:
         message = f"{stalled} replies in a row asked for nothing new"
@@ -210,71 +194,6 @@ def _go_on(state: PlanState, requested: tuple[JobSpec, ...]) -> Decision:
     if refused:
         return AskAgain(jobs, stalled)
     return Wait(jobs, stalled)
-
-
-def _judgements(state: PlanState, count: int) -> tuple[Judgement, ...]:
-    """One for each job; what nobody judged is held, and what exceeds `max_followups` is held at least."""
-    unjudged = Judgement(Verdict.HOLD, reason="nobody judged it")
-    known = (*state.judgements[:count], *[unjudged] * (count - len(state.judgements)))
-    most = state.limits.max_followups
-    return (*known[:most], *(_at_least_held(judgement, most) for judgement in known[most:]))
-
-
-def _at_least_held(judgement: Judgement, most: int) -> Judgement:
-    if judgement.verdict is Verdict.DENY:
-        return judgement
-    return replace(judgement, verdict=Verdict.HOLD, reason=f"more than max_followups ({most}) in one reply")
-
-
-def _place(
-    state: PlanState, requested: tuple[JobSpec, ...], judgements: tuple[Judgement, ...]
-) -> tuple[NewJob, ...]:
-    """Give every job its state, most restrictive first (R5), and keep the caps of the mission (R6)."""
-    placed: list[NewJob] = []
-    held: set[str | None] = set()
-    jobs_left, bytes_left = state.jobs_left, state.bytes_left
-    for index, (spec, judgement) in enumerate(zip(requested, judgements, strict=True)):
-        job = _gate(index, spec, judgement)
-        if job.state is not State.REJECTED and (judgement.twin or judgement.key in held):
-            continue
-        if job.state is not State.REJECTED:
-            exceeded = _exceeded(state.limits, judgement, jobs_left, bytes_left)
-            if exceeded is not None:
-                job = NewJob(index, State.REJECTED, exceeded, ErrorCode.LIMIT_REACHED)
-            else:
-                jobs_left -= 1
-                bytes_left = None if bytes_left is None else bytes_left - judgement.written_bytes
-        if job.state is State.HELD and judgement.key is not None:
-            held.add(judgement.key)
-        placed.append(job)
-    return tuple(placed)
-
-
-def _gate(index: int, spec: JobSpec, judgement: Judgement) -> NewJob:
-    match judgement.verdict:
-        case Verdict.DENY:
-            return NewJob(index, State.REJECTED, judgement.reason, judgement.refusal)
-        case Verdict.HOLD:
-            return NewJob(index, State.HELD, judgement.reason)
-        case Verdict.AUTO if spec.auto_dispatch is False:
-            return NewJob(index, State.HELD, "the planner asked for review (auto_dispatch: false)")
-        case Verdict.AUTO:
-            return NewJob(index, State.QUEUED)
-        case _:
-            assert_never(judgement.verdict)
-
-
-def _exceeded(limits: Limits, judgement: Judgement, jobs_left: int, bytes_left: int | None) -> str | None:
-    if jobs_left < 1:
-        return f"the mission may have max_jobs = {limits.max_jobs} jobs, and has them"
-    if judgement.depth > limits.max_depth:
-        return f"plans may nest max_depth = {limits.max_depth} deep; this one is {judgement.depth} deep"
-    if bytes_left is not None and judgement.written_bytes > bytes_left:
-        return (
-            f"the mission may write max_bytes_written = {limits.max_bytes_written} bytes, has {bytes_left} left "
-            f"and this job needs {judgement.written_bytes}"
-        )
-    return None
 
 
 def _end_on_limit(name: str, fact: str) -> End:

@@ -14,6 +14,8 @@ from lcp_engine.protocol.actions import Malformed, MissionComplete
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
 
+    from lcp_engine.engine.records import Job
+
 UNIVERSAL: Object = {"dialect": "universal"}
 
 
@@ -75,3 +77,180 @@ def test_a_program_reads_a_reply_in_the_dialect_that_it_names() -> None:
     assert isinstance(read_reply(text), Malformed)
     with pytest.raises(LcpError, match="'lcp' or 'universal'; there is no 'esperanto'"):
         read_reply(text, dialect="esperanto")
+
+
+def plan(*actions: str) -> Object:
+    """A plan with a step for each of `actions`."""
+    steps: JsonValue = [{"step_number": place, "action": action} for place, action in enumerate(actions, 1)]
+    return respond("planning", planning_data={"summary": "The plan.", "steps": steps})
+
+
+def steps(lab: Lab) -> list[str]:
+    """What became of each step, in order."""
+    return [f"{job.name}: {job.state}" for job in step_jobs(lab)]
+
+
+def step_jobs(lab: Lab) -> list[Job]:
+    return [job for job in lab.engine.jobs(kinds=["agent_plan"]) if job.params.get("scope") == "step"]
+
+
+def asked(lab: Lab) -> list[str]:
+    """The first line of each question."""
+    return [question.prompt.splitlines()[0] for question in lab.questions]
+
+
+LOOK = respond("research", message="It has three modules.")
+FAIL = respond("error", "error", "The disk is gone.")
+
+
+def test_a_plan_is_carried_out_step_by_step(lab: Lab) -> None:
+    actions = ["Look", "Read", "Write", "Check", "Mend", "Report"]
+    mission = lab.run(plan(*actions), *[LOOK] * 6, ANSWER, planner=UNIVERSAL)
+    assert mission.outcome == "mission_complete"
+    assert steps(lab) == [f"{action}: succeeded" for action in actions]
+    told = [f"Step {place} of 6: {action}" for place, action in enumerate(actions, 1)]
+    assert asked(lab) == ["Find out.", *told, "Find out."]
+    assert [result.result for result in lab.questions[-1].results] == [
+        {"ok": True, "action": "analysis_result", "summary": "It has three modules."}
+    ] * 6
+
+
+def test_a_step_begins_when_the_plan_of_the_one_before_has_ended(lab: Lab) -> None:
+    jobs: JsonValue = [{"kind": "change", "params": {"of": "a"}}]
+    lab.run(plan("Write", "Check"), lcp("create_followup_jobs", new_jobs=jobs), planner=UNIVERSAL)
+    assert lab.mission().status == "waiting"
+    assert [(job.state, job.reason) for job in step_jobs(lab)] == [
+        ("blocked", None), ("blocked", "step_order"),
+    ]  # fmt: skip
+
+
+def test_with_a_turn_for_each_result_the_next_step_still_comes_first(lab: Lab) -> None:
+    lab.run(plan("A", "B"), LOOK, LOOK, ANSWER, planner=UNIVERSAL, each_result=True)
+    assert asked(lab) == ["Find out.", "Step 1 of 2: A", "Step 2 of 2: B", "Find out."]
+    assert [result.state for result in lab.questions[3].results] == ["succeeded", "succeeded"]
+
+
+def test_behind_a_step_that_fails_the_rest_is_skipped_and_the_planner_reads_why(lab: Lab) -> None:
+    mission = lab.run(plan("Look", "Read", "Write", "Check"), LOOK, FAIL, ANSWER, planner=UNIVERSAL)
+    assert mission.outcome == "mission_complete"
+    assert steps(lab) == ["Look: succeeded", "Read: failed", "Write: skipped", "Check: skipped"]
+    _, failed, skipped, last = step_jobs(lab)
+    assert skipped.reason == f"job {failed.id}, the step before it, has failed"
+    assert last.reason == f"job {skipped.id}, the step before it, was skipped"
+    assert [result.state for result in lab.questions[-1].results] == [
+        "succeeded", "failed", "skipped", "skipped",
+    ]  # fmt: skip
+
+
+def test_a_step_that_failed_is_retried_and_the_rest_follows(lab: Lab) -> None:
+    hold: JsonValue = [{"kind": "change", "params": {"of": "a"}}]
+    waits = lcp("create_followup_jobs", new_jobs=hold)
+    lab.run(plan("Look", "Read", "Write"), FAIL, waits, LOOK, LOOK, LOOK, ANSWER, planner=UNIVERSAL)
+    assert steps(lab) == ["Look: failed", "Read: skipped", "Write: skipped"]
+    look, read, _ = step_jobs(lab)
+    with pytest.raises(LcpError, match=f"job {read.id} follows job {look.id}, .* it is failed"):
+        lab.engine.retry(read.id)
+    lab.engine.retry(look.id)
+    lab.work()
+    assert steps(lab) == ["Look: succeeded", "Read: succeeded", "Write: succeeded"]
+    assert asked(lab)[3:] == ["Step 1 of 3: Look", "Step 2 of 3: Read", "Step 3 of 3: Write", "Find out."]
+    assert lab.questions[3].notices == ["a person retried this step; before, it was failed"]
+    assert lab.mission().outcome == "mission_complete"
+
+
+def test_a_step_of_a_plan_that_is_over_is_not_retried(lab: Lab) -> None:
+    lab.run(plan("Look", "Read"), FAIL, ANSWER, planner=UNIVERSAL)
+    with pytest.raises(LcpError, match="`lcp resume 1` asks the planner again"):
+        lab.engine.retry(step_jobs(lab)[0].id)
+
+
+def test_steps_that_policy_holds_wait_each_for_a_person_and_for_the_one_before(lab: Lab) -> None:
+    held: JsonValue = [{"kinds": ["agent_plan"], "do": "hold"}]
+    lab.run(plan("Look", "Read", "Write"), LOOK, LOOK, ANSWER, planner=UNIVERSAL, policy=held)
+    assert steps(lab) == ["Look: held", "Read: held", "Write: held"]
+    look, read, write = (job.id for job in step_jobs(lab))
+    lab.engine.approve(read)
+    assert [(job.state, job.reason) for job in step_jobs(lab)][1] == ("blocked", "step_order")
+    assert lab.mission().status == "waiting"
+    lab.engine.approve(look)
+    lab.work()
+    assert steps(lab) == ["Look: succeeded", "Read: succeeded", "Write: held"]
+    lab.engine.reject(write, "not now")
+    lab.work()
+    assert steps(lab)[2] == "Write: rejected"
+    assert lab.mission().outcome == "mission_complete"
+
+
+def test_rejecting_a_step_skips_those_behind_it(lab: Lab) -> None:
+    held: JsonValue = [{"kinds": ["agent_plan"], "do": "hold"}]
+    lab.run(plan("Look", "Read"), ANSWER, planner=UNIVERSAL, policy=held)
+    look = step_jobs(lab)[0].id
+    lab.engine.reject(look, "not now")
+    assert [(job.state, job.reason) for job in step_jobs(lab)] == [
+        ("rejected", "not now"), ("skipped", f"job {look}, the step before it, was rejected"),
+    ]  # fmt: skip
+    lab.work()
+    assert lab.mission().outcome == "mission_complete"
+
+
+def test_steps_above_max_jobs_are_refused_and_those_below_are_carried_out(lab: Lab) -> None:
+    lab.run(plan("Look", "Read", "Write"), LOOK, LOOK, ANSWER, planner=UNIVERSAL, limits={"max_jobs": 2})
+    assert steps(lab) == ["Look: succeeded", "Read: succeeded", "Write: rejected"]
+    assert lab.mission().outcome == "mission_complete"
+
+
+def test_a_limit_skips_the_steps_that_were_not_asked_yet(lab: Lab) -> None:
+    mission = lab.run(plan("Look", "Read", "Write"), LOOK, ANSWER, planner=UNIVERSAL, limits={"max_turns": 2})
+    assert steps(lab) == ["Look: succeeded", "Read: cancelled", "Write: skipped"]
+    assert (mission.outcome, lab.questions[-1].last_turn) == ("mission_complete", "max_turns")
+
+
+def test_steps_within_a_step_come_before_the_next_one(lab: Lab) -> None:
+    mission = lab.run(plan("A", "B"), plan("A1", "A2"), LOOK, LOOK, ANSWER, LOOK, ANSWER, planner=UNIVERSAL)
+    assert mission.outcome == "mission_complete"
+    assert asked(lab) == [
+        "Find out.", "Step 1 of 2: A", "Step 1 of 2: A1", "Step 2 of 2: A2", "Step 1 of 2: A", "Step 2 of 2: B",
+        "Find out.",
+    ]  # fmt: skip
+
+
+def test_the_end_of_a_mission_skips_the_steps_that_wait(lab: Lab) -> None:
+    lab.run(plan("Look", "Read"), FAIL, planner=UNIVERSAL, on_job_failure="fail")
+    assert lab.mission().outcome == "job_failed"
+    assert steps(lab) == ["Look: failed", "Read: skipped"]
+
+
+UNCLEAR = respond(
+    "clarity", "needs_clarification", "Which part?", clarity_data={"follow_up_questions": ["A?", "B?"]}
+)
+
+
+def test_a_question_waits_for_a_person_whose_answer_the_planner_reads(lab: Lab) -> None:
+    mission = lab.run(UNCLEAR, ANSWER, planner=UNIVERSAL)
+    assert mission.status == "waiting"
+    (job,) = lab.jobs()
+    assert (job.kind, job.state, job.params) == (
+        "ask_user",
+        "held",
+        {"question": "Which part?\n1. A?\n2. B?"},
+    )
+    lab.engine.answer(job.id, "The first, and no B.")
+    lab.work()
+    (result,) = lab.questions[1].results
+    assert result.result is not None
+    assert result.result["answer"] == "The first, and no B."
+    assert lab.mission().outcome == "mission_complete"
+
+
+def test_the_sixth_round_of_questions_ends_the_plan(lab: Lab) -> None:
+    rounds = [{**UNCLEAR, "message": f"Which part, {number}?"} for number in range(6)]
+    mission_id = lab.launch(*rounds, planner=UNIVERSAL)
+    for _ in range(5):
+        lab.work()
+        (held,) = [job for job in lab.jobs() if job.state == "held"]
+        lab.engine.answer(held.id, "All of it.")
+    lab.work()
+    mission = lab.mission(mission_id)
+    assert (mission.status, mission.outcome) == ("failed", "error")
+    assert mission.error["error_code"] == "CLARIFICATION_EXHAUSTED"
+    assert len(lab.jobs()) == 5

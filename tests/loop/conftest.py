@@ -8,7 +8,8 @@ from itertools import groupby
 import pytest
 
 from lcp_engine.errors import ErrorCode
-from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, NewJob, Wait
+from lcp_engine.gating import NewJob
+from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, Wait
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import TypeAlias
 import pytest
 
 from lcp_engine.errors import ErrorCode
-from lcp_engine.loop import AskAgain, Correct, Decision, End, Judgement, PlanState, decide
+from lcp_engine.gating import Judgement
+from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, PlanState, decide
 from lcp_engine.mission import Limits
 from lcp_engine.policy import Verdict
 from lcp_engine.protocol.actions import (
@@ -18,6 +19,7 @@ from lcp_engine.protocol.actions import (
     ErrorAction,
     JobSpec,
     Malformed,
+    Manner,
     MissionComplete,
     Problem,
     WriteFile,
@@ -47,6 +49,7 @@ REPLIES: dict[str, Action | Malformed] = {
     "error": ErrorAction(error="the disk is gone"),
     "prose": Malformed(errors=(Problem(path="", message="it is prose"),)),
     "no jobs": CreateFollowupJobs(new_jobs=()),
+    "unclear": CreateFollowupJobs(new_jobs=(JobSpec(kind="any"),)).in_manner(Manner.CLARIFICATION),
     "write": WriteFile(rel_path="a.md", content="text"),
 }
 FLAGS = {"?": None, "yes": True, "no": False}
@@ -111,6 +114,17 @@ R11 the twin of a held job is not stored       | twin                       | ? 
 R11 … beside others neither                    | twin auto                  | ? ?      | continue: queued
 R11 … and decided on where the rest is denied  | twin deny                  | ? ?      | wait: rejected
 R11 two equal jobs that are held are one       | equal equal                | ? ?      | wait: held
+R12 steps are asked one after another          | auto*3                     | steps*3  | continue: queued, blocked*2
+R12 … and max_followups does not count them    | auto*7                     | steps*7  | continue: queued, blocked*6
+R12 … but max_jobs does                        | auto*2 jobs_left=1         | steps*2  | continue: queued, LIMIT_REACHED
+R12 a held step holds up those behind it       | hold auto                  | steps*2  | wait: held, blocked
+R12 … each held one by itself                  | auto hold auto             | steps*3  | continue: queued, held, blocked
+R12 behind a denied step nothing is asked      | auto deny auto             | steps*3  | continue: queued, rejected*2
+R12 all denied: the planner reads why          | deny auto                  | steps*2  | ask again: rejected*2
+R12 a plan that waits already is not stored    | twin again                 | steps*2  | wait:
+R13 a question to a person waits               | hold clarifications=4      | unclear  | wait: held
+R13 … and after five rounds no more is asked   | hold clarifications=5      | unclear  | failed: error
+R13 … not even with room for corrections       | hold clarifications=9      | unclear  | failed: error
 """
 ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()[2:]]
 
@@ -134,6 +148,8 @@ def read_state(known: str) -> PlanState:
 
 
 def read_reply(reply: str) -> Action | Malformed:
+    if reply.startswith("steps*"):
+        return jobs(*[None] * int(reply.removeprefix("steps*"))).in_manner(Manner.STEPS)
     return REPLIES[reply] if reply in REPLIES else jobs(*(FLAGS[word] for word in _repeated(reply.split())))
 
 
@@ -161,6 +177,19 @@ def test_a_reply_with_too_many_jobs_names_the_cap_and_the_number() -> None:
     assert isinstance(decision, Correct)
     assert decision.malformed.errors[0].path == "new_jobs"
     assert decision.malformed.errors[0].message == "at most 5 jobs in one reply; this one has 7"
+
+
+def test_each_step_waits_for_the_one_before_it() -> None:
+    decision = decide(state(judgements=(AUTO,) * 3), jobs(None, None, None).in_manner(Manner.STEPS))
+    assert isinstance(decision, Continue)
+    assert [job.after for job in decision.jobs] == [None, 0, 1]
+
+
+def test_a_plan_that_asks_too_often_for_clarification_ends_with_a_code_of_its_own() -> None:
+    decision = decide(state(clarifications=5), REPLIES["unclear"])
+    assert isinstance(decision, End)
+    assert decision.code is ErrorCode.CLARIFICATION_EXHAUSTED
+    assert decision.message == "a plan may ask 5 times for clarification; the planner asked once more"
 
 
 def test_repetitions_are_counted_and_a_new_job_ends_the_row() -> None:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcp_engine.errors import ErrorCode
+from lcp_engine.gating import Judgement, NewJob
 from lcp_engine.jobs import State
-from lcp_engine.loop import AskAgain, Continue, Correct, End, Judgement, NewJob, PlanState, Wait, decide
+from lcp_engine.loop import MAX_CLARIFICATIONS, AskAgain, Continue, Correct, End, PlanState, Wait, decide
 from lcp_engine.mission import Limits
 from lcp_engine.policy import Verdict
 from lcp_engine.protocol.actions import (
@@ -17,6 +18,7 @@ from lcp_engine.protocol.actions import (
     ErrorAction,
     JobSpec,
     Malformed,
+    Manner,
     MissionComplete,
     Problem,
     WriteFile,
@@ -53,13 +55,18 @@ _STATES = st.builds(
     bytes_left=st.none() | st.integers(-2, 9),
     corrections=_SMALL,
     stalled=_SMALL,
+    clarifications=st.integers(0, 7),
     unmet=st.lists(_TEXTS, max_size=2).map(tuple),
     refused=_SMALL,
     last_turn=st.none() | st.sampled_from(["max_turns", "max_seconds", "max_tokens"]),
 )
 _JOBS = st.builds(JobSpec, kind=st.just("any"), auto_dispatch=st.none() | st.booleans())
 _REPLIES = st.one_of(
-    st.builds(CreateFollowupJobs, new_jobs=st.lists(_JOBS, max_size=7).map(tuple)),
+    st.builds(
+        lambda jobs, manner: CreateFollowupJobs(new_jobs=jobs).in_manner(manner),
+        st.lists(_JOBS, max_size=7).map(tuple),
+        st.sampled_from(Manner),
+    ),
     st.builds(WriteFile, rel_path=st.just("a"), content=_TEXTS, root=st.none()),
     st.builds(
         AnalysisResult, summary=_TEXTS, issues=st.none(), recommendations=st.none(), target_file=st.none()
@@ -87,7 +94,7 @@ def test_every_state_and_reply_give_a_decision_that_keeps_the_caps(
             assert stalled < state.limits.max_stalled or (stalled == state.stalled and not jobs)
             assert isinstance(reply, CreateFollowupJobs | WriteFile) or not jobs
             if isinstance(reply, CreateFollowupJobs | WriteFile):
-                _check_jobs(state, reply.requested, jobs)
+                _check_jobs(state, reply, jobs)
 
 
 @given(_STATES, _REPLIES)
@@ -112,9 +119,19 @@ def test_a_decision_says_truly_whether_anything_runs(state: PlanState, reply: Ac
             assert bool(jobs) != bool(decision.unmet)
 
 
-def _check_jobs(state: PlanState, requested: tuple[JobSpec, ...], jobs: tuple[NewJob, ...]) -> None:
+def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: tuple[NewJob, ...]) -> None:
     limits, accepted = state.limits, [job for job in jobs if job.state is not State.REJECTED]
-    assert len(requested) <= limits.max_followups or limits.overflow == "hold"
+    requested = reply.requested
+    manner = reply.manner if isinstance(reply, CreateFollowupJobs) else Manner.PLAIN
+    if manner is Manner.STEPS:
+        assert [job.after for job in accepted] == [None, *(job.index for job in accepted)][: len(accepted)]
+        assert [*jobs[: len(accepted)]] == accepted, "a step behind a refused one"
+        assert all(job.state is not State.QUEUED for job in accepted[1:])
+    else:
+        assert len(requested) <= limits.max_followups or limits.overflow == "hold"
+        assert all(job.after is None for job in jobs)
+    if manner is Manner.CLARIFICATION:
+        assert state.clarifications < MAX_CLARIFICATIONS
     assert sum(job.state is State.QUEUED for job in jobs) <= limits.max_followups
     assert len(accepted) <= max(0, state.jobs_left)
     assert len({job.index for job in jobs}) == len(jobs)
@@ -133,4 +150,5 @@ def _check_jobs(state: PlanState, requested: tuple[JobSpec, ...], jobs: tuple[Ne
         if judgement is not None and judgement.verdict is Verdict.DENY:
             assert job.state is State.REJECTED
         assert (job.state is State.REJECTED) == (job.refusal is not None)
-        assert job.state in (State.QUEUED, State.HELD, State.REJECTED)
+        assert job.state in (State.QUEUED, State.HELD, State.REJECTED, State.BLOCKED)
+        assert job.state is not State.BLOCKED or job.after is not None

@@ -6,7 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from lcp_engine.jobs import CREATIONS, RETRY, RETRY_HELD, SETTLED, TRANSITIONS, State
+from lcp_engine.jobs import CREATIONS, RETRY, RETRY_BLOCKED, RETRY_HELD, SETTLED, TRANSITIONS, State
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 PAGE = PROJECT / "docs" / "states.md"
@@ -27,12 +27,19 @@ def test_every_job_can_come_to_an_end() -> None:
 
 
 def test_only_a_retry_leaves_a_settled_state() -> None:
-    assert [t for t in TRANSITIONS if t.sources & SETTLED] == [RETRY, RETRY_HELD]
+    assert [t for t in TRANSITIONS if t.sources & SETTLED] == [
+        RETRY,
+        RETRY_HELD,
+        RETRY_BLOCKED,
+    ]
     assert (RETRY.target, RETRY_HELD.target) == (State.QUEUED, State.HELD)
 
 
 def test_what_succeeded_or_was_rejected_is_final() -> None:
-    assert not (RETRY.sources | RETRY_HELD.sources) & {State.SUCCEEDED, State.REJECTED}
+    assert not (RETRY.sources | RETRY_HELD.sources | RETRY_BLOCKED.sources) & {
+        State.SUCCEEDED,
+        State.REJECTED,
+    }
 
 
 def test_every_transition_has_an_event_of_its_own() -> None:

@@ -22,9 +22,10 @@ from lcp_engine.engine.plans import (
     spec_of,
     unblock_turn,
 )
+from lcp_engine.gating import NewJob
 from lcp_engine.jobs import DELEGATE, FAIL, SUCCEED
-from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, NewJob, PlanState, Wait, decide
-from lcp_engine.protocol.actions import Action, CreateFollowupJobs, Malformed, WriteFile
+from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, PlanState, Wait, decide
+from lcp_engine.protocol.actions import Action, CreateFollowupJobs, Malformed, Manner, WriteFile
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.text import to_json
@@ -69,6 +70,7 @@ def _state(mission: MissionRow, plan: PlanRow, turn: TurnRow, requested: Sequenc
         bytes_left=None if most is None else most - mission.bytes_written,
         corrections=plan.corrections,
         stalled=plan.stalled,
+        clarifications=plan.clarifications,
         refused=plan.refused,
         last_turn=turn.last_turn,
     )
@@ -147,8 +149,15 @@ class _Conclusion:
 
     def _store(self, jobs: Sequence[NewJob], stalled: int) -> None:
         self.plan.stalled = stalled
+        if isinstance(self.reply, CreateFollowupJobs):
+            self.plan.clarifications += self.reply.manner is Manner.CLARIFICATION
+        stored: dict[int, int] = {}
         for new in jobs:
-            store(self.ledger, self.mission, self.plan, self.requested[new.index], new, asked=self.job)
+            request = self.requested[new.index]
+            after = None if new.after is None else stored[new.after]
+            stored[new.index] = store(
+                self.ledger, self.mission, self.plan, request, new, asked=self.job, after_id=after
+            )
 
 
 def _malformed(reply: Action | Malformed, decision: Decision) -> Malformed | None:

@@ -36,7 +36,7 @@ def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:
 
 def failure_of(end: End, reply: Action | Malformed) -> Failed:
     """Why a plan has failed; a planner that gives up may name one of our codes itself."""
-    code = _CODES.get(end.outcome, ErrorCode.LIMIT_REACHED)
+    code = end.code or _CODES.get(end.outcome, ErrorCode.LIMIT_REACHED)
     details: dict[str, Json] = {"outcome": end.outcome}
     if isinstance(reply, ErrorAction):
         said = reply.model_dump(exclude_none=True, exclude={"ok", "action", "error", "commentary"})

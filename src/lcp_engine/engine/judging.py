@@ -10,15 +10,17 @@ from os.path import relpath
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.engine.failing import agent_error
-from lcp_engine.engine.plans import TURN_ORDER, TURN_PRIORITY, live_jobs, spec_of
+from lcp_engine.engine.plans import TURN_ORDER, TURN_PRIORITY, spec_of
+from lcp_engine.engine.steps import STEP_ORDER
 from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.gating import Judgement, NewJob
 from lcp_engine.jobs import State
-from lcp_engine.loop import Judgement, NewJob
 from lcp_engine.mission import MissionSpec
 from lcp_engine.policy import Policy, Rule, Verdict
 from lcp_engine.protocol.actions import JobSpec
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.live import live_jobs
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.text import fingerprint, from_json, to_json
 from lcp_engine.store.turns import equal_jobs
@@ -61,10 +63,12 @@ def judge(
 
 
 def store(
-    ledger: Ledger, mission: MissionRow, plan: PlanRow, request: Requested, job: NewJob, *, asked: JobRow
-) -> int:
-    """Store a job as it was placed; `asked` is the turn that requested it. Its id."""
-    worker, role, state, reason = request.worker, "work", job.state, job.reason
+    ledger: Ledger, mission: MissionRow, plan: PlanRow, request: Requested, job: NewJob, *, asked: JobRow,
+    after_id: int | None = None,
+) -> int:  # fmt: skip
+    """Store a job as it was placed; `asked` is the turn that requested it, `after_id` what it waits for. Its id."""
+    worker, role, state = request.worker, "work", job.state
+    reason = STEP_ORDER if state is State.BLOCKED else job.reason
     if worker is not None and worker.asks_planner:
         role = "step" if request.spec.params.get("scope") == "step" else "turn"
         if state is State.QUEUED and mission.asking is not None:
@@ -94,6 +98,7 @@ def store(
             fingerprint=request.fingerprint,
             max_attempts=1 if worker is None else worker.max_attempts,
             error=error,
+            after_id=after_id,
         ),
     )
     if role != "work" and state is State.QUEUED:

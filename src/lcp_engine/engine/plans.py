@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from typing import TypeAlias
 
 from pydantic import JsonValue
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import bindparam, select, update
 
+from lcp_engine.engine.steps import has_follower, is_due, skip_stranded
 from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, UNBLOCK, State, Transition
 from lcp_engine.loop import End, Outcome, Usage
 from lcp_engine.mission import MissionSpec
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.live import live_jobs
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
-from lcp_engine.store.schema import LIVE, jobs, missions, plans
+from lcp_engine.store.schema import missions, plans
 from lcp_engine.store.text import from_json, to_json
 from lcp_engine.store.transaction import Statement
 from lcp_engine.store.turns import settled_jobs
@@ -33,12 +34,6 @@ TURN_ORDER = "turn_order"
 
 _QUESTION = ("user_prompt", "context", "notices")
 
-_LIVE_JOBS = Statement(
-    select(*(jobs.c[field.name] for field in fields(JobRow)))
-    .where(text(LIVE), jobs.c.mission_id == bindparam("mission"))
-    .order_by(jobs.c.id)
-    .with_for_update()
-)
 _SUB_PLANS = Statement(
     select(plans.c.id)
     .where(plans.c.mission_id == bindparam("mission"), plans.c.job_id.is_not(None), plans.c.outcome.is_(None))
@@ -75,10 +70,15 @@ def acting_plan(ledger: Ledger, job: JobRow) -> PlanRow:
     if job.role != "step":
         assert job.plan_id is not None
         return ledger.plan(job.plan_id)
-    row = ledger.tx.row(_PLAN_OF_STEP, mission=job.mission_id, job=job.id)
-    if row is not None:
-        return ledger.plan(int(row[0]))
-    return ledger.new_plan(job.mission_id, job_id=job.id, parent_id=job.plan_id, depth=job.depth)
+    return begun_plan(ledger, job) or ledger.new_plan(
+        job.mission_id, job_id=job.id, parent_id=job.plan_id, depth=job.depth
+    )
+
+
+def begun_plan(ledger: Ledger, step: JobRow) -> PlanRow | None:
+    """The plan of a step's own; None where it was never asked."""
+    row = ledger.tx.row(_PLAN_OF_STEP, mission=step.mission_id, job=step.id)
+    return None if row is None else ledger.plan(int(row[0]))
 
 
 def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = ()) -> int:
@@ -126,7 +126,12 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         message = f"job {job.id} ({job.kind}) has failed, and on_job_failure is fail"
         end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
         return
-    if plan.outcome is None and (spec.continue_ == "per_result" or plan.open == 0):
+    if job.role == "step":
+        skip_stranded(ledger, mission)
+        unblock_turn(ledger, mission)
+    # A step that is held goes on with the plan it belongs to, not with another turn.
+    waits = job.role == "step" and plan.held > 0 and has_follower(ledger, mission, job)
+    if plan.outcome is None and not waits and (spec.continue_ == "per_result" or plan.open == 0):
         queue_turn(ledger, plan)
     refresh(ledger, mission)
 
@@ -136,6 +141,8 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
     mission = ledger.mission(job.mission_id)
     if job.plan_id is not None and not mission.has_ended:
         plan = ledger.plan(job.plan_id)
+        if job.role == "step":
+            skip_stranded(ledger, mission)
         if plan.outcome is None and plan.open == 0 and plan.held == 0:
             queue_turn(ledger, plan)
     refresh(ledger, mission)
@@ -167,8 +174,10 @@ def unblock_turn(ledger: Ledger, mission: MissionRow) -> None:
     """Let the blocked turn with the lowest id be asked, once no other one is open."""
     if mission.asking is not None or mission.blocked == 0:
         return
-    for job in live_jobs(ledger, mission):
-        if job.state is State.BLOCKED and job.reason == TURN_ORDER:
+    live = live_jobs(ledger, mission)
+    ids = {job.id for job in live}
+    for job in live:
+        if (job.state is State.BLOCKED and job.reason == TURN_ORDER) or is_due(ledger, job, ids):
             ledger.move(job, UNBLOCK)
             mission.asking = job.id
             return
@@ -222,19 +231,12 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
         lambda job: (job.plan_id in ended or job.id in owners)
         and (job.role != "work" or job.state is not State.RUNNING),
     )  # fmt: skip
+    skip_stranded(ledger, mission)
     assert mission.root_plan is not None
     root = ledger.plan(mission.root_plan)
     if root.open == 0 and root.outcome is None:
         queue_turn(ledger, root)
     refresh(ledger, mission)
-
-
-def live_jobs(ledger: Ledger, mission: MissionRow) -> list[JobRow]:
-    """The mission's jobs that are not settled, oldest first."""
-    found = [JobRow(*row) for row in ledger.tx.rows(_LIVE_JOBS, mission=mission.id)]
-    for job in found:
-        job.state = State(job.state)
-    return found
 
 
 def _has_news(ledger: Ledger, plan: PlanRow) -> bool:

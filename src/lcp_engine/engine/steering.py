@@ -15,16 +15,18 @@ from lcp_engine.engine.plans import (
     TURN_ORDER,
     after_rejecting,
     cancel_mission,
-    live_jobs,
     queue_turn,
     refresh,
     spec_of,
 )
+from lcp_engine.engine.retrying import retry_step
+from lcp_engine.engine.steps import STEP_ORDER, is_early
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, OPEN, REJECT, RETRY, RETRY_HELD, State
 from lcp_engine.mission import MissionSpec, with_limits
 from lcp_engine.store.holds import unanswered_hold
 from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.live import live_jobs
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.records import JobRow
 from lcp_engine.store.schema import jobs, missions
@@ -148,7 +150,9 @@ def approve(
     mission = ledger.mission(job.mission_id)
     job.approved = job.attempt + 1
     waits_for_turn = job.role != "work" and mission.asking is not None
-    if waits_for_turn:
+    if is_early(ledger, job):
+        ledger.move(job, APPROVE_BLOCKED, reason=STEP_ORDER)
+    elif waits_for_turn:
         ledger.move(job, APPROVE_BLOCKED, reason=TURN_ORDER)
     else:
         ledger.move(job, APPROVE)
@@ -204,7 +208,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     ended_on = mission.outcome
     mission.status, mission.outcome = "running", None
     plan = ledger.plan(mission.root_plan)
-    plan.outcome, plan.corrections, plan.stalled, plan.refused = None, 0, 0, 0
+    plan.reopen()
     ledger.tx.run(_REOPEN, mission=mission_id)
     # A turn may be under way still, and two are never asked at a time.
     turns = (job.id for job in live_jobs(ledger, mission) if job.role != "work" and job.state in OPEN)
@@ -218,11 +222,13 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
 def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = None) -> None:
     """Queue a failed, skipped or cancelled job again; one that was held, and never approved after that, is held again.
 
+    A step goes on where it stopped, and the steps behind it wait for it again.
+
     Raises `WRONG_STATE`, and with `workers` also `NO_WORKER` and `INVALID_PARAMS` like `approve`.
     """
     job = _locked(ledger, job_id)
     mission = ledger.mission(job.mission_id)
-    if job.role != "work":
+    if job.role == "turn":
         message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if job.state not in RETRY.sources:
@@ -233,6 +239,9 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
     if workers is not None:
         _revised(_worker(workers, job), job, None)
     job.failures = job.deaths = 0
+    if job.role == "step":
+        retry_step(ledger, job, by=by)
+        return
     hold = None if job.state is State.FAILED else unanswered_hold(ledger.tx, job)
     if hold is None:
         ledger.move(job, RETRY)

@@ -40,6 +40,7 @@ class NewJobRow:
     max_attempts: int = 1
     run_after: Micros | None = None
     error: str | None = None
+    after_id: int | None = None
 
 
 def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
@@ -165,6 +166,7 @@ class Ledger:
             ended_at=self.tx.now if settled else None,
             settled_seq=seq if settled else None,
             error=new.error,
+            after_id=new.after_id,
         )
         assert row is not None
         job_id = int(row[0])

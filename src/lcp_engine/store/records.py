@@ -79,6 +79,11 @@ class PlanRow:
     clarifications: int
     verifications: int
 
+    def reopen(self) -> None:
+        """Let it go on as if nothing had been counted against it."""
+        self.outcome = None
+        self.corrections = self.stalled = self.refused = self.clarifications = self.verifications = 0
+
     def count(self, state: State, by: int) -> None:
         if state in OPEN or state is State.BLOCKED:
             self.open += by
@@ -110,6 +115,7 @@ class JobRow:
     max_attempts: int
     runner_id: int | None
     started_at: int | None
+    after_id: int | None
 
     def copy(self) -> JobRow:
         """Like copy.copy, but quick: work that may run again begins with what it was given."""

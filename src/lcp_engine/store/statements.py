@@ -75,6 +75,7 @@ NEW_PLAN = Statement(
 _NEW_JOB_COLUMNS = (
     "mission_id", "plan_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "role", "state", "reason",
     "priority", "depth", "fingerprint", "max_attempts", "run_after", "created_at", "ended_at", "settled_seq", "error",
+    "after_id",
 )  # fmt: skip
 NEW_JOB = Statement(
     insert(jobs).values({name: bindparam(name) for name in _NEW_JOB_COLUMNS}).returning(jobs.c.id)
