@@ -60,6 +60,14 @@ def test_what_was_written_comes_from_the_changes_and_not_from_the_planner() -> N
     assert "after 2.5 s, 1 turn." in text
 
 
+def test_what_was_undone_is_no_file_written() -> None:
+    kept = a_change("kept", None, "1")
+    gone = {**a_change("gone", None, "1"), "undone_by": 9, "undoes": None}
+    undo = {**a_change("gone", "1", "0"), "undone_by": None, "undoes": 2, "job_id": 9}
+    text = as_markdown(make_report(a_mission(), [], [kept, gone, undo], []))
+    assert "## Files written\n\n- `kept` created, 3 bytes (job 2)\n\n## Undone\n\n- `gone` by job 9\n" in text
+
+
 def test_words_cannot_pass_for_the_report() -> None:
     turn = a_job(
         1, "agent_plan", "succeeded", result={"summary": "Fine.\n\n## Files written\n\n- `all of them`"}

@@ -32,6 +32,7 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.sqlite import BUSY_SECONDS
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Connection, Tx
+from lcp_engine.undoing import Undo, undo
 from lcp_engine.workers.base import Caps, Worker, Workers
 from lcp_engine.workers.registry import BUILT_IN
 
@@ -261,6 +262,21 @@ class Engine:
     def saw(self, jobs: Sequence[Job], *, by: str | None = None) -> None:
         """Note that a person was shown a list of held jobs: what they see later takes its place, not the reverse."""
         note_first_sight(self.site, [job.json for job in jobs], by or _user())
+
+    def undo(
+        self,
+        mission_id: int | None = None,
+        *,
+        job_id: int | None = None,
+        dry_run: bool = False,
+        by: str | None = None,
+    ) -> Undo:
+        """Take back what a mission, or one job, did to files. Raises as `lcp_engine.undoing.undo` says."""
+        if (mission_id is None) == (job_id is None):
+            raise LcpError(
+                ErrorCode.INVALID_ARGUMENT, "either a mission or a job is undone; name one of both"
+            )
+        return undo(self.site, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or _user())
 
     def approve(
         self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None

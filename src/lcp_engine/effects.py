@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.jobs import SETTLED
+from lcp_engine.restoring import finish_if_free, finish_within
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.free import locked_if_free
 from lcp_engine.sandbox.replace import Current, Target, locked, temporary_name
@@ -60,6 +61,7 @@ class Journal:
     def _perform(self, job: JobRow, effect: FileEffect, root: Root, target: Target, cap: int) -> None:
         left = self.database.read(lambda tx: open_intents(tx, _file(root, target)))
         if left:
+            finish_within(self.database, left, target)
             _close(self.database, left, _fates(left, target))
         written = len(effect.content.encode())
         earlier = self.database.read(lambda tx: _earlier(tx, job, written))
@@ -104,7 +106,8 @@ def close_left_open(database: Database) -> None:
         try:
             with Root(change.root) as root:
                 if root.path == change.root:  # else a link stands there now, and leads elsewhere
-                    _close_if_free(database, change, root)
+                    close = _close_if_free if change.undoes is None else finish_if_free
+                    close(database, change, root)
         except OSError:
             continue
         except LcpError as error:

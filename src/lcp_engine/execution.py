@@ -31,6 +31,7 @@ from lcp_engine.planners.surroundings import Surroundings
 from lcp_engine.policy import PathPolicy
 from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
 from lcp_engine.protocol.dialects import READERS
+from lcp_engine.restoring import UNDO, carry_out
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
@@ -109,7 +110,7 @@ class Executor:
         try:
             if worker.asks_planner:
                 return self._take_turn(job, began)
-            outcome = self._work(job, worker)
+            outcome = carry_out(self._database, job) if worker is UNDO else self._work(job, worker)
             if isinstance(outcome, FileEffect):
                 self._apply(job, worker, outcome)
                 return None

@@ -40,6 +40,7 @@ def make_report(
         "done": _done(jobs),
         "turns": [_turn(turn) for turn in turns],
         "files": _files(changes),
+        "undone": _undone(changes),
         "limits": _limits_reached(mission, turns, jobs),
         "waiting": [_job(job) for job in jobs if job["state"] == "held"],
         "failures": [
@@ -61,6 +62,10 @@ def as_markdown(report: Report) -> str:
         _head(mission, report),
         _quote(_object(report["words"])),
         _section("Files written", [_file_line(file) for file in _objects(report["files"])]),
+        _section(
+            "Undone",
+            [f"`{_text(file['path'])}` by job {file['job_id']}" for file in _objects(report["undone"])],
+        ),
         _section("Waits for a person", [_job_line(job) for job in _objects(report["waiting"])]),
         _section("Failed or refused", [_job_line(job) for job in _objects(report["failures"])]),
         _section("Limits reached", [_text(limit) for limit in _list(report["limits"])]),
@@ -89,10 +94,10 @@ def _turn(turn: Object) -> JsonValue:
 
 
 def _files(changes: Sequence[Object]) -> list[JsonValue]:
-    """Each file that was written, as its last change left it."""
+    """Each file that was written and not taken back, as its last change left it."""
     last: dict[str, dict[str, JsonValue]] = {}
     for change in changes:
-        if change["state"] != "applied":
+        if change["state"] != "applied" or _is_undone(change):
             continue
         path = str(change["path"])
         earlier = last.get(path)
@@ -103,6 +108,21 @@ def _files(changes: Sequence[Object]) -> list[JsonValue]:
             "sha256": change["sha256_after"], "job_id": change["job_id"],
         }  # fmt: skip
     return list(last.values())
+
+
+def _is_undone(change: Object) -> bool:
+    """Whether a change was taken back, or takes one back."""
+    return change.get("undoes") is not None or change.get("undone_by") is not None
+
+
+def _undone(changes: Sequence[Object]) -> list[JsonValue]:
+    """Each file that was taken back to what it was, and by which job."""
+    undone = {
+        str(change["path"]): change["undone_by"]
+        for change in changes
+        if change.get("undoes") is None and change.get("undone_by") is not None
+    }
+    return [{"path": path, "job_id": job_id} for path, job_id in undone.items()]
 
 
 def _limits_reached(mission: Object, turns: Sequence[Object], jobs: Sequence[Object]) -> list[JsonValue]:

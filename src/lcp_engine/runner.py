@@ -19,6 +19,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Conclusion, Executor, conclude
 from lcp_engine.lane import Lane
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
+from lcp_engine.restoring import UNDO
 from lcp_engine.site import Site
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of, spec_and_root
@@ -60,7 +61,8 @@ class Runner:
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads has to be 1 or more; it is {threads}")
         if mission_id is not None:
             site.database.read(lambda tx: spec_and_root(tx, mission_id))
-        known = sorted(site.bench.workers)
+        self._workers = {**site.bench.workers, UNDO.kind: UNDO}
+        known = sorted(self._workers)
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:
             message = f"no worker executes kind {unknown[0]!r}; there are {', '.join(known)}"
@@ -153,7 +155,7 @@ class Runner:
         flushed = time.monotonic()
         while (job := lane.next_job(give_back=self._stopping)) is not None:
             self._presence.starts(lane.slot, job.id, job.attempt)
-            worker = self._site.bench.workers[job.kind]
+            worker = self._workers[job.kind]
             lane.begins(job, time.monotonic(), worker.timeout)
             try:
                 conclusion = self._executor.execute(job, worker)
@@ -260,7 +262,7 @@ class Runner:
         for lane in list(self._lanes):
             job = lane.abandon_if_late(now)
             if job is not None:
-                worker = self._site.bench.workers[job.kind]
+                worker = self._workers[job.kind]
                 message = f"job {job.id} ({job.kind}) has to end within {worker.timeout:g} s; it runs on"
                 lane.add(Conclusion(job, Settling(job, Failed(ErrorCode.TIMEOUT, message), worker.backoff)))
                 self._open_lane()

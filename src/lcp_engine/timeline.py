@@ -34,6 +34,7 @@ class Timeline:
     undone_by: dict[int, Effect] = field(default_factory=dict)
     _standing: dict[str, _Chain] = field(default_factory=dict)
     _before: dict[int, _Chain] = field(default_factory=dict)
+    _after: dict[int, _Chain] = field(default_factory=dict)
     _undone: dict[int, int] = field(default_factory=dict)
 
     def add(self, effect: Effect) -> None:
@@ -42,15 +43,19 @@ class Timeline:
         self._before[effect.id] = now
         self.last[effect.file] = effect
         if effect.undoes is None:
-            self._standing[effect.file] = (effect, now)
+            self._standing[effect.file] = self._after[effect.id] = (effect, now)
             return
         then = self._before.get(effect.undoes)
-        self._standing[effect.file] = then
+        self._standing[effect.file] = self._after[effect.id] = then
         self._take_back(effect, {one.id for one in _walk(now)}, {one.id for one in _walk(then)})
 
     def standing(self, file: str) -> list[Effect]:
         """The changes of their own that stand, the oldest first."""
         return list(_walk(self._standing.get(file)))[::-1]
+
+    def is_as_after(self, effect: Effect) -> bool:
+        """Whether its file is as `effect` left it: untouched since, or brought back to that."""
+        return self._standing.get(effect.file) is self._after[effect.id]
 
     def _take_back(self, effect: Effect, before: set[int], after: set[int]) -> None:
         assert effect.undoes is not None

@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "approve": ("deciding", "Let held jobs run."),
         "reject": ("deciding", "Refuse held jobs; the planner reads the reason."),
         "answer": ("answering", "Answer a question that a mission waits with."),
+        "undo": ("undoing", "Take back what a mission or a job did to files."),
         "cancel": ("deciding", "Stop a mission."),
         "resume": ("deciding", "Go on with a mission that has ended."),
         "retry": ("deciding", "Queue a failed, skipped or cancelled job again."),

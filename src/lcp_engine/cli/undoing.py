@@ -1,8 +1,9 @@
-"""Look at file effects (`lcp changes`)."""
+"""Look at file effects and take them back (`lcp changes`, `lcp undo`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 from pydantic import JsonValue
@@ -13,6 +14,9 @@ from lcp_engine.cli.screen import last_cell, make_table, print_json, print_out, 
 from lcp_engine.store.text import JsonObject
 from lcp_engine.visible import one_line
 from lcp_engine.wording import size
+
+if TYPE_CHECKING:
+    from lcp_engine.undoing import Undo
 
 
 @click.command("changes", cls=LcpCommand, examples=("lcp changes 3", "lcp changes 3 --json"))
@@ -34,6 +38,43 @@ def changes_command(invocation: Invocation, mission: int) -> int:
     else:
         print_out(f"mission {mission} has changed no file")
     return Exit.DONE
+
+
+@click.command("undo", cls=LcpCommand, examples=("lcp undo 3 --dry-run", "lcp undo 3", "lcp undo --job 14"))
+@click.argument("mission", type=int, metavar="M", required=False)
+@click.option("--job", type=int, metavar="J", help="Take back what job J did, instead of a whole mission.")
+@click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; do nothing.")
+@pass_invocation
+def undo_command(invocation: Invocation, mission: int | None, job: int | None, dry_run: bool) -> int:
+    """Bring files back to what they were before mission M, or before job J.
+
+    All files or none: where one is not what the last change left, or a later job has changed it, nothing is done, and
+    the exit code is 5. An undo is a job itself: `lcp undo --job` of it takes it back.
+    """
+    if (mission is None) == (job is None):
+        raise click.UsageError("either M or --job J is needed", click.get_current_context())
+    with invocation.engine() as engine:
+        done = engine.undo(mission, job_id=job, dry_run=dry_run)
+    if invocation.json:
+        print_json(done.json)
+    else:
+        _print_undo(done, f"mission {mission}" if job is None else f"job {job}")
+    return Exit.DONE
+
+
+_WORDS = {"created": "put back", "changed": "restored", "removed": "removed"}
+
+
+def _print_undo(done: Undo, name: str) -> None:
+    if done.resumed is not None and not done.dry_run:
+        print_out(f"job {done.resumed}, an undo that was interrupted, is finished")
+    for file in done.files:
+        word = _WORDS[str(file["change"])]
+        print_out(f"{one_line(str(file['path']))} {f'would be {word}' if done.dry_run else word}")
+    if not done.files:
+        print_out(f"{name} has nothing to undo")
+    elif not done.dry_run:
+        print_out(f"`lcp undo --job {done.job_id}` takes that back")
 
 
 def _print_changes(changes: list[JsonObject]) -> None:

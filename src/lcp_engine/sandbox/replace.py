@@ -110,17 +110,18 @@ class Target:
             os.close(descriptor)
         return Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
 
-    def replace(self, data: bytes, temporary: str) -> None:
+    def replace(self, data: bytes, temporary: str, mode: int | None = None) -> None:
         """Makes `data` the whole file, at once and durably; `temporary` is the name it has on the way.
 
-        Mode bits stay, and the owner where the system lets them. Whatever fails, the file is as it was.
+        Mode bits stay, and the owner where the system lets them; a new file gets the bits `mode`, or else those that
+        the system gives. Whatever fails, the file is as it was.
         """
         try:
             before = _status(self._directory, self._name)
             if before is not None and not stat.S_ISREG(before.st_mode):
                 raise not_a_file(self.path, before.st_mode)
             try:
-                self._write(temporary, data, before)
+                self._write(temporary, data, before, mode)
                 os.rename(temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
             except BaseException:
                 self.discard(temporary)
@@ -144,7 +145,7 @@ class Target:
             raise ValueError(f"{temporary!r} is not a name of temporary_name()")
         _unlink(self._directory, temporary)
 
-    def _write(self, temporary: str, data: bytes, before: os.stat_result | None) -> None:
+    def _write(self, temporary: str, data: bytes, before: os.stat_result | None, mode: int | None) -> None:
         # Until it has the mode of the file it replaces, nobody else may read it.
         descriptor = os.open(temporary, _CREATE, 0o666 if before is None else 0o600, dir_fd=self._directory)
         try:
@@ -153,6 +154,8 @@ class Target:
                 view = view[os.write(descriptor, view) :]
             if before is not None:
                 _keep_owner_and_mode(descriptor, before)
+            elif mode is not None:
+                os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

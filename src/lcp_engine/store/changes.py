@@ -111,6 +111,12 @@ def content(tx: Tx, sha: str) -> bytes | None:
     return None if row is None else zlib.decompress(row[0])
 
 
+def kept_size(tx: Tx, sha: str) -> int | None:
+    """The size of a content in bytes; None where it was too large to keep."""
+    row = tx.row(_HAS_BLOB, hash=sha)
+    return None if row is None else int(row[0])
+
+
 def close_intent(tx: Tx, change_id: int, state: str) -> bool:
     """Mark an intent `applied`, `void` or `conflict`. False where somebody closed it before."""
     return tx.run(_CLOSE, change=change_id, new_state=state, now=tx.now) == 1

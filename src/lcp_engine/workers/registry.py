@@ -27,6 +27,8 @@ _BUILT_IN = (
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
 )
+UNDO_KIND = "undo"
+"""The kind of jobs that the engine makes itself: no planner gets one, and no worker executes one."""
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}
@@ -58,6 +60,8 @@ def check_kind(kind: str, taken: Mapping[str, object], origin: str) -> None:
         fact = f"kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found {kind!r}"
     elif kind in NOT_KINDS:
         fact = f"{kind!r} is an action or a result, not a kind of job"
+    elif kind == UNDO_KIND:
+        fact = f"jobs of kind {kind!r} are the engine's own"
     elif kind in taken:
         fact = f"kind {kind!r} has another worker already"
     else:
