@@ -90,7 +90,32 @@ def test_a_key_launches_once(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
     first = lcp("launch", mission, "--root", "root", "--key", "nightly")
     second = lcp("launch", mission, "--root", "root", "--key", "nightly", "--json")
-    assert (first.out, second.object) == ("1\n", {"id": 1})
+    assert (first.out, second.object["id"]) == ("1\n", 1)
+
+
+def test_the_worst_case_is_told_before_anything_is_spent(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete)
+    told = lcp("launch", mission, "--root", "root", "--set", "limits.max_turns=3")
+    assert told.err == "worst case: 4 turns, 10 questions, 100 jobs, 30 min of running, 104.9 MB written\n"
+    assert lcp("launch", mission, "--root", "root", "--quiet").err == ""
+    model = [
+        "--planner",
+        "openai",
+        "--set",
+        "planner.base_url=http://127.0.0.1:9",
+        "--set",
+        "planner.model=m",
+    ]
+    unbounded = lcp("launch", mission, "--root", "root", *model)
+    assert unbounded.err.endswith("worst case: no limit of tokens (set limits.max_tokens)\n")
+    known = lcp("launch", mission, "--root", "root", *model, "--set", "planner.context_tokens=1000", "--json")
+    assert (known.object["worst_case"], known.err) == (
+        {
+            "turns": 26, "questions": 76, "jobs": 100, "seconds": 1800, "bytes_written": 104_857_600,
+            "tokens": 76 * 3 * 3 * 1000,
+        },
+        "",
+    )  # fmt: skip
 
 
 def test_run_leaves_other_missions_alone(lcp: Lcp) -> None:

@@ -22,10 +22,13 @@ from lcp_engine.cli.reporting import print_report
 from lcp_engine.cli.screen import print_json, print_json_line, print_out
 from lcp_engine.cli.stopping import Interrupts, catching_interrupts, work
 from lcp_engine.engine.judging import NO_WORKER
+from lcp_engine.engine.plans import TURN_ATTEMPTS
 from lcp_engine.engine.records import Mission
 from lcp_engine.jobs import State
-from lcp_engine.mission import nearest
-from lcp_engine.planners.surroundings import Surroundings
+from lcp_engine.mission import MissionSpec, nearest
+from lcp_engine.planners.registry import make_planner
+from lcp_engine.planners.surroundings import AsksModel, Surroundings
+from lcp_engine.worst_case import WorstCase
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
@@ -91,10 +94,11 @@ def run_command(
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine)
         launched = engine.launch(spec, root=directory)
+        worst = _worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
         with showing(invocation, engine) as progress:
             _work_it_off(engine, decider, progress, interrupts, threads)
-        return _conclude(invocation, engine, launched.id, interrupts)
+        return _conclude(invocation, engine, launched.id, interrupts, worst)
 
 
 @click.command(
@@ -123,11 +127,23 @@ def launch_command(
     spec, directory = load(wish, Surroundings(invocation.settings.planners))
     with invocation.engine() as engine:
         launched = engine.launch(spec, root=directory, key=key)
+        worst = _worst_case(invocation, engine, spec)
     if invocation.json:
-        print_json({"id": launched.id})
+        print_json({"id": launched.id, "worst_case": worst.json})
     else:
         print_out(str(launched.id))
     return Exit.DONE
+
+
+def _worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
+    """What the mission can cost at worst, told on stderr before it begins."""
+    planner = make_planner(spec.planner, engine.site.surroundings)
+    attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
+    worst = WorstCase(spec.limits, None if attempt is None else attempt * TURN_ATTEMPTS)
+    if not (invocation.json or invocation.quiet):
+        for line in worst.lines:
+            tell(line)
+    return worst
 
 
 def _check_kinds(named: Collection[str], engine: Engine) -> None:
@@ -176,10 +192,12 @@ def _has_ready(engine: Engine, mission_id: int) -> bool:
     return bool(left)
 
 
-def _conclude(invocation: Invocation, engine: Engine, mission_id: int, interrupts: Interrupts) -> int:
+def _conclude(
+    invocation: Invocation, engine: Engine, mission_id: int, interrupts: Interrupts, worst: WorstCase
+) -> int:
     mission = engine.mission(mission_id)
     if invocation.json:
-        print_json_line(mission.json)
+        print_json_line({**mission.json, "worst_case": worst.json})
     else:
         if sys.stdout.isatty() and not invocation.quiet:
             print_out("")

@@ -46,6 +46,14 @@ NOWHERE = Surroundings()
 
 
 @runtime_checkable
+class AsksModel(Protocol):
+    """A planner whose questions cost tokens."""
+
+    def most_tokens(self) -> int | None:
+        """The most that one attempt at a question takes, prompt and reply; None where only the server knows."""
+
+
+@runtime_checkable
 class Placeable(Protocol):
     """A planner that looks around before it answers: the mission's options are its own, all others it looks up."""
 

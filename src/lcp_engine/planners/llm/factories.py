@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.llm import anthropic_messages, openai_chat
-from lcp_engine.planners.llm.answering import Answering
+from lcp_engine.planners.llm.answering import MORE_ROOM, Answering
 from lcp_engine.planners.llm.chat import Chat
 from lcp_engine.planners.llm.exchange import Exchange
 from lcp_engine.planners.llm.message import ModelSettings
@@ -44,8 +44,10 @@ class OpenAIPlanner(OpenAIOptions):
 
     def placed(self, surroundings: Surroundings, /) -> Planner:
         user = surroundings.options.get("openai", {})
-        read_remote(OPENAI, self, os.environ, user)
-        return Placed(lambda: openai_planner(self, os.environ, user, surroundings.probes))
+        settings = remote_settings(OPENAI, read_remote(OPENAI, self, os.environ, user), os.environ)
+        return Placed(
+            lambda: openai_planner(self, os.environ, user, surroundings.probes), settings.context_tokens
+        )
 
     @cached_property
     def _alone(self) -> Planner:
@@ -64,8 +66,10 @@ class AnthropicPlanner(RemoteOptions):
 
     def placed(self, surroundings: Surroundings, /) -> Planner:
         user = surroundings.options.get("anthropic", {})
-        read_remote(ANTHROPIC, self, os.environ, user)
-        return Placed(lambda: anthropic_planner(self, os.environ, user, surroundings.probes))
+        settings = remote_settings(ANTHROPIC, read_remote(ANTHROPIC, self, os.environ, user), os.environ)
+        return Placed(
+            lambda: anthropic_planner(self, os.environ, user, surroundings.probes), settings.context_tokens
+        )
 
     @cached_property
     def _alone(self) -> Planner:
@@ -77,6 +81,10 @@ class Placed:
     """A planner that is made when it is first asked: then there has to be a key, and a model is loaded."""
 
     make: Callable[[], ModelPlanner]
+    context_tokens: int | None
+
+    def most_tokens(self) -> int | None:
+        return None if self.context_tokens is None else self.context_tokens * (MORE_ROOM + 1)
 
     def answer(self, question: Question, /) -> Reply:
         return self.model_planner.answer(question)

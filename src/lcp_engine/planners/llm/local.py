@@ -50,8 +50,9 @@ class LocalPlanner(LocalOptions):
     def placed(self, surroundings: Surroundings, /) -> Planner:
         # Its port is another one in each process: nothing that is known of it would be found again.
         user = surroundings.options.get("local", {})
-        read_stated(self, os.environ, user)
-        return Placed(lambda: local_planner(self, os.environ, user))
+        context = read_stated(self, os.environ, user).values().get("context_tokens", CONTEXT_TOKENS)
+        assert isinstance(context, int)
+        return Placed(lambda: local_planner(self, os.environ, user), context)
 
     @cached_property
     def _alone(self) -> Planner:
