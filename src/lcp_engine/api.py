@@ -14,7 +14,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from lcp_engine.clock import SECOND, Clock
 from lcp_engine.differences import note_first_sight, show_job, show_mission
 from lcp_engine.diffs import Diff
-from lcp_engine.engine import answering, steering
+from lcp_engine.engine import answering, saying, steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import State
@@ -225,11 +225,19 @@ class Engine:
         return [Job(row) for row in self._database.read(find)]
 
     def events(
-        self, mission_id: int, *, after_seq: int = 0, job_id: int | None = None, limit: int | None = None
+        self,
+        mission_id: int,
+        *,
+        after_seq: int = 0,
+        job_id: int | None = None,
+        event: str | None = None,
+        limit: int | None = None,
     ) -> list[JsonObject]:
-        """The mission's history after event `after_seq`, in order."""
+        """The mission's history after event `after_seq`, in order; with `event` only the events of that name."""
         return self._database.read(
-            lambda tx: history.find_events(tx, mission_id, after_seq=after_seq, job_id=job_id, limit=limit)
+            lambda tx: history.find_events(
+                tx, mission_id, after_seq=after_seq, job_id=job_id, event=event, limit=limit
+            )
         )
 
     def event_counts(self) -> dict[int, int]:
@@ -307,6 +315,15 @@ class Engine:
         return self._books(
             lambda ledger: answering.answer(ledger, known_id("job", job_id), text, by=by or _user())
         )
+
+    def say(self, mission_id: int, text: str, *, job_id: int | None = None, by: str | None = None) -> None:
+        """Tell the planner something, perhaps about a job, in a new turn; nothing is approved or rejected (R14).
+
+        Raises `NOT_FOUND`, `INVALID_ARGUMENT`, and `WRONG_STATE` for a mission that has ended.
+        """
+        mission = known_id("mission", mission_id)
+        about = None if job_id is None else known_id("job", job_id)
+        self._books(lambda ledger: saying.say(ledger, mission, text, by=by or _user(), job_id=about))
 
     def cancel(self, mission_id: int, *, by: str | None = None) -> bool:
         """Stop a mission; False if it is cancelled already. Raises `NOT_FOUND`, `WRONG_STATE`."""

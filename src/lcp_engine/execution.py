@@ -19,6 +19,7 @@ from lcp_engine.engine.allowing import allowed_kinds, may_read
 from lcp_engine.engine.asking import Asked, history, keep_cost, keep_reply, open_question
 from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.failing import MAX_TOKENS, paid_tokens
+from lcp_engine.engine.hearing import heard_before
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
 from lcp_engine.engine.plans import spec_of
@@ -215,6 +216,8 @@ class Executor:
             aliases=spec.root_aliases,
             may_read=may_read(bench, spec, asked.mission.root),
             dialect=spec.planner.dialect,
+            said=asked.said,
+            said_before=lambda: self._database.read(lambda tx: heard_before(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
         )
 

@@ -52,7 +52,7 @@ class PlanState:
     `judgements` belong to the requested jobs in order; a job without one is held. `jobs_left` and `bytes_left` are
     what the caps still allow. `clarifications` counts the rounds of questions to a person. `unmet` are acceptance
     checks that do not pass now, `refused` how often that already sent the planner back (R9). `last_turn` names the
-    limit that made this turn the last (R6).
+    limit that made this turn the last (R6). `unheard`: a person has said something that this turn did not hear (R14).
     """
 
     limits: Limits
@@ -65,6 +65,7 @@ class PlanState:
     unmet: tuple[str, ...] = ()
     refused: int = 0
     last_turn: str | None = None
+    unheard: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class AskAgain:
-    """Ask the next turn at once: every job was rejected, or the acceptance checks do not pass."""
+    """Ask the next turn at once: every job was rejected, acceptance checks do not pass, or a person has spoken."""
 
     jobs: tuple[NewJob, ...]
     stalled: int
@@ -160,6 +161,8 @@ def _correct(state: PlanState, malformed: Malformed) -> Decision:
 
 def _finish(state: PlanState, outcome: Outcome, message: str | None) -> Decision:
     """The planner says that it is done: that counts when the acceptance checks pass (R9)."""
+    if not state.unmet and state.unheard and state.last_turn is None:
+        return AskAgain((), stalled=state.stalled)
     if not state.unmet:
         return End(outcome, succeeded=True, message=message, limit=state.last_turn)
     unmet = f"acceptance checks do not pass: {'; '.join(state.unmet)}"

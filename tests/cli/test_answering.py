@@ -65,3 +65,24 @@ def test_what_is_no_answer_is_refused_in_one_line(
     as_json = asking("answer", *arguments, "--json")
     assert json.loads(as_json.err)["error"]["user_message"]
     assert asking("job", 2, "--json").object["state"] == "held"
+
+
+def test_what_is_said_is_shown_and_leads_to_a_turn(asking: Lcp) -> None:
+    said = asking("say", 1, "Any colour will do.", "--job", 2)
+    assert said.out == "mission 1: the planner reads it in its next turn\n"
+    assert "lcp work" in said.err
+    assert asking("work", "--until-idle", "-q").code == 0
+    shown = asking("show", 1)
+    assert "about job 2: Any colour will do." in shown.out
+    assert "about job 2: Any colour will do." in asking("watch", 1).out
+    assert asking("job", 2, "--json").object["state"] == "held"
+
+
+def test_speaking_to_a_mission_that_has_ended_names_the_way_on(asking: Lcp) -> None:
+    asking("cancel", 1)
+    done = asking("say", 1, "Wait!")
+    assert (done.code, done.out, "`lcp resume 1`" in done.err) == (1, "", True)
+    refused = asking("say", 1, "Wait!", "--json")
+    assert (refused.code, refused.error["error_code"]) == (1, "WRONG_STATE")
+    assert asking("say", 9, "Hello?").code == 1
+    assert asking("say", 1).code == 2

@@ -60,6 +60,8 @@ class Asked(BaseModel):
     waiting: list[Seen]
     history: list[Seen]
     notices: list[str]
+    said: list[str]
+    said_before: list[str]
     last_turn: str | None
     dialect: str
     correction: Correction

@@ -8,7 +8,10 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.engine.answering import MOST_CHARACTERS, pick
+from lcp_engine.engine.asking import open_question
 from lcp_engine.errors import LcpError
+from lcp_engine.store import queue
+from lcp_engine.store.ledger import ledger_of
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
@@ -149,3 +152,108 @@ def test_planners_invent_no_answers(lab: Lab) -> None:
 def test_a_question_that_is_none_is_corrected(lab: Lab, params: Object) -> None:
     lab.run(ask({"kind": "ask_user", "params": params}), DONE)
     assert len(lab.questions[1].correction.errors) == 1
+
+
+def said_to(lab: Lab) -> list[list[str]]:
+    """What each question told the planner of people's words."""
+    return [asked.said for asked in lab.questions]
+
+
+def test_what_a_person_says_reaches_a_waiting_planner_at_once_and_decides_nothing(lab: Lab) -> None:
+    lab.run(ask({"kind": "change", "params": {}}), ask({"kind": "do", "params": {}}), DONE)
+    lab.engine.say(1, " Not yet. ", by="ada")
+    assert lab.mission().status == "running"
+    lab.work()
+    assert lab.states() == ["held", "succeeded"]
+    assert said_to(lab) == [[], ["Not yet."], []]
+    assert lab.questions[2].said_before == ["Not yet."]
+    assert [event["data"] for event in lab.engine.events(1, event="said")] == [
+        {"by": "ada", "text": "Not yet.", "plan": 1}
+    ]
+
+
+def test_two_words_are_heard_in_one_turn(lab: Lab) -> None:
+    lab.run(ask({"kind": "change", "params": {}}), DONE)
+    lab.engine.say(1, "One.")
+    lab.engine.say(1, "Two.")
+    lab.work()
+    assert said_to(lab) == [[], ["One.", "Two."]]
+
+
+@pytest.mark.parametrize("each_result", [False, True])
+def test_what_is_said_while_jobs_run_is_heard_once(lab: Lab, each_result: bool) -> None:
+    spoken = ["Hurry up."]
+    lab.meanwhile.append(lambda: lab.engine.say(1, spoken.pop()) if spoken else None)
+    jobs: list[Object] = [{"kind": "do", "params": {"of": number}} for number in range(3)]
+    more = [ask({"kind": "do", "params": {"of": number}}) for number in range(3, 6)]
+    lab.run(ask(*jobs), *more, *[DONE] * 6, each_result=each_result)
+    assert lab.mission().status == "completed"
+    assert [words for heard in said_to(lab) for words in heard] == ["Hurry up."]
+
+
+def ask_and_die(lab: Lab) -> None:
+    """A runner asks the mission's question, and is gone before there is a reply."""
+    database, kinds = lab.engine.site.database, tuple(sorted(lab.engine.workers))
+    runner = database.write(lambda tx: queue.add_runner(tx, uid="gone", host="elsewhere", boot="1", pid=1))
+    (turn,) = database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(kinds), runner, 1))
+    assert database.write(lambda tx: open_question(ledger_of(tx), turn.copy()))
+    database.write(lambda tx: queue.leave(tx, runner))
+
+
+def test_what_is_said_while_the_planner_is_asked_comes_before_the_end(lab: Lab) -> None:
+    mission_id = lab.launch(DONE, DONE)
+    ask_and_die(lab)
+    lab.engine.say(mission_id, "One more thing.")
+    lab.work()
+    assert said_to(lab) == [[], ["One more thing."]]
+    assert lab.mission().status == "completed"
+
+
+def test_what_is_said_is_repeated_in_a_correction_and_not_after(lab: Lab) -> None:
+    lab.run(ask({"kind": "change", "params": {}}), "no JSON", ask({"kind": "do", "params": {}}), DONE)
+    lab.engine.say(1, "Mind the gap.")
+    lab.work()
+    assert said_to(lab) == [[], ["Mind the gap."], ["Mind the gap."], []]
+
+
+def test_what_is_said_of_a_job_goes_to_the_plan_that_asked_for_it(lab: Lab) -> None:
+    step: Object = {"kind": "agent_plan", "params": {"user_prompt": "Part.", "scope": "step"}}
+    lab.run(ask(step), ask({"kind": "change", "params": {}}), DONE, DONE)
+    held = next(job for job in lab.jobs() if job.state == "held")
+    lab.engine.say(1, "Smaller.", job_id=held.id)
+    lab.work()
+    assert [(asked.prompt, asked.said) for asked in lab.questions[1:]] == [
+        ("Part.", []), ("Part.", ["Smaller."]), ("Find out.", []),
+    ]  # fmt: skip
+
+
+def test_the_missions_planner_hears_while_its_step_waits(lab: Lab) -> None:
+    step: Object = {"kind": "agent_plan", "params": {"user_prompt": "Part.", "scope": "step"}}
+    lab.run(ask(step), ask({"kind": "change", "params": {}}), DONE)
+    lab.engine.say(1, "Forget it.")
+    lab.work()
+    assert (lab.questions[2].prompt, lab.questions[2].said) == ("Find out.", ["Forget it."])
+    assert lab.mission().status == "completed"
+
+
+def test_nobody_speaks_to_a_mission_that_has_ended_and_resuming_helps(lab: Lab) -> None:
+    lab.run(ask({"kind": "do", "params": {}}), DONE, DONE)
+    assert "`lcp resume 1`" in refused("WRONG_STATE", lambda: lab.engine.say(1, "Wait!"))
+    lab.engine.resume(1)
+    lab.engine.say(1, "Thank you.")
+    lab.work()
+    assert said_to(lab)[-1] == ["Thank you."]
+
+
+def test_words_that_reach_no_planner_are_refused(lab: Lab) -> None:
+    lab.run(ask({"kind": "change", "params": {}}), DONE)
+    other = lab.engine.enqueue("do", {})
+    queue = lab.engine.job(other).mission_id
+    refused("INVALID_ARGUMENT", lambda: lab.engine.say(1, "\n"))
+    refused("INVALID_ARGUMENT", lambda: lab.engine.say(1, "x" * (MOST_CHARACTERS + 1)))
+    refused("INVALID_ARGUMENT", lambda: lab.engine.say(1, "about", job_id=other))
+    refused("NOT_FOUND", lambda: lab.engine.say(1, "about", job_id=999))
+    refused("NOT_FOUND", lambda: lab.engine.say(999, "hello"))
+    refused("WRONG_STATE", lambda: lab.engine.say(queue, "hello"))
+    assert lab.events().count("said") == 0
+    lab.work()

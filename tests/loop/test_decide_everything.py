@@ -59,6 +59,7 @@ _STATES = st.builds(
     unmet=st.lists(_TEXTS, max_size=2).map(tuple),
     refused=_SMALL,
     last_turn=st.none() | st.sampled_from(["max_turns", "max_seconds", "max_tokens"]),
+    unheard=st.booleans(),
 )
 _JOBS = st.builds(JobSpec, kind=st.just("any"), auto_dispatch=st.none() | st.booleans())
 _REPLIES = st.one_of(
@@ -88,6 +89,7 @@ def test_every_state_and_reply_give_a_decision_that_keeps_the_caps(
     match decision:
         case End(outcome, succeeded):
             assert not (succeeded and (state.unmet or outcome.startswith("limit:")))
+            assert not (succeeded and state.unheard and state.last_turn is None)
         case Correct():
             assert state.corrections < state.limits.max_corrections
         case Continue(jobs, stalled) | Wait(jobs, stalled) | AskAgain(jobs, stalled):
@@ -116,7 +118,8 @@ def test_a_decision_says_truly_whether_anything_runs(state: PlanState, reply: Ac
             assert any(job.state is State.HELD for job in jobs) or any(j.twin for j in state.judgements)
         case AskAgain(jobs):
             assert all(job.state is State.REJECTED for job in jobs)
-            assert bool(jobs) != bool(decision.unmet)
+            assert not (jobs and decision.unmet)
+            assert jobs or decision.unmet or state.unheard
 
 
 def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: tuple[NewJob, ...]) -> None:
@@ -130,7 +133,7 @@ def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: t
     else:
         assert len(requested) <= limits.max_followups or limits.overflow == "hold"
         assert all(job.after is None for job in jobs)
-    if manner is Manner.CLARIFICATION:
+    if manner is Manner.CLARIFICATION and requested:
         assert state.clarifications < MAX_CLARIFICATIONS
     assert sum(job.state is State.QUEUED for job in jobs) <= limits.max_followups
     assert len(accepted) <= max(0, state.jobs_left)

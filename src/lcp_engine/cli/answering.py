@@ -1,4 +1,4 @@
-"""Answer what a mission asks a person (`lcp answer`)."""
+"""Answer what a mission asks a person, and speak to its planner (`lcp answer`, `lcp say`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.failing import tell
+from lcp_engine.cli.failing import fail, tell
 from lcp_engine.cli.screen import print_json, print_out
 from lcp_engine.engine.records import Job
 from lcp_engine.errors import ErrorCode, LcpError
@@ -48,6 +48,44 @@ def answer_command(invocation: Invocation, job: int, text: str | None, file: str
     print_out(f"job {job} {'answered' if is_new else 'was answered before'}: {_shown(answered)}")
     if is_new and not invocation.quiet:
         tell("`lcp work --until-idle` goes on with the mission")
+    return Exit.DONE
+
+
+@click.command(
+    "say",
+    cls=LcpCommand,
+    examples=(
+        'lcp say 3 "leave the licence alone"',
+        'lcp say 3 --job 12 "not in docs/, please"',
+    ),
+)
+@click.argument("mission", type=int, metavar="M")
+@click.argument("text", required=False, metavar="[TEXT|-]")
+@click.option("--job", type=int, metavar="J", help="What is said is about this job.")
+@click.option("--file", metavar="FILE", help="Read the text from FILE; - is stdin.")
+@pass_invocation
+def say_command(
+    invocation: Invocation, mission: int, text: str | None, job: int | None, file: str | None
+) -> int:
+    """Tell the planner of mission M something: it is asked again, with these words.
+
+    Nothing is approved or rejected by it, what is held stays held.
+    """
+    said = read_words(text, file)
+    with invocation.engine() as engine:
+        try:
+            engine.say(mission, said, job_id=job)
+        except LcpError as refused:
+            code = fail(refused.failed, as_json=invocation.json)
+            # No conflict: nobody has decided otherwise.
+            return Exit.FAILED if refused.code is ErrorCode.WRONG_STATE else code
+        found = engine.mission(mission)
+    if invocation.json:
+        print_json(found.json)
+        return Exit.DONE
+    print_out(f"mission {mission}: the planner reads it in its next turn")
+    if found.jobs.get("running", 0) == 0 and not invocation.quiet:
+        tell("`lcp work --until-idle` asks the planner")
     return Exit.DONE
 
 

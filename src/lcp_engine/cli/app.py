@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "reject": ("deciding", "Refuse held jobs; the planner reads the reason."),
         "answer": ("answering", "Answer a question that a mission waits with."),
         "undo": ("undoing", "Take back what a mission or a job did to files."),
+        "say": ("answering", "Tell a mission's planner something; it is asked again."),
         "cancel": ("deciding", "Stop a mission."),
         "resume": ("deciding", "Go on with a mission that has ended."),
         "retry": ("deciding", "Queue a failed, skipped or cancelled job again."),

@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.narrating import told
+from lcp_engine.cli.narrating import said_line, told
 from lcp_engine.cli.offering import print_offers
 from lcp_engine.cli.reporting import print_report, report_on
 from lcp_engine.cli.screen import coloured, last_cell, make_table, print_json, print_wide, when
@@ -64,13 +64,15 @@ def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
     with invocation.engine() as engine:
         found = engine.mission(mission)
-        jobs, steps = (
-            ([], {}) if invocation.json else (engine.jobs(mission_id=mission), engine.steps(mission))
-        )
-    if invocation.json:
-        print_json(found.json)
-    else:
-        print_wide(_tree(found, jobs, steps))
+        if invocation.json:
+            print_json(found.json)
+            return Exit.DONE
+        jobs, steps = engine.jobs(mission_id=mission), engine.steps(mission)
+        said = [said_line(event) for event in engine.events(mission, event="said")]
+    tree = _tree(found, jobs, steps)
+    for line in said:
+        tree.add(line)
+    print_wide(tree)
     return Exit.DONE
 
 

@@ -39,7 +39,10 @@ class Narrator:
 
     def line(self, event: JsonObject) -> Text | None:
         """The line for an event; None for one that only --verbose tells."""
-        text = self._job_line(event) if event["job_id"] is not None else self._mission_line(event)
+        if event["event"] == "said":
+            text: Text | None = said_line(event)
+        else:
+            text = self._job_line(event) if event["job_id"] is not None else self._mission_line(event)
         if text is None and self._verbose:
             text = self._any_line(event)
         if text is not None and self._names_mission:
@@ -112,6 +115,14 @@ class Narrator:
         data = "" if event["data"] is None else one_line(shortened(json_line(_data(event)), _WIDTH))
         job = "" if event["job_id"] is None else f"job {event['job_id']}"
         return Text(f"  {event['event']!s:<10}{job}  {data}".rstrip(), style="dim")
+
+
+def said_line(event: JsonObject) -> Text:
+    """What a person said to a planner, as a line."""
+    data = _data(event)
+    about = "" if event["job_id"] is None else f" about job {event['job_id']}"
+    said = one_line(shortened(str(data.get("text")), 300))
+    return Text.assemble(("  said      ", "magenta"), f"{one_line(str(data.get('by')))}{about}: {said}")
 
 
 def told(job: Job) -> str:

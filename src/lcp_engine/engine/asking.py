@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue, TypeAdapter
 from sqlalchemy import bindparam, update
 
+from lcp_engine.engine.hearing import heard
 from lcp_engine.engine.plans import (
     acting_plan,
     cancel_sub_plans,
@@ -15,19 +16,20 @@ from lcp_engine.engine.plans import (
     spec_of,
     usage_of,
 )
+from lcp_engine.engine.shown import job_result
 from lcp_engine.jobs import CANCEL
 from lcp_engine.loop import (
     Usage,
     limit_reached,
 )
 from lcp_engine.mission import MissionSpec
-from lcp_engine.planners.base import JobResult
+from lcp_engine.planners.base import JobResult, Said
 from lcp_engine.protocol.actions import Problem
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.schema import jobs
 from lcp_engine.store.text import from_json
-from lcp_engine.store.transaction import Row, Statement, Tx
+from lcp_engine.store.transaction import Statement, Tx
 from lcp_engine.store.turns import (
     StoredReply,
     ask,
@@ -53,6 +55,7 @@ class Asked:
     notices: tuple[str, ...]
     results: tuple[JobResult, ...]
     waiting: tuple[JobResult, ...]
+    said: tuple[Said, ...]
     corrected: TurnRow | None
     stalled: int
     problems: tuple[Problem, ...]
@@ -87,6 +90,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
             job_result(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
         ),
         waiting=tuple(job_result(row) for row in waiting_jobs(ledger.tx, mission.id, plan.id)),
+        said=tuple(heard(ledger.tx, turn)),
         corrected=corrects,
         stalled=plan.stalled,
         problems=_problems(corrects),
@@ -119,22 +123,6 @@ def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> 
     if mission.asking == job.id:
         mission.asking = None
     refresh(ledger, mission)
-
-
-def job_result(row: Row) -> JobResult:
-    """A row of `settled_jobs` or `waiting_jobs` as the planner sees it."""
-    job_id, name, kind, params, state, reason, result, error, turn = row
-    return JobResult(
-        job_id=job_id,
-        name=name,
-        kind=kind,
-        params=from_json(params),
-        state=state,
-        reason=reason,
-        result=None if result is None else from_json(result),
-        error=None if error is None else from_json(error),
-        turn=turn,
-    )
 
 
 def history(tx: Tx, plan_id: int) -> Sequence[JobResult]:

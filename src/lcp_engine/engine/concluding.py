@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from lcp_engine.engine.asking import PLAN_ENDED, drop_turn
 from lcp_engine.engine.failing import agent_error, failure_of, malformed_error
+from lcp_engine.engine.hearing import is_unheard
 from lcp_engine.engine.judging import Bench, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.plans import (
     acting_plan,
@@ -52,6 +53,8 @@ def conclude_turn(
     state = _state(mission, plan, turn, requested)
     if plan.job_id is None:
         state = replace(state, unmet=unmet)
+    if not requested:
+        state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.judgement.written_bytes for request in requested):
         state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, bench, mission))
     decision = decide(state, reply)
@@ -137,9 +140,9 @@ class _Conclusion:
                 self._store(jobs, stalled)
                 plan.refused += bool(unmet)
                 notices = [f"an acceptance check does not pass: {check}" for check in unmet]
-                queue_turn(
-                    ledger, plan, notices=notices or ["every requested job was rejected; see the reasons"]
-                )
+                if jobs:
+                    notices.append("every requested job was rejected; see the reasons")
+                queue_turn(ledger, plan, notices=notices)
             case Correct():
                 queue_correction(ledger, plan, self.job, self.turn.number)
             case End():

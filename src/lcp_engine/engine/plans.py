@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 from sqlalchemy import bindparam, select, update
 
+from lcp_engine.engine.hearing import is_unheard
 from lcp_engine.engine.steps import has_follower, is_due, skip_stranded
 from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, UNBLOCK, State, Transition
 from lcp_engine.loop import End, Outcome, Usage
@@ -131,7 +132,8 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         unblock_turn(ledger, mission)
     # A step that is held goes on with the plan it belongs to, not with another turn.
     waits = job.role == "step" and plan.held > 0 and has_follower(ledger, mission, job)
-    if plan.outcome is None and not waits and (spec.continue_ == "per_result" or plan.open == 0):
+    is_over = plan.open == 0 and not is_asking(ledger, plan)
+    if plan.outcome is None and not waits and (spec.continue_ == "per_result" or is_over):
         queue_turn(ledger, plan)
     refresh(ledger, mission)
 
@@ -154,8 +156,19 @@ def after_holding(ledger: Ledger, plan: PlanRow) -> None:
     Also where nothing of its own is held: what it asked for is held for another plan, and no decision about that
     would ever come to this one.
     """
-    if plan.outcome is None and plan.open == 0 and (plan.held == 0 or _has_news(ledger, plan)):
+    if plan.outcome is not None or plan.open > 0 or is_asking(ledger, plan):
+        return
+    if plan.held == 0 or _has_news(ledger, plan):
         queue_turn(ledger, plan)
+
+
+def is_asking(ledger: Ledger, plan: PlanRow) -> bool:
+    """Whether a turn that the plan has to wait for is held until a person replies."""
+    asking = ledger.mission(plan.mission_id).asking
+    if asking is None:
+        return False
+    turn = ledger.job(asking)
+    return turn.plan_id == plan.id and turn.state is State.HELD
 
 
 def refresh(ledger: Ledger, mission: MissionRow) -> None:
@@ -240,9 +253,10 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
 
 
 def _has_news(ledger: Ledger, plan: PlanRow) -> bool:
-    """Whether a job of the plan was executed since its last question."""
+    """Whether a job of the plan was executed, or a person has spoken, since its last question."""
     settled = settled_jobs(ledger.tx, plan.id, plan.asked_seq, ledger.mission(plan.mission_id).events)
-    return any(row[_STATE] in (State.SUCCEEDED, State.FAILED) for row in settled)
+    executed = any(row[_STATE] in (State.SUCCEEDED, State.FAILED) for row in settled)
+    return executed or is_unheard(ledger, plan, plan.asked_seq)
 
 
 def _end_sub_plans(ledger: Ledger, mission: MissionRow, outcome: str) -> set[int]:

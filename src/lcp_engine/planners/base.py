@@ -41,6 +41,15 @@ class JobResult:
 
 
 @dataclass(frozen=True)
+class Said:
+    """What a person said to the planner, perhaps about a job of the plan (R14)."""
+
+    text: str
+    by: str
+    job: JobResult | None = None
+
+
+@dataclass(frozen=True)
 class Correction:
     """The reply before this question was not LCP: what it was, and every reason."""
 
@@ -57,6 +66,7 @@ class Question:
     `user_prompt` and `context` the `context` of the `agent_plan` job; for the mission's own plan the prompt is the
     goal. `notices` are sentences of the engine (jobs repeated, a limit reached, checks not passed). `last_turn` names
     the limit that was reached: only `mission_complete`, `analysis_result` and `error` are allowed then (R6).
+    `said` are words of people since the last turn; `said_before` gives those that earlier turns had, for a query.
     `history` gives every settled job of the plan from the start, oldest first; it costs a query.
 
     What the rules allow: `kinds` are those that may be asked for at all, `max_followups` jobs in one reply, `jobs_left`
@@ -77,6 +87,8 @@ class Question:
     notices: Sequence[str] = ()
     correction: Correction | None = None
     last_turn: str | None = None
+    said: Sequence[Said] = ()
+    said_before: Callable[[], Sequence[Said]] = tuple
     history: Callable[[], Sequence[JobResult]] = tuple
     kinds: Sequence[Kind] = ()
     max_followups: int = 5

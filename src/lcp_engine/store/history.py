@@ -96,12 +96,20 @@ def find_jobs(
 
 
 def find_events(
-    tx: Tx, mission_id: int, *, after_seq: int = 0, job_id: int | None = None, limit: int | None = None
+    tx: Tx,
+    mission_id: int,
+    *,
+    after_seq: int = 0,
+    job_id: int | None = None,
+    event: str | None = None,
+    limit: int | None = None,
 ) -> list[JsonObject]:
-    """The mission's events after one, in order."""
+    """The mission's events after one, in order; with `event` only those of that name."""
     where = [column("mission_id") == in_column(mission_id), column("seq") > in_column(after_seq)]
     if job_id is not None:
         where.append(column("job_id") == in_column(job_id))
+    if event is not None:
+        where.append(column("event") == event)
     return _read(tx, "event_history", *where, order="seq", limit=limit)
 
 

@@ -281,10 +281,15 @@ class Ledger:
             }
         )
 
+    def write_events(self) -> None:
+        """Write the events noted so far, for those who read them in this transaction."""
+        self.tx.many(statements.EVENT, self._events)
+        self._events.clear()
+
     def close(self) -> None:
         """Write what was collected."""
         self.tx.many(statements.ATTEMPT, self._attempts)
-        self.tx.many(statements.EVENT, self._events)
+        self.write_events()
         for plan in self._plans.values():
             if statements.PLAN_VALUES(plan) != self._saved_plans[plan.id]:
                 self.tx.run(statements.SAVE_PLAN, **statements.values(plan))

@@ -71,6 +71,7 @@ _WAITING = Statement(
     .where(text("state = 'held'"))
     .order_by(jobs.c.id)
 )
+_SHOWN_JOB = Statement(select(*_SHOWN).where(jobs.c.id == bindparam("job")))
 _EQUAL = Statement(
     select(jobs.c.state, jobs.c.settled_seq)
     .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
@@ -146,6 +147,11 @@ def settled_jobs(tx: Tx, plan_id: int, after_seq: int, until_seq: int) -> Sequen
 def waiting_jobs(tx: Tx, mission_id: int, plan_id: int) -> Sequence[Row]:
     """The plan's held jobs."""
     return tx.rows(_WAITING, mission=mission_id, plan=plan_id)
+
+
+def shown_job(tx: Tx, job_id: int) -> Row | None:
+    """One job, as a planner is shown it."""
+    return tx.row(_SHOWN_JOB, job=job_id)
 
 
 def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> list[str]:

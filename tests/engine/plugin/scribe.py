@@ -51,6 +51,8 @@ class Scribe:
             "waiting": [asdict(result) for result in question.waiting],
             "history": [asdict(result) for result in question.history()],
             "notices": list(question.notices),
+            "said": [said.text for said in question.said],
+            "said_before": [said.text for said in question.said_before()],
             "last_turn": question.last_turn,
             "dialect": question.dialect,
             "correction": {

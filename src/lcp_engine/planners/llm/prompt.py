@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from itertools import groupby, islice
 from string import Template
 
-from lcp_engine.planners.base import JobResult, Question
+from lcp_engine.planners.base import JobResult, Question, Said
 from lcp_engine.planners.llm.kinds import params_of, properties_of
 from lcp_engine.planners.llm.known import Known, look, names
 from lcp_engine.planners.llm.message import Message
-from lcp_engine.planners.llm.telling import Body, Count, body, fenced, headline, plain, show
+from lcp_engine.planners.llm.telling import Body, Count, body, cut, fenced, fold, headline, plain, show
 from lcp_engine.planners.llm.tokens import about_tokens
 from lcp_engine.protocol.dialects import Dialect
 from lcp_engine.protocol.strict_schema import Schema
@@ -168,6 +168,7 @@ class _Turn:
             "context": (question.context or "").strip(),
             "results": "\n".join(self._name(job) for job in question.results),
             "waiting": "\n".join(self._name(job) for job in question.waiting),
+            "people": self._people(self.room // 3),
             "notices": "\n".join(f"- {' '.join(notice.split())}" for notice in question.notices),
             "correction": _correction(question, self.count),
             "now": _now(question, self.dialect),
@@ -195,6 +196,33 @@ class _Turn:
         if told.path is not None and shown.goes_on is not None:
             self.cut[told.path] = shown.goes_on
         return shown.text
+
+    def _people(self, tokens: int) -> str:
+        """What people answered and said, the newest kept where there is no room for all; what is new last."""
+        new = {job.job_id for job in self.question.results}
+        old = [job for job in self.known.jobs if job.job_id not in new]
+        told = [
+            *(
+                f"- earlier, {line}"
+                for line in (*_answers(old), *map(self._said, self.question.said_before()))
+            ),
+            *(
+                f"- {line}"
+                for line in (*_answers(self.question.results), *map(self._said, self.question.said))
+            ),
+        ]
+        kept: list[str] = []
+        for line in reversed(told):
+            needed = self.count(line) + 1
+            if needed > tokens and kept:
+                break
+            kept.append(line if needed <= tokens else f"{cut(line, tokens, self.count)} [cut]")
+            tokens -= needed
+        return "\n".join(reversed(kept))
+
+    def _said(self, said: Said) -> str:
+        about = "" if said.job is None else f" about {headline(said.job, names(self.question))}"
+        return f"{plain(said.by)} says{about}: {said.text.strip()}"
 
     def _memory(self, old: Sequence[JobResult], tokens: int) -> str:
         """A line for each earlier turn, the newest kept where there is no room for all."""
@@ -262,6 +290,14 @@ def _join(sections: Mapping[str, str]) -> str:
     return "\n\n".join(
         Template(part).substitute(sections) for part, name in filled if sections.get(name, "").strip()
     )
+
+
+def _answers(jobs: Iterable[JobResult]) -> Iterator[str]:
+    """What people answered to the planner's questions."""
+    for job in jobs:
+        answer = (job.result or {}).get("answer")
+        if job.kind == "ask_user" and job.state == "succeeded" and isinstance(answer, str):
+            yield f"to your question {fold(str(job.params.get('question')))} a person answers: {answer}"
 
 
 def _correction(question: Question, count: Count) -> str:

@@ -63,7 +63,7 @@ def body(job: JobResult, names: Names) -> Body | None:
         names_ = "\n".join(plain(str(name)) for name in files)
         return Body(job, names_, total=total if isinstance(total, int) else len(files), items="files")
     rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
-    if job.kind in ("write_file", "rewrite_file") or not rest:
+    if job.kind in ("write_file", "rewrite_file", "ask_user") or not rest:
         return None
     answer = rest.get("answer")
     whole = (
@@ -76,7 +76,7 @@ def body(job: JobResult, names: Names) -> Body | None:
 
 def show(given: Body, tokens: int, count: Count) -> Shown:
     """The body in a fence, cut to about `tokens` where it is longer, with how to get at the rest."""
-    text = given.text if count(given.text) <= tokens else _cut(given.text, max(tokens - _MARKER, 0), count)
+    text = given.text if count(given.text) <= tokens else cut(given.text, max(tokens - _MARKER, 0), count)
     last = given.first + line_count(text)
     if len(text) == len(given.text) and last >= given.total:
         return Shown(fenced(text))
@@ -181,7 +181,7 @@ def _advice(given: Body, last: int) -> str:
     return f"; read on with read_file, offset {last}, limit {max(20, last - given.first)}"
 
 
-def _cut(text: str, tokens: int, count: Count) -> str:
+def cut(text: str, tokens: int, count: Count) -> str:
     """The beginning of `text` that has at most `tokens`, up to a line end where there is one."""
     kept = text
     while kept and (needed := count(kept)) > tokens:
