@@ -24,6 +24,7 @@ from lcp_engine.policy import Rule
 from lcp_engine.protocol.actions import Action, Malformed
 from lcp_engine.protocol.dialects import reader_of
 from lcp_engine.replaying import Replayed, replay
+from lcp_engine.roots import Roots
 from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
 from lcp_engine.store import history
@@ -183,9 +184,21 @@ class Engine:
         threads: int = 1,
         mission_id: int | None = None,
         kinds: Sequence[str] | None = None,
+        roots: Mapping[str, Path] | None = None,
     ) -> Runner:
-        """What `work` runs, to be run in a thread of your own and stopped from another one."""
-        return Runner(self.site, threads=threads, mission_id=mission_id, kinds=kinds, until_idle=until_idle)
+        """What `work` runs, to be run in a thread of your own and stopped from another one.
+
+        With `roots` it takes the missions alone whose root has one of these names (its path, an alias, the last part of
+        its path), and works in the directory that stands for it.
+        """
+        return Runner(
+            self.site,
+            threads=threads,
+            mission_id=mission_id,
+            kinds=kinds,
+            until_idle=until_idle,
+            roots=Roots(roots) if roots else None,
+        )
 
     def mission(self, mission_id: int) -> Mission:
         """The mission as it is now. Raises `NOT_FOUND`."""

@@ -33,6 +33,7 @@ from lcp_engine.policy import PathPolicy
 from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
 from lcp_engine.protocol.dialects import READERS
 from lcp_engine.restoring import UNDO, carry_out
+from lcp_engine.roots import EVERY_ROOT, Roots
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
@@ -79,6 +80,7 @@ class _Mission:
     spec: MissionSpec
     root: Root | None
     surroundings: Surroundings
+    aliases: tuple[str, ...] = ()
     planner: Planner | None = None
     judges: dict[str, PathPolicy] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -94,8 +96,11 @@ class _Mission:
 class Executor:
     """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
 
-    def __init__(self, site: Site, settle_now: Callable[[Tx, Settling], None]) -> None:
+    def __init__(
+        self, site: Site, settle_now: Callable[[Tx, Settling], None], roots: Roots = EVERY_ROOT
+    ) -> None:
         self._site = site
+        self._roots = roots
         self._database = site.database
         self._settle_now = settle_now
         self._missions: dict[int, _Mission] = {}
@@ -152,9 +157,7 @@ class Executor:
             )
             judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
             mission.judges[worker.kind] = judge
-        return Context(
-            mission.root, mission.spec.root_aliases, judge, self._site.caps, approved=bool(job.approved)
-        )
+        return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
 
     def _take_turn(self, job: JobRow, began: float) -> Conclusion | None:
         asked = self._database.write(lambda tx: open_question(ledger_of(tx), job.copy()))
@@ -233,9 +236,13 @@ class Executor:
 
     def _open(self, mission_id: int) -> _Mission:
         spec_text, root = self._database.read(lambda tx: spec_and_root(tx, mission_id))
-        return _Mission(
-            spec_of(spec_text), None if root is None else _open_root(root), self._site.surroundings
-        )
+        spec = spec_of(spec_text)
+        if root is None:
+            return _Mission(spec, None, self._site.surroundings, spec.root_aliases)
+        here = self._roots.find(root, spec_text) or root
+        # What the root is called where the mission was launched stays a name of it.
+        aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
+        return _Mission(spec, _open_root(here), self._site.surroundings, aliases)
 
 
 def _open_root(path: str) -> Root:

@@ -20,6 +20,7 @@ from lcp_engine.execution import Conclusion, Executor, conclude
 from lcp_engine.lane import Lane
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
 from lcp_engine.restoring import UNDO
+from lcp_engine.roots import Roots, Share
 from lcp_engine.site import Site
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of, spec_and_root
@@ -33,14 +34,16 @@ BEAT: Micros = 3 * SECOND
 MAX_CLAIM = 100
 FLUSH_SECONDS = 0.002
 QUICK_SECONDS = 0.02
+ROOT_SECONDS = 10.0
 
 
 class Runner:
     """A process's share of the work.
 
     `threads` jobs run at once. With `mission_id` only that mission's, with `kinds` only these. With `until_idle` it
-    ends when nothing in this scope is queued, delayed or leased; else when it is stopped. Each `look_seconds` it looks
-    for jobs that no bell announced. Raises `INVALID_ARGUMENT` for less than one thread, `NO_WORKER`, `NOT_FOUND`.
+    ends when nothing in this scope is queued, delayed or leased; else when it is stopped. Missions whose root is not
+    one of `roots` are left to other runners. Each `look_seconds` it looks for jobs that no bell announced. Raises
+    `INVALID_ARGUMENT` for less than one thread, `NO_WORKER`, `NOT_FOUND`.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Runner:
         mission_id: int | None = None,
         kinds: Sequence[str] | None = None,
         until_idle: bool = False,
+        roots: Roots | None = None,
         max_claim: int = MAX_CLAIM,
         look_seconds: float = LOOK_SECONDS,
         jitter: random.Random | None = None,
@@ -81,7 +85,10 @@ class Runner:
         self._slots = count()
         self._uid = uuid4().hex
         self._host = this_host()
-        self._executor = Executor(site, self._settle_now)
+        # A SQLite file serves one machine: a root that is not there is a fault, and no other machine's.
+        roots = roots or Roots(only_here=site.database.backend.dialect.name == "sqlite")
+        self._share = Share(roots)
+        self._executor = Executor(site, self._settle_now, roots)
         self._id = 0
         self._alive_until: Micros = 0
 
@@ -103,6 +110,10 @@ class Runner:
             self._presence.leave()
         if self._error is not None:
             raise self._error
+
+    def left_to_others(self) -> dict[str, int]:
+        """How many queued jobs this runner has met and does not take, by the root that is not served here."""
+        return self._database.read(self._share.left)
 
     def stop(self) -> None:
         """Finish the jobs under way, give back the others, and end. May be called from a signal handler or a thread."""
@@ -142,7 +153,7 @@ class Runner:
 
     def _rest(self, heard: int, until: Micros | None) -> bool:
         """Wait for a ring, or until the next delayed job is due. False where the work is done."""
-        if self._until_idle and until is None and self._is_idle():
+        if self._until_idle and self._is_idle():
             self.stop()
             return False
         with self._changed:
@@ -179,7 +190,7 @@ class Runner:
             conclude(ledger, done, self._jitter)
             for job in unstarted:
                 queue.release(ledger, job.copy(), "not started")
-            claimed = queue.claim(ledger, self._scope, self._id, most)
+            claimed = queue.claim(ledger, self._scope, self._id, most, self._share)
             # A runner that had nothing to do did not renew its leases.
             is_stale = bool(claimed) and tx.now > self._alive_until - queue.LEASE // 2
             return claimed, queue.beat(tx, self._id) if is_stale else self._alive_until
@@ -195,10 +206,10 @@ class Runner:
         settle(ledger_of(tx), settling, self._jitter)
 
     def _next_ready_at(self) -> Micros | None:
-        return self._database.read(lambda tx: queue.next_ready_at(tx, self._scope))
+        return self._database.read(lambda tx: queue.next_ready_at(tx, self._scope, self._share))
 
     def _is_idle(self) -> bool:
-        return not self._database.read(lambda tx: queue.has_open(tx, self._scope))
+        return not self._database.read(lambda tx: queue.has_open(tx, self._scope, self._share))
 
     def _ring(self) -> None:
         with self._changed:
@@ -216,7 +227,7 @@ class Runner:
     # -- the watch: the thread that called `run`
 
     def _watch(self) -> None:
-        looked = time.monotonic()
+        looked = learnt = time.monotonic()
         while any(lane.is_alive for lane in self._lanes):
             try:
                 self._wait_for_lanes(WATCH_SECONDS)
@@ -224,6 +235,9 @@ class Runner:
                 self._tend_lanes(time.monotonic())
                 if not self._stopping:
                     self._rescue()
+                if self._share.away and time.monotonic() - learnt > ROOT_SECONDS:
+                    learnt = time.monotonic()
+                    self._share.forget()
                 if time.monotonic() - looked > self._look_seconds:
                     looked = time.monotonic()
                     self._look()

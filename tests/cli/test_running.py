@@ -188,3 +188,24 @@ def test_shipped_missions_are_told_with_their_variables(call: Callable[..., Done
     shown = json.loads(call("missions", "--shipped", "--json").out)
     assert [mission["name"] for mission in shown] == sorted(mission["name"] for mission in shown)
     assert shown[0]["variables"]["output"]["default"] == "docs/${module}.md"
+
+
+def test_a_runner_may_be_told_which_roots_it_serves_and_where_they_are(lcp: Lcp) -> None:
+    write = lcp.ask("write_file", rel_path="b.md", content="b")
+    mission = lcp.mission(write, lcp.complete, policy=[{"kinds": ["write_file"], "do": "auto"}])
+    lcp("launch", mission, "--root", "root")
+    place = lcp.root.rename(lcp.home / "checkout")
+    done = lcp("work", "--until-idle", "--root", f"other={place}")
+    assert done.code == 0
+    assert f"left to other runners: 1 queued job over {lcp.root}, which is not served here" in done.err
+    assert lcp("work", "--until-idle", "--root", f"root={place}").code == 0
+    assert (place / "b.md").read_text() == "b"
+    assert lcp("show", 1, "--json").object["status"] == "completed"
+
+
+def test_a_root_of_a_runner_has_to_be_a_directory(call: Callable[..., Done]) -> None:
+    assert (
+        "--root site: a directory is expected, 'nowhere' is none"
+        in call("work", "--root", "site=nowhere").err
+    )
+    assert "--root takes name=value" in call("work", "--root", "site").err

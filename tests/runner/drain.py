@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from pydantic import BaseModel
 
 from lcp_engine import Engine
+from lcp_engine.roots import Roots
 from lcp_engine.runner import Runner
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 
@@ -49,7 +51,8 @@ WORKERS = [
 def main() -> None:
     options = json.loads(sys.argv[2])
     with Engine(sys.argv[1], workers=WORKERS) as engine:
-        runner = Runner(engine.site, **options)
+        named = {name: Path(place) for name, place in options.pop("roots", {}).items()}
+        runner = Runner(engine.site, roots=Roots(named) if named else None, **options)
         signal.signal(signal.SIGTERM, lambda number, frame: runner.stop())
         os.write(1, b"ready\n")
         runner.run()

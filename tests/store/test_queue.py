@@ -136,7 +136,7 @@ def test_the_next_job_is_ready_now_or_the_first_of_the_delayed(engine: Engine, h
 
 def test_the_next_job_is_found_without_a_look_at_the_others(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path / 'lcp.db'}")
-    sql = queue._next_ready(ALL).sql(database.backend.dialect)
+    sql = queue._next_ready(ALL, None).sql(database.backend.dialect)
     plan = database.read(lambda tx: tx.query_plain(f"EXPLAIN QUERY PLAN {sql}"))
     steps = [str(row[3]).partition(" (")[0] for row in plan if "jobs" in str(row[3])]
     assert steps == ["SEARCH jobs USING INDEX ix_jobs_due"] * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
@@ -40,6 +40,22 @@ class Scope:
     mission_id: int | None = None
 
 
+class Share(Protocol):
+    """Which missions a runner takes (`takes`); `away` are those that it has met and leaves to others."""
+
+    @property
+    def away(self) -> frozenset[int]: ...
+    def takes(self, tx: Tx, mission_id: int, /) -> bool: ...
+
+
+class _Everything:
+    away: frozenset[int] = frozenset()
+
+    def takes(self, tx: Tx, mission_id: int, /) -> bool:
+        return True
+
+
+EVERYTHING = _Everything()
 _Where: TypeAlias = ColumnElement[bool] | TextClause
 _JOB_COLUMNS = tuple(jobs.c[field.name] for field in fields(JobRow))
 _ONE: ColumnElement[int] = literal_column("1")
@@ -86,40 +102,57 @@ _LEASED_BY = Statement(
 )
 
 
+_ABROAD = {
+    "sqlite": text("mission_id NOT IN (SELECT value FROM json_each(:away))"),
+    "postgresql": text("coalesce(mission_id <> ALL (CAST(:away AS bigint[])), false)"),
+}
+
+
 @cache
-def _ready(scope: Scope) -> Statement:
-    """The next jobs of a scope, most urgent first. The kinds stand in the SQL: a runner asks the same each time."""
-    where: list[_Where] = [_QUEUED, _READY, _kinds(scope)]
+def _ready(scope: Scope, away: str | None) -> Statement:
+    """The next jobs of a scope, most urgent first. The kinds stand in the SQL: a runner asks the same each time.
+
+    `away` names the dialect in which missions are left out, None where none is.
+    """
+    where: list[_Where] = [_QUEUED, _READY, *_within(scope, away)]
     if scope.mission_id is not None:
-        where += [text(LIVE), jobs.c.mission_id == bindparam("mission")]
+        where.append(text(LIVE))
     clause = select(*_JOB_COLUMNS).where(*where).order_by(text("priority DESC"), jobs.c.id)
     return Statement(clause.limit(bindparam("most")).offset(_NONE))
 
 
 @cache
-def _next_ready(scope: Scope) -> Statement:
+def _next_ready(scope: Scope, away: str | None) -> Statement:
     """When the first queued job of a scope may run. `ix_jobs_due` finds both parts without a look at the others."""
     is_delayed = jobs.c.run_after.is_not(None)
-    at_once = _first_due(scope, _NONE, ~is_delayed)
-    delayed = _first_due(scope, jobs.c.run_after, is_delayed)
+    at_once = _first_due(scope, away, _NONE, ~is_delayed)
+    delayed = _first_due(scope, away, jobs.c.run_after, is_delayed)
     return Statement(select(func.coalesce(at_once, delayed)))
 
 
-def _first_due(scope: Scope, due: ColumnElement[int], which: ColumnElement[bool]) -> ScalarSelect[int]:
-    where: list[_Where] = [_QUEUED, which, _kinds(scope)]
+def _first_due(
+    scope: Scope, away: str | None, due: ColumnElement[int], which: ColumnElement[bool]
+) -> ScalarSelect[int]:
+    where: list[_Where] = [_QUEUED, which, *_within(scope, away)]
     if scope.mission_id is not None:
-        where += [text(LIVE), jobs.c.mission_id == bindparam("mission")]
+        where.append(text(LIVE))
     # In the order of the index even where all are the same: else PostgreSQL may read the whole table for the first.
     clause = select(due).select_from(jobs).where(*where).order_by(jobs.c.run_after)
     return clause.limit(_ONE).offset(_NONE).scalar_subquery()
 
 
 @cache
-def _any_open(scope: Scope) -> Statement:
-    where: list[_Where] = [text("state IN ('queued', 'running')"), text(LIVE), _kinds(scope)]
+def _any_open(scope: Scope, away: str | None) -> Statement:
+    where: list[_Where] = [text("state IN ('queued', 'running')"), text(LIVE), *_within(scope, away)]
+    return Statement(select(jobs.c.mission_id).where(*where).limit(_ONE).offset(_NONE))
+
+
+def _within(scope: Scope, away: str | None) -> list[_Where]:
+    """What every job of the scope is, but those of missions that are left to others."""
+    where: list[_Where] = [_kinds(scope)]
     if scope.mission_id is not None:
         where.append(jobs.c.mission_id == bindparam("mission"))
-    return Statement(select(_ONE).select_from(jobs).where(*where).limit(_ONE).offset(_NONE))
+    return where if away is None else [*where, _ABROAD[away]]
 
 
 def _kinds(scope: Scope) -> TextClause:
@@ -128,14 +161,14 @@ def _kinds(scope: Scope) -> TextClause:
     return text(f"coalesce(kind IN ({kinds}), false)")
 
 
-def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int) -> list[JobRow]:
-    """Lease up to `most` ready jobs to a runner; the lease stands when the transaction is committed."""
+def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int, share: Share = EVERYTHING) -> list[JobRow]:
+    """Lease up to `most` ready jobs of a share to a runner; the lease stands when the transaction is committed."""
     tx = ledger.tx
-    claimed = _find_ready(tx, scope, most)
+    claimed = _find_ready(tx, scope, most, share)
     if not all(ledger.holds(job.mission_id) for job in claimed):
         ledger.lock_if_free(job.mission_id for job in claimed)
         if not tx.is_sqlite:  # there, nobody else writes meanwhile
-            claimed = [job for job in _find_ready(tx, scope, most) if ledger.holds(job.mission_id)]
+            claimed = [job for job in _find_ready(tx, scope, most, share) if ledger.holds(job.mission_id)]
     lease(ledger, claimed, runner_id)
     return claimed
 
@@ -158,10 +191,23 @@ def lease(ledger: Ledger, ready: Sequence[JobRow], runner_id: int) -> None:
         )
 
 
-def _find_ready(tx: Tx, scope: Scope, most: int) -> list[JobRow]:
+def _find_ready(tx: Tx, scope: Scope, most: int, share: Share) -> list[JobRow]:
     if not scope.kinds or most < 1:
         return []
-    return [job_row(row) for row in tx.rows(_ready(scope), now=tx.now, most=most, mission=scope.mission_id)]
+    while True:
+        away, given = _params(tx, scope, share)
+        found = [job_row(row) for row in tx.rows(_ready(scope, away), now=tx.now, most=most, **given)]
+        # Each round that meets a mission of others leaves it out of the next.
+        if all(share.takes(tx, mission_id) for mission_id in {job.mission_id for job in found}):
+            return found
+
+
+def _params(tx: Tx, scope: Scope, share: Share) -> tuple[str | None, dict[str, object]]:
+    """The dialect in which missions are left out, None where none is, and the params of a statement of the scope."""
+    if not share.away:
+        return None, {"mission": scope.mission_id}
+    ids = sorted(share.away)
+    return tx.dialect_name, {"mission": scope.mission_id, "away": str(ids) if tx.is_sqlite else ids}
 
 
 def release(ledger: Ledger, job: JobRow, reason: str) -> bool:
@@ -169,15 +215,25 @@ def release(ledger: Ledger, job: JobRow, reason: str) -> bool:
     return ledger.move(job, RELEASE, reason=reason, is_leased=True)
 
 
-def next_ready_at(tx: Tx, scope: Scope) -> Micros | None:
-    """When the next queued job of the scope may run (0: now); None where nothing is queued."""
-    row = tx.row(_next_ready(scope), mission=scope.mission_id) if scope.kinds else None
+def next_ready_at(tx: Tx, scope: Scope, share: Share = EVERYTHING) -> Micros | None:
+    """When the next queued job of the share may run (0: now); None where nothing is queued."""
+    if not scope.kinds:
+        return None
+    away, given = _params(tx, scope, share)
+    row = tx.row(_next_ready(scope, away), **given)
     return None if row is None or row[0] is None else int(row[0])
 
 
-def has_open(tx: Tx, scope: Scope) -> bool:
-    """Whether anything of the scope is queued, delayed or leased."""
-    return bool(scope.kinds) and tx.row(_any_open(scope), mission=scope.mission_id) is not None
+def has_open(tx: Tx, scope: Scope, share: Share = EVERYTHING) -> bool:
+    """Whether anything of the share is queued, delayed or leased."""
+    while scope.kinds:
+        away, given = _params(tx, scope, share)
+        row = tx.row(_any_open(scope, away), **given)
+        if row is None:
+            return False
+        if share.takes(tx, int(row[0])):
+            return True
+    return False
 
 
 def add_runner(tx: Tx, *, uid: str, host: str, boot: str, pid: int) -> int:

@@ -97,6 +97,10 @@ class Tx:
     def is_sqlite(self) -> bool:
         return self._dialect.name == "sqlite"
 
+    @property
+    def dialect_name(self) -> str:
+        return self._dialect.name
+
     def run(self, statement: Statement, **params: object) -> int:
         """Execute; the number of rows that were changed."""
         self._cursor.execute(statement.sql(self._dialect), params)

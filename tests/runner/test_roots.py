@@ -1,0 +1,152 @@
+"""A runner takes the missions whose root it serves, and leaves the others to runners that do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine import Engine
+from lcp_engine.engine.records import Mission
+from lcp_engine.roots import Roots, Share
+from lcp_engine.runner import Runner
+
+DRAIN = Path(__file__).with_name("drain.py")
+DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All done."}
+
+
+def launch(engine: Engine, root: Path) -> Mission:
+    """A mission that looks at its root by the name it was launched with, and writes a file there."""
+    root.mkdir(parents=True, exist_ok=True)
+    replies: list[JsonValue] = [
+        {
+            "ok": True,
+            "action": "create_followup_jobs",
+            "new_jobs": [
+                {"kind": "list_files", "params": {"root": str(root)}},
+                {"kind": "write_file", "params": {"rel_path": "who.txt", "content": root.name}},
+            ],
+        },
+        DONE,
+    ]
+    spec: dict[str, JsonValue] = {
+        "goal": "Write.",
+        "planner": {"type": "script", "replies": replies},
+        "policy": [{"kinds": ["write_file"], "do": "auto"}],
+        "root_aliases": [f"C:\\{root.name}"],
+    }
+    return engine.launch(spec, root=root)
+
+
+def moved(root: Path) -> Path:
+    """The directory, as another machine has it: under another path."""
+    return root.rename(root.with_name(f"{root.name}-elsewhere"))
+
+
+def start(url: str, roots: dict[str, str]) -> subprocess.Popen[str]:
+    options = json.dumps({"until_idle": True, "threads": 2, "roots": roots})
+    return subprocess.Popen([sys.executable, DRAIN, url, options], stderr=subprocess.PIPE, text=True)
+
+
+def runners_of(engine: Engine, mission_id: int) -> set[int]:
+    rows = engine.site.database.read(
+        lambda tx: tx.query_plain(
+            "SELECT DISTINCT attempts.runner_id FROM attempts JOIN jobs ON jobs.id = attempts.job_id "
+            f"WHERE jobs.mission_id = {int(mission_id)}"
+        )
+    )
+    return {int(row[0]) for row in rows}
+
+
+def test_two_processes_with_a_root_each_take_the_missions_of_their_own(
+    database_url: str, tmp_path: Path
+) -> None:
+    with Engine(database_url) as engine:
+        missions = [launch(engine, tmp_path / name) for name in ("one", "two") * 5]
+        places = {name: moved(tmp_path / name) for name in ("one", "two")}
+        crew = [start(database_url, {name: str(place)}) for name, place in places.items()]
+        for process in crew:
+            _, error = process.communicate()
+            assert (process.returncode, error) == (0, "")
+        ends = [engine.mission(mission.id) for mission in missions]
+        assert [mission.outcome for mission in ends] == ["mission_complete"] * 10, ends[0].error
+        ones, twos = (
+            set().union(*(runners_of(engine, mission.id) for mission in missions[n::2])) for n in (0, 1)
+        )
+    assert (len(ones), len(twos)) == (1, 1)
+    assert ones != twos
+    assert [(place / "who.txt").read_text() for place in places.values()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["{root}", "C:\\one", "one"])
+def test_a_root_has_three_names(database_url: str, tmp_path: Path, name: str) -> None:
+    root = tmp_path / "one"
+    with Engine(database_url) as engine:
+        mission = launch(engine, root)
+        place = moved(root)
+        engine.runner(until_idle=True, roots={name.format(root=root): place}).run()
+        assert engine.mission(mission.id).outcome == "mission_complete"
+    assert (place / "who.txt").read_text() == "one"
+
+
+def test_a_runner_ends_when_only_jobs_of_others_are_left_and_tells_which(
+    database_url: str, tmp_path: Path
+) -> None:
+    with Engine(database_url) as engine:
+        theirs, ours = launch(engine, tmp_path / "theirs"), launch(engine, tmp_path / "ours")
+        engine.enqueue("list_files", mission_id=theirs.id, delay=3600.0)
+        runner = engine.runner(until_idle=True, roots={"ours": tmp_path / "ours"})
+        runner.run()
+        assert engine.mission(ours.id).status == "completed"
+        assert runner.left_to_others() == {str(tmp_path / "theirs"): 2}
+        untouched = engine.jobs(mission_id=theirs.id)
+        assert [(job.state, job.attempt) for job in untouched] == [("queued", 0)] * 2
+
+
+def test_jobs_without_a_root_run_everywhere(database_url: str, tmp_path: Path) -> None:
+    with Engine(database_url) as engine:
+        queue = engine.mission(engine.job(engine.enqueue("list_files")).mission_id)
+        engine.runner(until_idle=True, roots={"ours": tmp_path}).run()
+        assert engine.mission(queue.id).jobs["queued"] == 0
+
+
+def test_on_postgres_a_root_that_is_not_here_is_left_alone_until_it_is(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "one"
+    with Engine(postgres_url) as engine:
+        missions = [launch(engine, root) for _ in range(3)]
+        away = moved(root)
+        runner = engine.runner(until_idle=True)
+        runner.run()
+        assert runner.left_to_others() == {str(root): 3}
+        away.rename(root)
+        engine.work(until_idle=True)
+        assert [engine.mission(mission.id).outcome for mission in missions] == ["mission_complete"] * 3
+
+
+def test_on_sqlite_a_root_that_is_gone_fails_the_job(tmp_path: Path) -> None:
+    root = tmp_path / "one"
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+        mission = launch(engine, root)
+        moved(root)
+        engine.work(until_idle=True)
+        assert engine.mission(mission.id).status == "failed"
+
+
+def test_a_mission_is_looked_up_once_and_its_siblings_with_it(database_url: str, tmp_path: Path) -> None:
+    with Engine(database_url) as engine:
+        missions = [launch(engine, tmp_path / "one").id for _ in range(3)]
+        moved(tmp_path / "one")
+        share = Share(Roots(only_here=False))
+        assert not engine.site.database.read(lambda tx: share.takes(tx, missions[0]))
+        assert share.away == set(missions)
+        share.forget()
+        assert share.away == set()
+        runner = Runner(engine.site, until_idle=True, roots=Roots({"two": tmp_path}))
+        runner.run()
+        assert sum(runner.left_to_others().values()) == 3
