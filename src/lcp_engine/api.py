@@ -24,10 +24,13 @@ from lcp_engine.policy import Rule
 from lcp_engine.protocol.actions import Action, Malformed
 from lcp_engine.protocol.dialects import reader_of
 from lcp_engine.replaying import Replayed, replay
+from lcp_engine.reporting.facts import Course, Facts
 from lcp_engine.roots import Roots
 from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
 from lcp_engine.store import history
+from lcp_engine.store.course import find_course
+from lcp_engine.store.facts import MOST, find_facts
 from lcp_engine.store.history import known_id
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.sqlite import BUSY_SECONDS
@@ -298,6 +301,24 @@ class Engine:
                 ErrorCode.INVALID_ARGUMENT, "either a mission or a job is undone; name one of both"
             )
         return undo(self.site, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or _user())
+
+    def facts(self, mission_id: int, *, most: int = MOST) -> Facts:
+        """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`."""
+        return self._database.read(lambda tx: find_facts(tx, mission_id, most=most))
+
+    def standing(
+        self, mission_id: int, *, since: int | None = None, most: int = MOST
+    ) -> tuple[Facts, Course]:
+        """Like `facts`, with all that is held, and how far the mission has come since event `since`.
+
+        Without `since`: since the newest question to the planner.
+        """
+
+        def find(tx: Tx) -> tuple[Facts, Course]:
+            facts = find_facts(tx, mission_id, most=most, most_held=MOST)
+            return facts, find_course(tx, mission_id, since)
+
+        return self._database.read(find)
 
     def approve(
         self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import JsonValue
 
-Object = Mapping[str, JsonValue]
+from lcp_engine.reporting.facts import Excerpt, Facts, Object
+
 Report = dict[str, JsonValue]
 TURN_KIND = "agent_plan"
+_INVALID = "Replies that were not valid"
 # How a mission stands when what the planner said last is worth reading: it goes on, or an action of its own ended it.
 _IN_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs")
 _WORDS = (
@@ -25,28 +29,36 @@ _REASONS = {
     "no_worker": "no worker executes this kind",
     "conflict": "the file is not what it was when the change was made",
 }
+# What CommonMark would take for markup; an underscore within a word is none.
+_SPECIAL = re.compile(r"[*`\[\]]|<(?=[A-Za-z/!?])|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])")
 
 
-def make_report(
-    mission: Object, jobs: Sequence[Object], changes: Sequence[Object], turns: Sequence[Object]
-) -> Report:
-    """The report as data, from the JSON objects of CONTRACT.md.
+def make_report(facts: Facts) -> Report:
+    """The report as data.
 
-    Everything but `words` comes from the history; only words come from the planner (R9).
+    Everything but `words` comes from the history; only words come from the planner (R9). Long lists have their first
+    and last rows; `omitted` says how many of which are left out.
     """
+    lists: dict[str, Excerpt] = {
+        "turns": facts.turns,
+        "invalid_replies": facts.invalid_replies,
+        "files": facts.files,
+        "undone": facts.undone,
+        "waiting": facts.held,
+        "failures": facts.failures,
+    }
+    jobs = ("waiting", "failures")
+    rows: Report = {
+        name: [_job(row) if name in jobs else dict(row) for row in of.rows] for name, of in lists.items()
+    }
     return {
-        "mission": dict(mission),
-        "seconds": _seconds(mission),
-        "done": _done(jobs),
-        "turns": [_turn(turn) for turn in turns],
-        "files": _files(changes),
-        "undone": _undone(changes),
-        "limits": _limits_reached(mission, turns, jobs),
-        "waiting": [_job(job) for job in jobs if job["state"] == "held"],
-        "failures": [
-            _job(job) for job in jobs if job["state"] in ("failed", "rejected") and job["kind"] != TURN_KIND
-        ],
-        "words": _words(mission, jobs),
+        "mission": dict(facts.mission),
+        "seconds": _seconds(facts.mission),
+        "done": dict(facts.done),
+        **rows,
+        "limits": list(facts.limits),
+        "words": _words(facts.mission, facts.said),
+        "omitted": {name: of.omitted for name, of in lists.items() if of.omitted},
     }
 
 
@@ -57,82 +69,43 @@ def explain_reason(reason: str) -> str:
 
 def as_markdown(report: Report) -> str:
     """The report for people."""
-    mission = _object(report["mission"])
-    parts = [
-        _head(mission, report),
-        _quote(_object(report["words"])),
-        _section("Files written", [_file_line(file) for file in _objects(report["files"])]),
-        _section(
-            "Undone",
-            [f"`{_text(file['path'])}` by job {file['job_id']}" for file in _objects(report["undone"])],
-        ),
-        _section("Waits for a person", [_job_line(job) for job in _objects(report["waiting"])]),
-        _section("Failed or refused", [_job_line(job) for job in _objects(report["failures"])]),
-        _section("Limits reached", [_text(limit) for limit in _list(report["limits"])]),
-        _section("Replies that were not valid", _bad_replies(_objects(report["turns"]))),
-        _section("Done", [_done_line(report)]),
-    ]
+    parts = [head(report), _quote(report), *(_section(section) for section in sections(report))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+@dataclass(frozen=True)
+class Section:
+    """A list of the report; the lines are Markdown."""
+
+    name: str
+    title: str
+    lines: Sequence[str]
+
+
+def sections(report: Report) -> list[Section]:
+    """The lists of the report that are not empty."""
+    number = _object(report["mission"])["id"]
+    whole, failed = (
+        f"lcp --json report {number}",
+        f"lcp jobs --mission {number} --state failed --state rejected",
+    )
+    found = [
+        Section("files", "Files written", _listed(report, "files", _file_line, whole)),
+        Section("undone", "Undone", _listed(report, "undone", _undone_line, f"lcp changes {number}")),
+        Section(
+            "waiting",
+            "Waits for a person",
+            _listed(report, "waiting", _job_line, f"lcp held --mission {number}"),
+        ),
+        Section("failures", "Failed or refused", _listed(report, "failures", _job_line, failed)),
+        Section("limits", "Limits reached", [text(limit) for limit in _list(report["limits"])]),
+        Section("invalid_replies", _INVALID, _listed(report, "invalid_replies", _invalid_line, whole)),
+        Section("done", "Done", [_done_line(report)]),
+    ]
+    return [section for section in found if section.lines]
+
+
 # -- data
-
-
-def _done(jobs: Sequence[Object]) -> dict[str, JsonValue]:
-    """How many jobs of each kind succeeded."""
-    counts: dict[str, int] = {}
-    for job in jobs:
-        if job["state"] == "succeeded" and job["kind"] != TURN_KIND:
-            kind = str(job["kind"])
-            counts[kind] = counts.get(kind, 0) + 1
-    return dict(sorted(counts.items()))
-
-
-def _turn(turn: Object) -> JsonValue:
-    names = ("number", "turn", "job_id", "action", "errors", "input_tokens", "output_tokens", "latency")
-    return {name: turn[name] for name in names}
-
-
-def _files(changes: Sequence[Object]) -> list[JsonValue]:
-    """Each file that was written and not taken back, as its last change left it."""
-    last: dict[str, dict[str, JsonValue]] = {}
-    for change in changes:
-        if change["state"] != "applied" or _is_undone(change):
-            continue
-        path = str(change["path"])
-        earlier = last.get(path)
-        created = earlier["created"] if earlier else change["sha256_before"] is None
-        count = int(str(earlier["changes"])) + 1 if earlier else 1
-        last[path] = {
-            "path": path, "created": created, "changes": count, "size_bytes": change["size_bytes"],
-            "sha256": change["sha256_after"], "job_id": change["job_id"],
-        }  # fmt: skip
-    return list(last.values())
-
-
-def _is_undone(change: Object) -> bool:
-    """Whether a change was taken back, or takes one back."""
-    return change.get("undoes") is not None or change.get("undone_by") is not None
-
-
-def _undone(changes: Sequence[Object]) -> list[JsonValue]:
-    """Each file that was taken back to what it was, and by which job."""
-    undone = {
-        str(change["path"]): change["undone_by"]
-        for change in changes
-        if change.get("undoes") is None and change.get("undone_by") is not None
-    }
-    return [{"path": path, "job_id": job_id} for path, job_id in undone.items()]
-
-
-def _limits_reached(mission: Object, turns: Sequence[Object], jobs: Sequence[Object]) -> list[JsonValue]:
-    found = [str(turn["last_turn"]) for turn in turns if turn["last_turn"]]
-    outcome = str(mission["outcome"] or "")
-    if outcome.startswith("limit:"):
-        found.append(outcome.removeprefix("limit:"))
-    refused = [job for job in jobs if _object(job["error"]).get("error_code") == "LIMIT_REACHED"]
-    found += [str(job["reason"] or _object(job["error"]).get("user_message")) for job in refused]
-    return list(dict.fromkeys(found))
 
 
 def _job(job: Object) -> JsonValue:
@@ -144,12 +117,8 @@ def _job(job: Object) -> JsonValue:
     }  # fmt: skip
 
 
-def _words(mission: Object, jobs: Sequence[Object]) -> dict[str, JsonValue]:
+def _words(mission: Object, said: Object) -> dict[str, JsonValue]:
     """What the planner said at the end."""
-    last = next(
-        (job for job in reversed(jobs) if job["kind"] == TURN_KIND and job["state"] == "succeeded"), None
-    )
-    said = _object(last["result"]) if last else {}
     if mission["outcome"] == "error":  # its text is the mission's error already
         return {name: said[name] for name in _WORDS if said.get(name)}
     if mission["outcome"] not in _IN_WORDS:
@@ -170,92 +139,130 @@ def _seconds(mission: Object) -> float | None:
 # -- text
 
 
-def _head(mission: Object, report: Report) -> str:
-    outcome = f" ({_text(mission['outcome'])})" if mission["outcome"] else ""
+def head(report: Report) -> str:
+    """What the mission is and how it stands."""
+    mission = _object(report["mission"])
+    return f"# {title(mission)}\n\n" + "\n\n".join(standing(report))
+
+
+def title(mission: Object) -> str:
+    return f"Mission {mission['id']}: {text(mission['name'])}"
+
+
+def standing(report: Report) -> list[str]:
+    """How the mission stands, its goal, and the error that it ended with."""
+    mission = _object(report["mission"])
+    outcome = f" ({text(mission['outcome'])})" if mission["outcome"] else ""
     seconds = report["seconds"]
     after = f" after {seconds:.1f} s" if isinstance(seconds, float) else ""
-    turns = _count(mission["turns"], "turn")
+    root = f" Root: {code(mission['root'])}" if mission["root"] else ""
     lines = [
-        f"# Mission {mission['id']}: {_text(mission['name'])}",
-        "",
-        f"**{_text(mission['status'])}**{outcome}{after}, {turns}. Root: `{_text(mission['root'])}`",
-        "",
-        f"Goal: {_text(mission['goal'])}",
+        f"**{text(mission['status'])}**{outcome}{after}, {_count(mission['turns'], 'turn')}.{root}",
+        f"Goal: {text(mission['goal'])}",
     ]
     error = _object(mission["error"])
     if error:
-        lines += ["", f"{_text(error.get('error_code'))}: {_text(error.get('user_message'))}"]
-    return "\n".join(lines)
+        lines.append(f"{text(error.get('error_code'))}: {text(error.get('user_message'))}")
+    return lines
 
 
-def _quote(words: Object) -> str:
-    """The planner's words, set apart: they are a claim, the rest is the history."""
-    if not words:
-        return ""
-    lines = str(words.get("summary") or words.get("commentary") or "").strip().splitlines()
+def words(report: Report) -> list[str]:
+    """The planner's words, line by line; empty where it said nothing."""
+    said = _object(report["words"])
+    if not said:
+        return []
+    lines = str(said.get("summary") or said.get("commentary") or "").strip().splitlines()
     for name in _WORDS:
-        if words.get(name):
-            lines += ["", f"{name.replace('_', ' ')}:", *_items(words[name])]
-    return "## The planner says\n\n" + "\n".join(f"> {line}".rstrip() for line in lines)
+        if said.get(name):
+            lines += ["", f"{name.replace('_', ' ')}:", *_items(said[name])]
+    # A tag would be taken for HTML, and vanish.
+    return [re.sub(r"<(?=[A-Za-z/!?])", r"\<", line).rstrip() for line in lines]
+
+
+def text(value: JsonValue) -> str:
+    """A value on one line of Markdown, where it means nothing but itself."""
+    return _SPECIAL.sub(r"\\\g<0>", _plain(value))
+
+
+def code(value: JsonValue) -> str:
+    """A value on one line, as code; backticks within it stay what they are."""
+    plain = _plain(value)
+    longest = max((len(run) for run in re.findall("`+", plain)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if plain.startswith("`") or plain.endswith("`") else ""
+    return f"{fence}{space}{plain}{space}{fence}"
+
+
+def _quote(report: Report) -> str:
+    """The planner's words, set apart: they are a claim, the rest is the history."""
+    said = words(report)
+    return "## The planner says\n\n" + "\n".join(f"> {line}".rstrip() for line in said) if said else ""
 
 
 def _items(value: JsonValue) -> list[str]:
     if isinstance(value, list):
-        return [f"- {_text(item)}" for item in value]
+        return [f"- {_plain(item)}" for item in value]
     if isinstance(value, dict):
-        return [f"- {_text(key)}: {_text(item)}" for key, item in value.items()]
-    return [f"- {_text(value)}"]
+        return [f"- {_plain(key)}: {_plain(item)}" for key, item in value.items()]
+    return [f"- {_plain(value)}"]
 
 
-def _section(title: str, lines: Sequence[str]) -> str:
-    return f"## {title}\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
+def _section(section: Section) -> str:
+    return f"## {section.title}\n\n" + "\n".join(f"- {line}" for line in section.lines)
+
+
+def _listed(report: Report, name: str, line: Callable[[Object], str], command: str) -> list[str]:
+    """A line for each row, and one where rows are left out: how many, and what lists them all."""
+    lines = [line(row) for row in _objects(report[name])]
+    omitted = _object(report["omitted"]).get(name)
+    if isinstance(omitted, int):
+        lines.insert((len(lines) + 1) // 2, f"… and {omitted:,} more ({code(command)})")
+    return lines
 
 
 def _file_line(file: Object) -> str:
-    how = "created" if file["created"] else "changed"
-    return f"`{_text(file['path'])}` {how}{_again(file)}, {file['size_bytes']} bytes (job {file['job_id']})"
-
-
-def _again(file: Object) -> str:
-    """How often more a file was changed after its first change."""
     times = int(str(file["changes"]))
-    if times == 1:
-        return ""
-    return (
-        ", changed once more"
-        if times == 2 and file["created"]
-        else (f", changed {times - 1} times more" if file["created"] else f" {times} times")
-    )
+    if file["created"]:
+        how = "created" + ("" if times == 1 else f", changed {_again(times - 1)}")
+    else:
+        how = "changed" + ("" if times == 1 else f" {times} times")
+    return f"{code(file['path'])} {how}, {file['size_bytes']} bytes (job {file['job_id']})"
+
+
+def _again(times: int) -> str:
+    return "once more" if times == 1 else f"{times} times more"
+
+
+def _undone_line(file: Object) -> str:
+    return f"{code(file['path'])} by job {file['job_id']}"
 
 
 def _job_line(job: Object) -> str:
     error = _object(job["error"])
-    why = _text(error.get("user_message") or explain_reason(str(job["reason"] or job["state"])))
-    subject = f" `{_text(job['subject'])}`" if job["subject"] else ""
-    return f"job {job['id']} {_text(job['kind'])}{subject}: {why}"
+    why = text(error.get("user_message") or explain_reason(str(job["reason"] or job["state"])))
+    subject = f" {code(job['subject'])}" if job["subject"] else ""
+    return f"job {job['id']} {text(job['kind'])}{subject}: {why}"
 
 
-def _bad_replies(turns: Sequence[Object]) -> list[str]:
-    return [
-        f"question {turn['number']}: {_text(_object(error).get('message'))}"
-        for turn in turns
-        for error in _list(turn["errors"])[:3]
-    ]
+def _invalid_line(turn: Object) -> str:
+    messages = [text(_object(error).get("message")) for error in _list(turn["errors"])]
+    more = f"; and {len(messages) - 3} more" if len(messages) > 3 else ""
+    return f"question {turn['number']}: {'; '.join(messages[:3])}{more}"
 
 
 def _done_line(report: Report) -> str:
     counts = _object(report["done"])
-    return ", ".join(f"{count} {_text(kind)}" for kind, count in counts.items()) or "no job"
+    return ", ".join(f"{count} {text(kind)}" for kind, count in counts.items()) or "no job"
 
 
 def _count(number: JsonValue, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _text(value: JsonValue) -> str:
+def _plain(value: JsonValue) -> str:
     """A value on one line."""
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_text(item)}" for key, item in value.items())
+        return ", ".join(f"{key}: {_plain(item)}" for key, item in value.items())
     return " ".join(str(value).split())
 
 

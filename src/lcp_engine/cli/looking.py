@@ -14,7 +14,7 @@ from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.narrating import said_line, told
 from lcp_engine.cli.offering import print_offers
-from lcp_engine.cli.reporting import print_report, report_on
+from lcp_engine.cli.reporting import FORMATS, print_report
 from lcp_engine.cli.screen import coloured, last_cell, make_table, print_json, print_wide, when
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.report import TURN_KIND
@@ -78,19 +78,30 @@ def show_command(invocation: Invocation, mission: int) -> int:
 
 @click.command("report", cls=LcpCommand)
 @click.argument("mission", type=int, metavar="M")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="The form of the report.  [default: text, or json with --json]",
+)
+@click.option(
+    "--since",
+    type=click.IntRange(0),
+    metavar="EVENT",
+    help="With structured: what is new and which milestone was reached since that event.  [default: the last question]",
+)
 @pass_invocation
-def report_command(invocation: Invocation, mission: int, form: str) -> int:
+def report_command(invocation: Invocation, mission: int, form: str | None, since: int | None) -> int:
     """Report on mission M: what was done, files written, limits reached, what waits, what failed, what was said.
 
-    The text is Markdown. Everything but the planner's words is taken from the history of jobs.
+    text is Markdown, set on a terminal; json is the same as data; structured is for a program that shows it to a person
+    and takes decisions: blocks, forms for what waits, progress. Everything but the planner's words is taken from the
+    history of jobs.
     """
+    if since is not None and form != "structured":
+        raise click.UsageError("--since belongs to --format structured", click.get_current_context())
     with invocation.engine() as engine:
-        found = engine.mission(mission)
-        if invocation.json or form == "json":
-            print_json(report_on(engine, found))
-        else:
-            print_report(engine, found)
+        print_report(engine, mission, form or ("json" if invocation.json else "text"), since)
     return Exit.DONE
 
 

@@ -1,20 +1,38 @@
-"""Print the report of a mission."""
+"""Print the report of a mission, in the form that was asked for."""
 
 from __future__ import annotations
 
+import sys
+
 from lcp_engine.api import Engine
-from lcp_engine.cli.screen import print_out
-from lcp_engine.engine.records import Mission
-from lcp_engine.report import Report, as_markdown, make_report
+from lcp_engine.cli.screen import make_console, print_json, print_out
+from lcp_engine.report import as_markdown, make_report
+from lcp_engine.reporting.responding import respond
 from lcp_engine.visible import block
 
-
-def report_on(engine: Engine, mission: Mission) -> Report:
-    """The report as data."""
-    jobs = [job.json for job in engine.jobs(mission_id=mission.id)]
-    return make_report(mission.json, jobs, engine.changes(mission.id), engine.turns(mission.id))
+FORMATS = ("text", "json", "structured")
+MOST_LINES = 20
+"""A list of the text shows at most that many rows."""
 
 
-def print_report(engine: Engine, mission: Mission) -> None:
-    """The report for people, on stdout."""
-    print_out(block(as_markdown(report_on(engine, mission))))
+def print_report(engine: Engine, mission_id: int, form: str = "text", since: int | None = None) -> None:
+    """The report on stdout. `since` is the number of the event that a structured report goes on from."""
+    if form == "json":
+        print_json(make_report(engine.facts(mission_id)))
+    elif form == "structured":
+        facts, course = engine.standing(mission_id, since=since, most=MOST_LINES)
+        print_json(respond(facts, course).as_json())
+    else:
+        _print_text(as_markdown(make_report(engine.facts(mission_id, most=MOST_LINES))))
+
+
+def _print_text(markdown: str) -> None:
+    """Markdown, set on a terminal and as it is elsewhere."""
+    shown = block(markdown)
+    if not sys.stdout.isatty():
+        print_out(shown)
+        return
+    from rich.markdown import Markdown
+
+    # A link shows where it leads: what is named and where it goes may differ.
+    make_console(sys.stdout).print(Markdown(shown, hyperlinks=False), soft_wrap=False)

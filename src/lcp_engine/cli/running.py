@@ -201,7 +201,7 @@ def _conclude(
     else:
         if sys.stdout.isatty() and not invocation.quiet:
             print_out("")
-        print_report(engine, mission)
+        print_report(engine, mission_id)
     sys.stdout.flush()
     if interrupts and mission.status == "running":
         tell(f"interrupted; nothing is lost: `lcp work --until-idle` goes on with mission {mission.id}")

@@ -19,6 +19,7 @@ from lcp_engine.planners.llm.wire import ROOT, wire_schema
 from lcp_engine.protocol.actions import Action, Problem
 from lcp_engine.protocol.schema import DIALECT, action_schema
 from lcp_engine.protocol.universal_response import universal_schema
+from lcp_engine.reporting.structured import StructuredResponse
 from lcp_engine.settings import ConfigFile
 from lcp_engine.visible import json_block
 from lcp_engine.workers.registry import find_workers
@@ -74,8 +75,8 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
     lcp (the default) and universal are the dialects that a planner may answer in; mission and config are the files;
-    error and check are what is printed; KIND and KIND_result are the params and the result of a kind of job, for every
-    installed kind.
+    error, check and structured (a report) are what is printed; KIND and KIND_result are the params and the result of a
+    kind of job, for every installed kind.
     """
     known = _schemas()
     if name not in known:
@@ -102,6 +103,7 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
         "config": _of(ConfigFile),
         "check": _of(Check),
         "error": _of(Error),
+        "structured": _of(StructuredResponse),
         "lcp": lambda: action_schema(params),
         "universal": universal_schema,
     }

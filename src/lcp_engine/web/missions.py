@@ -22,6 +22,7 @@ from lcp_engine.web.tree import grow
 MISSIONS = 30
 JOBS = 200
 EVENTS = 300
+LISTED = 100
 
 
 def missions(request: Request) -> Response:
@@ -141,6 +142,4 @@ def _range(page: Page) -> tuple[int, int]:
 
 
 def _report(desk: Desk, mission: Mission) -> Report:
-    engine = desk.engine
-    jobs = [job.json for job in engine.jobs(mission_id=mission.id)]
-    return make_report(mission.json, jobs, engine.changes(mission.id), engine.turns(mission.id))
+    return make_report(desk.engine.facts(mission.id, most=LISTED))
