@@ -260,9 +260,9 @@ class Engine:
         """The number of the last event of every mission, by the mission's id."""
         return self._database.read(history.count_events)
 
-    def turns(self, mission_id: int) -> list[JsonObject]:
-        """Questions and replies, in order."""
-        return self._database.read(lambda tx: history.find_turns(tx, mission_id))
+    def turns(self, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
+        """Questions and replies, in order; with `job_id` those of one job."""
+        return self._database.read(lambda tx: history.find_turns(tx, mission_id, job_id=job_id))
 
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that began the sub-plan of each later turn of one, by the turn's job."""

@@ -23,10 +23,11 @@ from lcp_engine.engine.hearing import heard_before
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
 from lcp_engine.engine.plans import spec_of
+from lcp_engine.engine.relaying import hold_turn
 from lcp_engine.engine.settling import Settling, settle_all
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.mission import MissionSpec
-from lcp_engine.planners.base import Correction, Planner, Question, Reply
+from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.surroundings import Surroundings
 from lcp_engine.policy import PathPolicy
@@ -165,6 +166,8 @@ class Executor:
             return None
         spec = spec_of(asked.mission.spec)  # not the one that is kept: a person may have changed it since
         turn = asked.turn if asked.turn.reply is not None else self._ask(job, asked, spec)
+        if turn is None:
+            return None
         reply = READERS[spec.planner.dialect](turn.reply or "", self._kinds)
         mission = self._mission(job.mission_id)
         faults: tuple[str, ...] = ()
@@ -174,8 +177,11 @@ class Executor:
             job, reply=reply, bench=self._site.bench, unmet=faults, seconds=time.monotonic() - began
         )
 
-    def _ask(self, job: JobRow, asked: Asked, spec: MissionSpec) -> TurnRow:
-        """Have the planner answer; the reply is stored before anybody reads it (R21)."""
+    def _ask(self, job: JobRow, asked: Asked, spec: MissionSpec) -> TurnRow | None:
+        """Have the planner answer; the reply is stored before anybody reads it (R21).
+
+        None where a person is the planner: the turn is held then.
+        """
         mission = self._mission(asked.mission.id)
         question = self._question(asked, spec)
         began = time.monotonic()
@@ -189,6 +195,10 @@ class Executor:
         except BaseException as error:
             failed = raised(_name(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED)
             raise LcpError(failed.code, failed.message, failed.details) from error
+        if isinstance(reply, Relayed):
+            prompt = reply.prompt or ""
+            self._database.write(lambda tx: hold_turn(ledger_of(tx), job.copy(), asked.turn, prompt))
+            return None
         stored = StoredReply(
             reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began
         )

@@ -44,6 +44,7 @@ REFUSE = Transition("refused", _from(), State.REJECTED)
 
 APPROVE = Transition("approved", _from(State.HELD), State.QUEUED)
 APPROVE_BLOCKED = Transition("approved_in_turn", _from(State.HELD), State.BLOCKED)
+BRING = Transition("reply_brought", _from(State.HELD), State.QUEUED)
 REJECT = Transition("rejected", _from(State.HELD), State.REJECTED)
 ANSWER = Transition("answered", _from(State.HELD), State.SUCCEEDED)
 UNBLOCK = Transition("unblocked", _from(State.BLOCKED), State.QUEUED)
@@ -69,7 +70,7 @@ RETRY_BLOCKED = Transition(
 
 CREATIONS = {t.target: t for t in (QUEUE, HOLD, BLOCK, REFUSE)}
 TRANSITIONS = (
-    *CREATIONS.values(), APPROVE, APPROVE_BLOCKED, REJECT, ANSWER, UNBLOCK, START, SUCCEED, FAIL, BACK_OFF, RELEASE,
-    RESCUE, HOLD_AGAIN, DELEGATE, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
+    *CREATIONS.values(), APPROVE, APPROVE_BLOCKED, BRING, REJECT, ANSWER, UNBLOCK, START, SUCCEED, FAIL, BACK_OFF,
+    RELEASE, RESCUE, HOLD_AGAIN, DELEGATE, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
     RETRY_HELD, RETRY_BLOCKED,
 )  # fmt: skip

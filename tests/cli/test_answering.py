@@ -86,3 +86,24 @@ def test_speaking_to_a_mission_that_has_ended_names_the_way_on(asking: Lcp) -> N
     assert (refused.code, refused.error["error_code"]) == (1, "WRONG_STATE")
     assert asking("say", 9, "Hello?").code == 1
     assert asking("say", 1).code == 2
+
+
+def test_a_person_relays_between_a_mission_and_any_chat_window(lcp: Lcp) -> None:
+    mission = lcp.mission(planner="human")
+    waits = lcp("run", mission, "--root", "root", "--approve", "all")
+    assert (waits.code, "`lcp answer 1 --file REPLY`" in waits.err) == (3, True)
+    prompt = lcp("job", 1, "--prompt").out
+    assert "# Goal\nTry it." in prompt
+    assert prompt.strip() in lcp("job", 1).out
+    assert lcp("job", 1, "--json").object["prompt"] == prompt.removesuffix("\n")
+    (lcp.home / "reply.json").write_text(json.dumps(lcp.complete))
+    assert lcp("answer", 1, "--file", "reply.json", "-q").out == "job 1 answered\n"
+    assert lcp("answer", 1, "--file", "reply.json", "-q").out == "job 1 was answered before\n"
+    assert lcp("answer", 1, "something else").code == 5
+    assert lcp("work", "--until-idle", "-q").code == 0
+    assert lcp("show", 1, "--json").object["status"] == "completed"
+
+
+def test_what_has_no_prompt_is_said_to_have_none(asking: Lcp) -> None:
+    done = asking("job", 2, "--prompt")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)

@@ -306,7 +306,9 @@ def _check_statuses(lab: Lab) -> None:
                 f"mission {mission_id} goes on and nothing does"
             )
         turns = lab.rows(
-            f"SELECT id FROM jobs WHERE mission_id = {mission_id} AND role <> 'work' AND state IN ('queued', 'running')"
+            f"SELECT id FROM jobs WHERE mission_id = {mission_id} AND role <> 'work' AND "
+            "(state IN ('queued', 'running') OR (state = 'held' "
+            "AND EXISTS (SELECT 1 FROM turns WHERE turns.job_id = jobs.id)))"
         )
         assert len(turns) <= 1, f"mission {mission_id} asks two turns at a time"
         assert [asking] == [*turns[0]] if turns else asking is None

@@ -13,6 +13,7 @@ from lcp_engine.cli.failing import fail, tell
 from lcp_engine.cli.screen import print_json, print_out
 from lcp_engine.engine.records import Job
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.report import TURN_KIND
 from lcp_engine.visible import one_line, shortened
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -26,6 +27,7 @@ MOST_BYTES = 16 * 1024 * 1024
         "lcp answer 12 2                         the second option",
         "lcp answer 12 --file answer.txt",
         "lcp answer 12 - < answer.txt",
+        "lcp answer 14 --file reply.json         the reply of a planner that is a person",
     ),
 )
 @click.argument("job", type=int, metavar="J")
@@ -33,7 +35,7 @@ MOST_BYTES = 16 * 1024 * 1024
 @click.option("--file", metavar="FILE", help="Read the answer from FILE; - is stdin.")
 @pass_invocation
 def answer_command(invocation: Invocation, job: int, text: str | None, file: str | None) -> int:
-    """Answer question J; the planner reads it in its next turn.
+    """Answer question J, or bring the reply to turn J where a person is the planner.
 
     With options, the number of one or the beginning of exactly one stands for it; words of your own always do. The same
     answer twice is harmless. Exit code 5: somebody decided otherwise before.
@@ -45,7 +47,8 @@ def answer_command(invocation: Invocation, job: int, text: str | None, file: str
     if invocation.json:
         print_json(answered.json)
         return Exit.DONE
-    print_out(f"job {job} {'answered' if is_new else 'was answered before'}: {_shown(answered)}")
+    shown = "" if answered.kind == TURN_KIND else f": {_shown(answered)}"
+    print_out(f"job {job} {'answered' if is_new else 'was answered before'}{shown}")
     if is_new and not invocation.quiet:
         tell("`lcp work --until-idle` goes on with the mission")
     return Exit.DONE

@@ -11,6 +11,7 @@ from lcp_engine.cli.screen import make_console
 from lcp_engine.effects import CONFLICT
 from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.records import Job
+from lcp_engine.engine.relaying import RELAYED
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
 from lcp_engine.report import explain_reason
@@ -54,7 +55,7 @@ class Decider:
 
     def _is_named(self, job: Job) -> bool:
         """A conflict is something new to decide; a question, and what nobody executes, cannot be approved."""
-        if job.kind == ASK_USER:
+        if job.kind == ASK_USER or job.reason == RELAYED:
             return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._all
         return named and job.reason not in (CONFLICT, NO_WORKER)
@@ -64,6 +65,11 @@ class Decider:
             return self._approve(job)
         if job.kind == ASK_USER:
             return self._answer(job)
+        if job.reason == RELAYED:
+            shows, brings = f"`lcp job {job.id} --prompt`", f"`lcp answer {job.id} --file REPLY`"
+            _say(f"job {job.id}: {shows} shows the question, {brings} brings the reply")
+            self._later.add(job.id)
+            return False
         _say(f"job {job.id}: {one_line(job.kind)} {subject(job.json)}")
         _say(f"  held: {one_line(explain_reason(job.reason or 'a person has to decide'))}")
         while True:

@@ -20,12 +20,14 @@ from lcp_engine.cli.screen import (
     make_console,
     make_table,
     print_json,
+    print_out,
     print_wide,
     when,
 )
 from lcp_engine.engine.records import Job
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import State
-from lcp_engine.report import explain_reason
+from lcp_engine.report import TURN_KIND, explain_reason
 from lcp_engine.store.text import JsonObject
 from lcp_engine.visible import block, json_line, one_line, shortened
 from lcp_engine.wording import subject
@@ -90,16 +92,27 @@ def held_command(invocation: Invocation, mission: int | None) -> int:
 
 @click.command("job", cls=LcpCommand)
 @click.argument("job", type=int, metavar="J")
+@click.option(
+    "--prompt", "only_prompt", is_flag=True, help="Print what the planner was asked, and nothing else."
+)
 @pass_invocation
-def job_command(invocation: Invocation, job: int) -> int:
-    """Show job J: its params, its result, its attempts and its events."""
+def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
+    """Show job J: its params, its result, its attempts and its events; of a turn also what the planner was asked."""
     with invocation.engine() as engine:
         found = engine.job(job)
         events = engine.events(found.mission_id, job_id=job)
+        turns = engine.turns(found.mission_id, job_id=job) if found.kind == TURN_KIND else []
+    prompt = turns[0]["prompt"] if turns else None
+    if only_prompt and not isinstance(prompt, str):
+        raise LcpError(ErrorCode.NOT_FOUND, f"job {job} has to be a turn whose prompt is stored; it has none")
     if invocation.json:
-        print_json({**found.json, "events": [*events]})
+        print_json({**found.json, "events": [*events], **({"prompt": prompt} if turns else {})})
+    elif only_prompt:
+        print_out(block(str(prompt)))
     else:
         _print_job(make_console(sys.stdout), found, events)
+        if found.state == State.HELD and isinstance(prompt, str):
+            print_out(f"prompt\n{block(prompt)}")
     return Exit.DONE
 
 

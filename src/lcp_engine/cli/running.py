@@ -18,6 +18,7 @@ from lcp_engine.cli.failing import tell
 from lcp_engine.cli.following import Follower
 from lcp_engine.cli.loading import Wish, load
 from lcp_engine.cli.progress import Progress, showing
+from lcp_engine.cli.questions import answer_with, is_question
 from lcp_engine.cli.reporting import print_report
 from lcp_engine.cli.screen import print_json, print_json_line, print_out
 from lcp_engine.cli.stopping import Interrupts, catching_interrupts, work
@@ -212,11 +213,16 @@ def _conclude(
 
 def _how_to_decide(engine: Engine, mission: Mission) -> str:
     """The commands that decide what waits."""
-    held = engine.jobs(mission_id=mission.id, states=[State.HELD])
+    found = engine.jobs(mission_id=mission.id, states=[State.HELD])
+    asked = [answer_with(job) for job in found if is_question(job)]
+    held = [job for job in found if not is_question(job)]
+    if not held:
+        return f"mission {mission.id} waits for a person: {' and '.join(asked[:3])}, then `lcp work --until-idle`"
     every = (
         " ".join(str(job.id) for job in held) if len(held) <= MOST_NAMED else f"--all --mission {mission.id}"
     )
     ways = [f"`lcp reject {every} --reason TEXT`"]
     if any(job.reason != NO_WORKER for job in held):
         ways.insert(0, f"`lcp approve {every}`")
+    ways += asked[:1]
     return f"mission {mission.id} waits for a person: {' or '.join(ways)}, then `lcp work --until-idle`"

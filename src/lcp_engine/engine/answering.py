@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from lcp_engine.engine.plans import after_settling
+from lcp_engine.engine.relaying import bring_reply, was_relayed
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import ANSWER, State
 from lcp_engine.store.ledger import Ledger
@@ -20,14 +21,16 @@ MOST_CHARACTERS = 100_000
 
 
 def answer(ledger: Ledger, job_id: int, text: str, *, by: str) -> bool:
-    """Complete a question with a person's answer. False where it was answered so before: that is harmless.
+    """Complete a question with a person's answer, or bring the reply of a planner that is a person (R21).
 
-    With options, the number of one or the beginning of exactly one stands for it. Raises `NOT_FOUND`,
-    `INVALID_ARGUMENT` for an answer that is blank or too long and for a job that asks nothing, `WRONG_STATE` for a
-    question that was decided otherwise.
+    False where it was answered so before: that is harmless. With options, the number of one or the beginning of exactly
+    one stands for it. Raises `NOT_FOUND`, `INVALID_ARGUMENT` for an answer that is blank or too long and for a job that
+    asks nothing, `WRONG_STATE` for a question that was decided otherwise.
     """
     ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
     job = ledger.job(job_id)
+    if job.role != "work" and was_relayed(ledger, job):
+        return bring_reply(ledger, job, text, by=by)
     if job.kind != KIND:
         message = f"job {job_id} has to be a question to be answered; it is {_named(job)}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)

@@ -9,8 +9,10 @@ from typing import TypeAlias
 from pydantic import JsonValue
 from sqlalchemy import bindparam, select, update
 
+from lcp_engine.engine.failing import agent_error
 from lcp_engine.engine.hearing import is_unheard
 from lcp_engine.engine.steps import has_follower, is_due, skip_stranded
+from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, UNBLOCK, State, Transition
 from lcp_engine.loop import End, Outcome, Usage
 from lcp_engine.mission import MissionSpec
@@ -141,12 +143,27 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
 def after_rejecting(ledger: Ledger, job: JobRow) -> None:
     """When the last held job of a plan is rejected and nothing else goes on, a turn is queued with the reasons."""
     mission = ledger.mission(job.mission_id)
+    if mission.asking == job.id:
+        _end_without_reply(ledger, mission, job)
+        return
     if job.plan_id is not None and not mission.has_ended:
         plan = ledger.plan(job.plan_id)
         if job.role == "step":
             skip_stranded(ledger, mission)
         if plan.outcome is None and plan.open == 0 and plan.held == 0:
             queue_turn(ledger, plan)
+    refresh(ledger, mission)
+
+
+def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> None:
+    """A turn to which no person brings a reply ends its plan, like one whose planner gives none."""
+    mission.asking = None
+    message = f"turn {turn.id} got no reply: {turn.reason}"
+    error = agent_error(Failed(ErrorCode.PLANNER_FAILED, message), mission.uid, ledger.tx.now)
+    end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
+    end_plan(ledger, acting_plan(ledger, turn), end, error)
+    if turn.role == "step":
+        after_settling(ledger, turn, error)
     refresh(ledger, mission)
 
 

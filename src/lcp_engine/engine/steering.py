@@ -19,6 +19,7 @@ from lcp_engine.engine.plans import (
     refresh,
     spec_of,
 )
+from lcp_engine.engine.relaying import refuse_relayed
 from lcp_engine.engine.retrying import retry_step
 from lcp_engine.engine.steps import STEP_ORDER, is_early
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -141,6 +142,7 @@ def approve(
             ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be approved; it is {job.state}"
         )
     worker = _worker(workers, job)
+    refuse_relayed(ledger, job)
     if worker.asks_person:
         message = (
             f"job {job_id} has to be answered, not approved: `lcp answer {job_id} TEXT`; it is a question"

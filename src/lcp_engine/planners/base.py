@@ -110,6 +110,13 @@ class Reply:
     output_tokens: int | None = None
 
 
+@dataclass(frozen=True)
+class Relayed(Reply):
+    """A reply that a person has yet to bring (`lcp answer`): `prompt` is what they are asked. The turn is held."""
+
+    text: str = ""
+
+
 class Planner(Protocol):
     """Answers questions, each in its dialect; one that speaks a single dialect names it in an attribute `speaks`.
 

@@ -20,6 +20,7 @@ Factory: TypeAlias = Callable[..., Planner]
 
 BUILT_IN: Mapping[str, str] = {
     "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
+    "human": "lcp_engine.planners.human:HumanPlanner",
     "local": "lcp_engine.planners.llm.local:LocalPlanner",
     "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
     "script": "lcp_engine.planners.script:ScriptPlanner",

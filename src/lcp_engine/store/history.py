@@ -118,8 +118,11 @@ def count_events(tx: Tx) -> dict[int, int]:
     return {row[0]: row[1] for row in tx.query(select(missions.c.id, missions.c.events))}
 
 
-def find_turns(tx: Tx, mission_id: int) -> list[JsonObject]:
-    return _read(tx, "turn_history", column("mission_id") == in_column(mission_id), order="number")
+def find_turns(tx: Tx, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
+    where = [column("mission_id") == in_column(mission_id)]
+    if job_id is not None:
+        where.append(column("job_id") == in_column(job_id))
+    return _read(tx, "turn_history", *where, order="number")
 
 
 def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:

@@ -18,6 +18,16 @@ _LATEST_FIRST = Statement(
     .where(text(f"event IN ({_WORDS})"))
     .order_by(events.c.seq.desc())
 )
+_ANY = Statement(
+    select(events.c.seq)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(events.c.event == bindparam("event"))
+)
+
+
+def has_event(tx: Tx, job: JobRow, event: str) -> bool:
+    """Whether something of that name has happened to the job."""
+    return tx.row(_ANY, mission=job.mission_id, job=job.id, event=event) is not None
 
 
 def unanswered_hold(tx: Tx, job: JobRow) -> str | None:

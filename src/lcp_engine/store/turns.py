@@ -39,6 +39,12 @@ _REPLY = Statement(
         }
     )
 )
+_PROMPT = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .where(turns.c.reply.is_(None))
+    .values(prompt=bindparam("new_prompt"))
+)
 _CONCLUDE = Statement(
     update(turns)
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
@@ -132,6 +138,11 @@ def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> boo
         new_replied_at=tx.now,
     )
     return changed == 1
+
+
+def keep_prompt(tx: Tx, mission_id: int, number: int, prompt: str) -> None:
+    """Store what a person is asked, unless there is a reply already."""
+    tx.run(_PROMPT, mission=mission_id, question=number, new_prompt=storable(prompt))
 
 
 def conclude(tx: Tx, mission_id: int, number: int, *, action: str | None, errors: str | None) -> None:

@@ -1,0 +1,17 @@
+"""Tell questions to people from jobs that wait for a yes, and show how to answer them."""
+
+from __future__ import annotations
+
+from lcp_engine.engine.records import Job
+from lcp_engine.engine.relaying import RELAYED
+from lcp_engine.workers.ask_user import KIND
+
+
+def is_question(job: Job) -> bool:
+    """Whether a held job needs an answer, and not a yes or a no."""
+    return job.kind == KIND or job.reason == RELAYED
+
+
+def answer_with(job: Job) -> str:
+    """The command that answers a question."""
+    return f"`lcp answer {job.id} {'TEXT' if job.kind == KIND else '--file REPLY'}`"
