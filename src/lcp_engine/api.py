@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.clock import SECOND, Clock
+from lcp_engine.deliverables import compared
 from lcp_engine.differences import note_first_sight, show_job, show_mission
 from lcp_engine.diffs import Diff
 from lcp_engine.engine import answering, saying, steering
@@ -303,8 +304,11 @@ class Engine:
         return undo(self.site, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or _user())
 
     def facts(self, mission_id: int, *, most: int = MOST) -> Facts:
-        """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`."""
-        return self._database.read(lambda tx: find_facts(tx, mission_id, most=most))
+        """What a report says of the mission, at most `most` rows of each list; files are compared with the disk.
+
+        Raises `NOT_FOUND`.
+        """
+        return compared(self._database.read(lambda tx: find_facts(tx, mission_id, most=most)))
 
     def standing(
         self, mission_id: int, *, since: int | None = None, most: int = MOST
@@ -318,7 +322,8 @@ class Engine:
             facts = find_facts(tx, mission_id, most=most, most_held=MOST)
             return facts, find_course(tx, mission_id, since)
 
-        return self._database.read(find)
+        facts, course = self._database.read(find)
+        return compared(facts), course
 
     def approve(
         self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None

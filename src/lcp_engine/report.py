@@ -25,6 +25,7 @@ _WORDS = (
     "deliverables",
     "metrics",
 )
+_FATES = {"changed_since": "; changed since by someone else", "gone": "; no longer there"}
 _REASONS = {
     "no_worker": "no worker executes this kind",
     "conflict": "the file is not what it was when the change was made",
@@ -226,7 +227,12 @@ def _file_line(file: Object) -> str:
         how = "created" + ("" if times == 1 else f", changed {_again(times - 1)}")
     else:
         how = "changed" + ("" if times == 1 else f" {times} times")
-    return f"{code(file['path'])} {how}, {file['size_bytes']} bytes (job {file['job_id']})"
+    return f"{code(file['path'])} {how}, {file['size_bytes']} bytes (job {file['job_id']}){fate(file)}"
+
+
+def fate(file: Object) -> str:
+    """What became of a file that the mission wrote, where somebody looked (`disk`) and it is not as it was left."""
+    return _FATES.get(str(file.get("disk")), "")
 
 
 def _again(times: int) -> str:

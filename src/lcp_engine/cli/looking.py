@@ -17,7 +17,7 @@ from lcp_engine.cli.offering import print_offers
 from lcp_engine.cli.reporting import FORMATS, print_report
 from lcp_engine.cli.screen import coloured, last_cell, make_table, print_json, print_wide, when
 from lcp_engine.engine.records import Job, Mission
-from lcp_engine.report import TURN_KIND
+from lcp_engine.report import TURN_KIND, fate
 from lcp_engine.shipped import offers
 from lcp_engine.visible import one_line, shortened
 from lcp_engine.wording import subject
@@ -68,9 +68,13 @@ def show_command(invocation: Invocation, mission: int) -> int:
             print_json(found.json)
             return Exit.DONE
         jobs, steps = engine.jobs(mission_id=mission), engine.steps(mission)
+        files = engine.facts(mission).files.rows
+        astray = [
+            Text(f"{one_line(str(file['path']))}{fate(file)}", style="yellow") for file in files if fate(file)
+        ]
         said = [said_line(event) for event in engine.events(mission, event="said")]
     tree = _tree(found, jobs, steps)
-    for line in said:
+    for line in [*said, *astray]:
         tree.add(line)
     print_wide(tree)
     return Exit.DONE

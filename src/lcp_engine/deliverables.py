@@ -1,0 +1,61 @@
+"""Compare the files that a mission has written with what is on the disk now (R9)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.reporting.facts import Facts, Object
+from lcp_engine.sandbox.root import Root
+
+AS_WRITTEN, CHANGED, GONE = "as_written", "changed_since", "gone"
+_CHUNK = 1 << 20
+
+
+def compared(facts: Facts) -> Facts:
+    """The facts, where each of `files` says in `disk` how it is now: `as_written`, `changed_since`, `gone`.
+
+    None where that cannot be told: the root is not on this machine, or the file may not be read.
+    """
+    path = facts.mission["root"]
+    found = dict(_disk(facts.files.rows, path)) if isinstance(path, str) and facts.files.rows else {}
+    rows = [{**row, "disk": found.get(str(row["path"]))} for row in facts.files.rows]
+    return replace(facts, files=replace(facts.files, rows=rows))
+
+
+def _disk(rows: Sequence[Object], path: str) -> Iterator[tuple[str, str | None]]:
+    try:
+        root = Root(path)
+    except LcpError:
+        return
+    with root:
+        if root.path == path:  # else a link stands there now, and leads elsewhere
+            for row in rows:
+                yield str(row["path"]), _look(root, str(row["path"]), row["size_bytes"], row["sha256"])
+
+
+def _look(root: Root, path: str, size: JsonValue, sha256: JsonValue) -> str | None:
+    try:
+        opened = root.open_file(path)
+    except LcpError as error:
+        return {ErrorCode.PATH_NOT_FOUND: GONE, ErrorCode.NOT_A_FILE: CHANGED}.get(error.code)
+    try:
+        if opened.size != size:
+            return CHANGED
+        return AS_WRITTEN if _hash(opened.descriptor) == sha256 else CHANGED
+    except OSError:
+        return None
+    finally:
+        os.close(opened.descriptor)
+
+
+def _hash(descriptor: int) -> str:
+    found = hashlib.sha256()
+    while chunk := os.read(descriptor, _CHUNK):
+        found.update(chunk)
+    return found.hexdigest()
