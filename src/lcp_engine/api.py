@@ -18,8 +18,9 @@ from lcp_engine.diffs import Diff
 from lcp_engine.engine import answering, saying, steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.forking import Forked, fork
 from lcp_engine.jobs import State
-from lcp_engine.mission import MissionSpec, build_mission, nearest
+from lcp_engine.mission import MissionSpec, PlannerSpec, build_mission, nearest
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import Rule
 from lcp_engine.protocol.actions import Action, Malformed
@@ -397,6 +398,23 @@ class Engine:
         `NOT_FOUND`, `WRONG_STATE` for a mission that goes on or whose history is not whole, `INVALID_ARGUMENT`.
         """
         return replay(self.site, known_id("mission", mission_id), keep=keep)
+
+    def fork(
+        self,
+        mission_id: int,
+        *,
+        turn: int,
+        reply: str | None = None,
+        planner: PlannerSpec | None = None,
+        by: str | None = None,
+    ) -> Forked:
+        """Queue a new mission that stands where this one stood when it asked `turn`, on the root as it is.
+
+        The turn is answered by `reply` if given, else by `planner` or the mission's own. Raises `NOT_FOUND`,
+        `WRONG_STATE` for a mission without turns, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
+        """
+        known = known_id("mission", mission_id)
+        return fork(self.site, known, turn, reply=reply, planner=planner, by=by or _user())
 
     def _books(self, work: Callable[[Ledger], T]) -> T:
         return self._database.write(lambda tx: work(ledger_of(tx)))

@@ -19,10 +19,11 @@ from lcp_engine.clock import SECOND
 from lcp_engine.effects import APPLIED
 from lcp_engine.engine import steering
 from lcp_engine.engine.answering import answer
-from lcp_engine.engine.asking import keep_cost, keep_reply, open_question
+from lcp_engine.engine.asking import keep_cost, keep_reply, new_question, open_question
 from lcp_engine.engine.failing import paid_tokens
 from lcp_engine.engine.outcomes import Succeeded
-from lcp_engine.engine.plans import spec_of, usage_of
+from lcp_engine.engine.plans import acting_plan, spec_of, usage_of
+from lcp_engine.engine.saying import say
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
 from lcp_engine.execution import Conclusion, Executor, conclude
@@ -50,6 +51,7 @@ from lcp_engine.store.changes import content
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
 from lcp_engine.store.records import ChangeRow, JobRow, RunnerRow
+from lcp_engine.store.said import SAID
 from lcp_engine.store.text import from_json
 from lcp_engine.store.transaction import Tx
 from lcp_engine.store.turns import StoredReply, question, question_of
@@ -115,7 +117,9 @@ class Reenactment:
             CANCEL.event: self._cancel_job,
             "mission_cancelled": self._cancel_mission,
             "decided": self._decide,
+            SAID: self._say,
             "resumed": self._resume,
+            "forked": self._fork,
         }
 
     def run(self) -> tuple[PastEvent, str] | None:
@@ -179,15 +183,38 @@ class Reenactment:
         by = str(event.data.get("by"))
         self._books(lambda ledger: steering.resume(ledger, self._mission_id, given, by=by))
 
+    def _fork(self, event: PastEvent) -> None:
+        """Whoever forks begins anew with what counts in a row."""
+
+        def fork(ledger: Ledger) -> None:
+            for plan_id in self._plan_ids(ledger.tx):
+                plan = ledger.plan(plan_id)
+                plan.corrections = plan.stalled = plan.refused = 0
+            mission = ledger.mission(self._mission_id)
+            ledger.note(mission, event.event, None, event.data)
+            mission.changed_seq = _number(event.data.get("changed_seq"))
+            mission.bytes_written = _number(event.data.get("bytes_written"))
+
+        self._books(fork)
+
+    @staticmethod
+    def _plan_ids(tx: Tx) -> list[int]:
+        return [int(row[0]) for row in tx.query_plain("SELECT id FROM plans")]
+
     # -- turns
 
     def _ask(self, event: PastEvent) -> None:
-        job = self._leased(event)
+        past = self._known(event)
+        job = self._database.read(lambda tx: self._job(tx, past))
         limit = event.data.get("last_turn")
 
         def ask(ledger: Ledger) -> None:
             self._take_the_time_of_then(ledger, limit)
-            open_question(ledger, job.copy())
+            if job.state is State.QUEUED:  # a fork was given the reply before anybody took the turn
+                mission, plan = ledger.mission(self._mission_id), acting_plan(ledger, job)
+                new_question(ledger, job, mission, plan, from_json(job.params))
+            else:
+                open_question(ledger, job.copy())
 
         self._books(ask)
 
@@ -238,7 +265,7 @@ class Reenactment:
             ledger.create(
                 mission,
                 NewJobRow(
-                    plan_id=mission.root_plan,
+                    plan_id=None if past.plan_id is None else mission.root_plan,
                     name=past.name,
                     kind=past.kind,
                     params=past.params,
@@ -268,7 +295,7 @@ class Reenactment:
         past = self._known(event)
         job = self._leased(event)
         if past.role == "work" and event.event == SUCCEED.event:
-            self._succeed(past, job)
+            self._succeed(past, job, is_copied=event.seq < self._forked_seq)
             return
         failed = None if event.event in (SUCCEED.event, DELEGATE.event) else self._failure(past, job)
         has_reply = past.role != "work" and past.id in self._replied
@@ -278,12 +305,15 @@ class Reenactment:
             self._pay(past, job, failed)
             self._settle(job, failed)
 
-    def _succeed(self, past: PastJob, job: JobRow) -> None:
+    def _succeed(self, past: PastJob, job: JobRow, *, is_copied: bool) -> None:
         if job.params != past.params and from_json(job.params) != from_json(past.params):
             raise Strayed(f"job {past.id} ({past.kind}) has other params now, for which no result is known")
         change = next((change for change in self._applied if change.job_id == past.id), None)
         if change is None:
-            self._settle(job, Succeeded(past.result or "{}"))
+            worker = self._site.bench.workers.get(past.kind)
+            # A fork has the jobs of the mission it comes from, and not their changes of files.
+            has_written = is_copied and worker is not None and worker.writes
+            self._settle(job, Succeeded(past.result or "{}", 0 if has_written else None))
         else:
             self._write(past, job, change)
 
@@ -387,12 +417,21 @@ class Reenactment:
             case "retry":
                 self._books(lambda ledger: steering.retry(ledger, job_id, by=by, workers=workers))
 
+    def _say(self, event: PastEvent) -> None:
+        text, by = str(event.data.get("text")), str(event.data.get("by"))
+        about = None if event.job_id is None else self._ids[self._known(event).id]
+        self._books(lambda ledger: say(ledger, self._mission_id, text, by=by, job_id=about))
+
     # -- parts
 
     @cached_property
     def _applied(self) -> list[ChangeRow]:
         """What the mission's jobs did to files, in the order of their intents."""
         return [change for change in self._past.changes if change.state == APPLIED and change.undoes is None]
+
+    @cached_property
+    def _forked_seq(self) -> int:
+        return max((event.seq for event in self._past.events if event.event == "forked"), default=0)
 
     def _known(self, event: PastEvent) -> PastJob:
         past = None if event.job_id is None else self._jobs.get(event.job_id)
@@ -449,3 +488,7 @@ class Reenactment:
 
 def _is_of(check: AcceptCheck, fault: str) -> bool:
     return fault.startswith(f"{check.description}: ")
+
+
+def _number(value: JsonValue) -> int:
+    return value if isinstance(value, int) else 0

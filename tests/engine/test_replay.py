@@ -259,6 +259,26 @@ def test_answers_of_people_are_given_again(lab: Lab) -> None:
     same(lab)
 
 
+def test_what_people_said_is_said_again(lab: Lab) -> None:
+    lab.run(ask(write("a.txt", "x")), ask("a"), DONE)
+    lab.engine.say(1, "look at b as well", by="ada")
+    lab.work()
+    assert lab.mission().outcome == "mission_complete"
+    same(lab)
+    forked = lab.engine.fork(1, turn=2)
+    lab.work()
+    assert "said" in lab.events(forked.id)
+    same(lab, forked.id)
+
+
+def test_changes_that_were_taken_back_do_not_matter(lab: Lab) -> None:
+    (lab.root / "a.txt").write_text("before")
+    lab.run(ask(write("a.txt", "1", mode="append")), DONE, policy=[FREE])
+    lab.engine.undo(mission_id=1)
+    assert (lab.root / "a.txt").read_text() == "before"
+    same(lab)
+
+
 def test_jobs_that_nobody_asked_for(lab: Lab) -> None:
     mission_id = lab.launch(ask("a"), DONE)
     lab.engine.enqueue("do", {"of": "extra"}, mission_id=mission_id, priority=50)

@@ -42,6 +42,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Run again": {
         "replay": ("replaying", "Run a finished mission again from its history, without a model."),
+        "fork": ("forking", "Start a new mission from a turn of another one."),
     },
     "Without a mission": {
         "check": ("checking", "Read replies as the engine would; execute nothing."),

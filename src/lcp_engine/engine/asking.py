@@ -76,7 +76,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
     params = from_json(job.params)
     turn = question_of(ledger.tx, job.id)
     if turn is None:
-        turn = _new_question(ledger, job, mission, plan, params)
+        turn = new_question(ledger, job, mission, plan, params)
     if turn is None:
         return None
     corrects = question(ledger.tx, mission.id, turn.corrects) if turn.corrects is not None else None
@@ -130,9 +130,10 @@ def history(tx: Tx, plan_id: int) -> Sequence[JobResult]:
     return [job_result(row) for row in settled_jobs(tx, plan_id, 0, 2**31 - 1)]
 
 
-def _new_question(
+def new_question(
     ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, params: Mapping[str, JsonValue]
 ) -> TurnRow | None:
+    """Store the question of a turn; None where a limit leaves the turn of a sub-plan none."""
     spec = spec_of(mission.spec)
     corrects = params.get("corrects")
     corrected = question(ledger.tx, mission.id, corrects) if isinstance(corrects, int) else None

@@ -162,7 +162,10 @@ def approve(
             mission.asking = job.id
     if revised is not None:
         ledger.tx.run(_PARAMS, job=job.id, new_params=to_json(revised))
-    ledger.note(mission, "decided", job.id, {"by": by, "decision": "approve", "params": revised})
+    told: dict[str, JsonValue] = {"by": by, "decision": "approve", "params": revised}
+    if revised is not None:
+        told["before"] = from_json(job.params)
+    ledger.note(mission, "decided", job.id, told)
     refresh(ledger, mission)
     return True
 

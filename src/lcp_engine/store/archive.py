@@ -20,6 +20,7 @@ class PastJob:
     """A job as it stands at last."""
 
     id: int
+    plan_id: int | None
     turn: int | None
     parent_id: int | None
     name: str | None
