@@ -15,7 +15,7 @@ from lcp_engine.engine.remembering import StoredProbes
 from lcp_engine.planners.surroundings import NOWHERE, Surroundings
 from lcp_engine.policy import Rule
 from lcp_engine.presence import runtime_directory
-from lcp_engine.store.create import open_database
+from lcp_engine.store.create import make_backend, open_database
 from lcp_engine.store.database import Database
 from lcp_engine.store.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.transaction import Backend
@@ -52,7 +52,7 @@ def open_site(
     """
     found = find_workers(workers)
     database = open_database(url, clock, busy_seconds)
-    runtime = runtime_directory(_identity(database.backend, url), os.environ)
+    runtime = runtime_directory(identity_of(url), os.environ)
     bell = make_bell(database, runtime)
     bell.attach(database)
     return Site(
@@ -65,7 +65,9 @@ def open_site(
     )
 
 
-def _identity(backend: Backend, url: str) -> str:
+def identity_of(url: str) -> str:
+    """What all processes over one database call it: the file after links, or the URL."""
+    backend = make_backend(url)
     return str(backend.path.resolve()) if isinstance(backend, Sqlite) else url
 
 

@@ -49,6 +49,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "try": ("trying", "Run one job now, outside any mission."),
         "schema": ("schemas", "Print a published JSON Schema."),
         "db": ("databases", "Look after the database."),
+        "doctor": ("doctoring", "Examine the installation, a root and a planner's endpoint."),
     },
 }
 _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -19,6 +19,7 @@ RESOLVE_BENEATH = 0x08
 _TRIES = 64
 _NUMBER = 437  # the same on every architecture that got it after the numbers were unified
 _MACHINES = frozenset({"x86_64", "aarch64", "arm64", "riscv64", "ppc64le", "s390x", "loongarch64"})
+_LANDLOCK = 444  # landlock_create_ruleset; with flag 1 it answers its version
 _CURRENT_DIRECTORY = -100
 
 
@@ -65,6 +66,15 @@ def has_openat2() -> bool:
     except OSError:
         return False
     return True
+
+
+@cache
+def landlock_version() -> int | None:
+    """The version of Landlock that this kernel offers; None where it offers none."""
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        return None
+    found = _syscall()(ctypes.c_long(_LANDLOCK), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return found if found > 0 else None
 
 
 class _OpenHow(ctypes.Structure):

@@ -51,6 +51,12 @@ def check_database(url: str, busy_seconds: float = BUSY_SECONDS) -> list[str]:
         return database.read(_faults)[:MOST_FAULTS]
 
 
+def try_writing(url: str, busy_seconds: float = BUSY_SECONDS) -> None:
+    """Begin and end a transaction that could write. Raises `DATABASE_BUSY`, `DATABASE_FAILED` where none can."""
+    with _opened(url, busy_seconds) as database:
+        database.write(lambda tx: None)
+
+
 def measure(url: str, busy_seconds: float = BUSY_SECONDS) -> list[TableSize]:
     """The size of every table. Raises `DATABASE_FAILED` where there is no database."""
     with _opened(url, busy_seconds) as database:

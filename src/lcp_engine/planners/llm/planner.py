@@ -51,8 +51,8 @@ class ModelPlanner:
         """The model's reply, unread. Raises `PLANNER_FAILED`; `PLANNER_REFUSED` where asking again is no use."""
         deadline = self.answering.times.clock() + self.settings.total_seconds
         with self._place():
-            facts = self._known_facts(deadline)
-            outcome, wording = self._complete(question, facts, deadline)
+            facts = self.known_facts(deadline)
+            outcome, wording = self.complete(question, facts, deadline)
         if isinstance(outcome, Trouble):
             raise self._error(outcome, self._explain(outcome, facts, deadline))
         return Reply(
@@ -63,7 +63,7 @@ class ModelPlanner:
             output_tokens=outcome.output_tokens,
         )
 
-    def _complete(
+    def complete(
         self, question: Question, facts: ModelFacts, deadline: float
     ) -> tuple[Completion | Trouble, Wording]:
         """A completion, and what was said for it; where that was too much for the model, less is said."""
@@ -81,13 +81,13 @@ class ModelPlanner:
             shorter += 1
             budget = budget * 2 // 3
 
-    def _known_facts(self, deadline: float) -> ModelFacts:
+    def known_facts(self, deadline: float) -> ModelFacts:
         """The model's name and context; the server is asked once where the settings leave them open."""
         name, context = self.settings.model, self.settings.context_tokens
         if name and context:
             return ModelFacts(name, context)
         if not self._facts:
-            found = self._models(deadline)
+            found = self.models(deadline)
             if name and isinstance(found, Trouble):
                 # Not every server names its models, and one that is busy may do so later.
                 return ModelFacts(name)
@@ -106,7 +106,8 @@ class ModelPlanner:
             raise LcpError(ErrorCode.INVALID_MISSION, self.settings.scrub(said))
         return found[0]
 
-    def _models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+    def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+        """The models that the server names."""
         return self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
 
     def _error(self, trouble: Trouble, message: str) -> LcpError:
@@ -116,7 +117,7 @@ class ModelPlanner:
     def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: float) -> str:
         if not trouble.is_about_model:
             return trouble.message
-        found = self._models(deadline)
+        found = self.models(deadline)
         if isinstance(found, Trouble) or facts.name in (names := [model.name for model in found]):
             return trouble.message
         return f"{trouble.message}; model {facts.name!r}: {nearest(facts.name, names)}"

@@ -1,0 +1,53 @@
+"""`lcp doctor` says what works and what does not, with what to do; its exit code is 1 where something is broken."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Done, Lcp
+
+
+def grades(done: Done) -> dict[JsonValue, JsonValue]:
+    checks = done.object["checks"]
+    assert isinstance(checks, list)
+    return {check["about"]: check["grade"] for check in checks if isinstance(check, dict)}
+
+
+def test_an_installation_that_is_well(lcp: Lcp) -> None:
+    done = lcp("doctor", "--root", "root")
+    assert done.code == 0, done.out
+    assert "the first command creates it" in done.out
+    assert not lcp.database.exists(), "an examination creates no database"
+    lcp("launch", lcp.mission(lcp.complete), "--root", "root")
+    found = lcp("doctor", "--root", "root", "--planner", "surveyor", "--json")
+    assert (found.code, found.object["ok"]) == (0, True)
+    assert set(grades(found).values()) <= {"ok", "warn"}
+    assert grades(found)["planner"] == "ok"
+
+
+def test_what_is_broken_is_named_and_the_rest_is_examined_all_the_same(lcp: Lcp) -> None:
+    with sqlite3.connect(lcp.database) as database:
+        database.execute("CREATE TABLE somebody_elses (id)")
+    database.close()
+    done = lcp("doctor", "--root", "gone", "--planner", "opnai", "--json")
+    assert done.code == 1
+    found = grades(done)
+    assert [found[about] for about in ("database", "runtime directory", "root", "planner")] == [
+        "fail", "ok", "fail", "fail",
+    ]  # fmt: skip
+    assert "did you mean 'openai'?" in done.out
+    assert (done.object["ok"], done.err) == (False, "")
+
+
+def test_an_endpoint_where_nobody_listens_is_named_without_a_traceback(lcp: Lcp) -> None:
+    mission = lcp.home / "model.yaml"
+    mission.write_text("goal: g\nplanner: {type: openai, base_url: 'http://127.0.0.1:9', model: m}\n")
+    done = lcp("doctor", "--mission", mission, "--root", "root")
+    assert done.code == 1
+    assert "fail  endpoint" in done.out
+    assert "a model's server is expected to listen there" in done.out
+    assert "→" in done.out
