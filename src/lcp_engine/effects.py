@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.jobs import SETTLED
+from lcp_engine.preimages import Before, look_before
 from lcp_engine.restoring import finish_if_free, finish_within
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.free import locked_if_free
-from lcp_engine.sandbox.replace import Current, Target, locked, temporary_name
+from lcp_engine.sandbox.replace import Target, locked, temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import (
     changes_of,
@@ -24,6 +25,7 @@ from lcp_engine.store.changes import (
     deliver_again,
     intend,
     left_open,
+    name_unkept,
     open_intents,
     sha256,
 )
@@ -32,7 +34,7 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.records import ChangeRow, JobRow
 from lcp_engine.store.text import to_json
 from lcp_engine.store.transaction import Tx
-from lcp_engine.workers.base import Applied, FileEffect, Hold
+from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
 
 APPLIED, CONFLICT = "applied", "conflict"
 _NOT_THERE = (ErrorCode.PATH_NOT_FOUND, ErrorCode.NOT_A_FILE, ErrorCode.PATH_DENIED)
@@ -40,10 +42,14 @@ _NOT_THERE = (ErrorCode.PATH_NOT_FOUND, ErrorCode.NOT_A_FILE, ErrorCode.PATH_DEN
 
 @dataclass(frozen=True)
 class Journal:
-    """Applies the effects of leased jobs. `settle` settles a job inside the transaction it is given."""
+    """Applies the effects of leased jobs. `settle` settles a job inside the transaction it is given.
+
+    `keeps`: up to how many bytes a content that is replaced is kept, so that it can be undone.
+    """
 
     database: Database
     settle: Callable[[Tx, JobRow, Succeeded | Failed | Hold], None]
+    keeps: int = Caps.preimage_bytes
 
     def perform(self, job: JobRow, effect: FileEffect, root: Root, cap: int) -> None:
         """Bring the file to what `effect` wants, once, and settle `job`. `cap` is in bytes. Raises `LeaseLost`."""
@@ -68,7 +74,11 @@ class Journal:
         if earlier is not None:
             self.database.write(lambda tx: self.settle(tx, job.copy(), earlier))
             return
-        before = target.read(cap)
+        before = look_before(self.database, job, effect, target, cap=cap, keeps=self.keeps)
+        if isinstance(before, Hold):
+            hold = before
+            self.database.write(lambda tx: self.settle(tx, job.copy(), hold))
+            return
         data = compose(None if before is None else before.data, effect.content, effect.mode)
         if len(data) > cap:
             message = f"{effect.path!r} would have {len(data)} bytes, at most {cap} are written"
@@ -182,7 +192,7 @@ def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:
 
 
 def _intent(
-    job: JobRow, effect: FileEffect, root: Root, target: Target, *, before: Current | None, data: bytes
+    job: JobRow, effect: FileEffect, root: Root, target: Target, *, before: Before | None, data: bytes
 ) -> ChangeRow:
     sha_before = None if before is None else before.sha256
     applied = Applied(sha_before, sha256(data), len(data))
@@ -211,8 +221,10 @@ def _file(root: Root, target: Target) -> str:
     return os.path.normpath(f"{root.path}/{target.path}")
 
 
-def _record(tx: Tx, job: JobRow, change: ChangeRow, before: Current | None) -> int:
+def _record(tx: Tx, job: JobRow, change: ChangeRow, before: Before | None) -> int:
     """Write the intent, if the lease still stands. Raises `LeaseLost`."""
     if not ledger_of(tx).is_leased(job):
         raise LeaseLost(job.id, job.attempt)
-    return intend(tx, change, None if before is None else before.data)
+    if before is not None and not before.is_kept:
+        name_unkept(tx, before.sha256, before.size)
+    return intend(tx, change, before.data if before is not None and before.is_kept else None)

@@ -147,7 +147,9 @@ class Executor:
             self._settle_now(tx, Settling(leased, outcome, worker.backoff))
 
         context = self._context(job, worker)
-        Journal(self._database, settle_one).perform(job, effect, context.root, context.caps.write_bytes)
+        Journal(self._database, settle_one, context.caps.preimage_bytes).perform(
+            job, effect, context.root, context.caps.write_bytes
+        )
 
     def _context(self, job: JobRow, worker: Worker[BaseModel]) -> Context:
         mission = self._mission(job.mission_id)

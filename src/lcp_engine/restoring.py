@@ -90,9 +90,12 @@ def finish_if_free(database: Database, change: ChangeRow, root: Root) -> None:
             if target is not None:
                 _finish_at(database, change, target)
     except LcpError as error:
-        if error.code is not ErrorCode.PATH_NOT_FOUND:
+        if error.code is ErrorCode.PATH_NOT_FOUND:
+            _finish(database, change)  # nobody works in a directory that is not there
+        elif error.code is ErrorCode.NOT_A_FILE:
+            _close(database, change, CONFLICT)  # what was to be restored is nothing of ours any more
+        else:
             raise
-        _finish(database, change)  # nobody works in a directory that is not there
 
 
 def _finish(database: Database, change: ChangeRow) -> None:

@@ -21,12 +21,13 @@ _Bytes = Annotated[int, Field(ge=1)]
 
 
 class CapSettings(BaseModel):
-    """The most that one job may move: bytes read, bytes written, paths listed."""
+    """The most that one job may move: bytes read, bytes written, bytes kept of what it replaces, paths listed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     read_bytes: _Bytes = Caps.read_bytes
     write_bytes: _Bytes = Caps.write_bytes
+    preimage_bytes: _Bytes = Caps.preimage_bytes
     listed_paths: _Bytes = Caps.listed_paths
 
 

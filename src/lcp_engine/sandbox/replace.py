@@ -93,22 +93,44 @@ class Target:
 
     def read(self, cap: int | None) -> Current | None:
         """What is there, None where nothing is. Raises `LcpError`: TOO_LARGE above `cap` bytes, NOT_A_FILE."""
+        with self._opened() as opened:
+            if opened is None:
+                return None
+            descriptor, status = opened
+            data = read_bytes(descriptor, status.st_size, cap, self.path)
+        return Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
+
+    def size(self) -> int | None:
+        """How many bytes are there, None where nothing is. Raises like `read`."""
+        with self._opened() as opened:
+            return None if opened is None else opened[1].st_size
+
+    def sha256(self) -> str:
+        """The hash of what is there, of whatever size. Raises like `read`, `PATH_NOT_FOUND` too."""
+        with self._opened() as opened:
+            if opened is None:
+                raise LcpError(ErrorCode.PATH_NOT_FOUND, f"{self.path!r} does not exist")
+            with os.fdopen(opened[0], "rb", closefd=False) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, os.stat_result] | None]:
         try:
             descriptor = os.open(self._name, _READ, dir_fd=self._directory)
         except FileNotFoundError:
-            return None
+            yield None
+            return
         except OSError as error:
             raise refusal(error, self.path) from error
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise not_a_file(self.path, status.st_mode)
-            data = read_bytes(descriptor, status.st_size, cap, self.path)
+            yield descriptor, status
         except OSError as error:
             raise refusal(error, self.path) from error
         finally:
             os.close(descriptor)
-        return Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
 
     def replace(self, data: bytes, temporary: str, mode: int | None = None) -> None:
         """Makes `data` the whole file, at once and durably; `temporary` is the name it has on the way.

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import fields
 
-from sqlalchemy import bindparam, insert, select, text, update
+from sqlalchemy import bindparam, func, insert, select, text, update
 
 from lcp_engine.store.effects import has_undone, timeline_of
 from lcp_engine.store.records import ChangeRow
@@ -36,7 +36,12 @@ _CLOSE = Statement(
     .where(changes.c.id == bindparam("change"), text("state = 'intent'"))
     .values(state=bindparam("new_state"), closed_at=bindparam("now"))
 )
-_HAS_BLOB = Statement(select(blobs.c.size).where(blobs.c.sha256 == bindparam("hash")))
+_HAS_BLOB = Statement(
+    select(blobs.c.size, func.length(blobs.c.data)).where(blobs.c.sha256 == bindparam("hash"))
+)
+_FILL_BLOB = Statement(
+    update(blobs).where(blobs.c.sha256 == bindparam("hash")).values(data=bindparam("new_data"))
+)
 _BLOB = Statement(
     text(
         "INSERT INTO blobs (sha256, size, data) VALUES (:sha256, :size, :data) ON CONFLICT (sha256) DO NOTHING"
@@ -102,19 +107,27 @@ def intend(tx: Tx, change: ChangeRow, before: bytes | None) -> int:
 
 def keep(tx: Tx, sha: str, data: bytes) -> None:
     """Store a content once."""
-    if tx.row(_HAS_BLOB, hash=sha) is None:
+    row = tx.row(_HAS_BLOB, hash=sha)
+    if row is None:
         tx.run(_BLOB, sha256=sha, size=len(data), data=zlib.compress(data, 6))
+    elif not row[1]:
+        tx.run(_FILL_BLOB, hash=sha, new_data=zlib.compress(data, 6))
+
+
+def name_unkept(tx: Tx, sha: str, size: int) -> None:
+    """Note a content that is too large to keep: its row has no bytes, where even an empty content has some."""
+    tx.run(_BLOB, sha256=sha, size=size, data=b"")
 
 
 def content(tx: Tx, sha: str) -> bytes | None:
     row = tx.row(_CONTENT, hash=sha)
-    return None if row is None else zlib.decompress(row[0])
+    return zlib.decompress(row[0]) if row is not None and row[0] else None
 
 
 def kept_size(tx: Tx, sha: str) -> int | None:
     """The size of a content in bytes; None where it was too large to keep."""
     row = tx.row(_HAS_BLOB, hash=sha)
-    return None if row is None else int(row[0])
+    return int(row[0]) if row is not None and row[1] else None
 
 
 def close_intent(tx: Tx, change_id: int, state: str) -> bool:

@@ -37,3 +37,10 @@ def unanswered_hold(tx: Tx, job: JobRow) -> str | None:
         return None
     reason = None if row[1] is None else from_json(row[1]).get("reason")
     return str(reason) if reason else "it was held before"
+
+
+def was_held_for(tx: Tx, job: JobRow, words: str) -> bool:
+    """Whether an attempt of the job was held for a reason that has these words: if it runs again, somebody said yes."""
+    rows = tx.rows(_LATEST_FIRST, mission=job.mission_id, job=job.id)
+    reasons = [from_json(data).get("reason") for event, data in rows if event == HOLD_AGAIN.event and data]
+    return any(words in str(reason) for reason in reasons)

@@ -66,10 +66,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Caps:
-    """The most that one job may move: bytes read, bytes written, paths listed."""
+    """The most that one job may move: bytes read, bytes written, bytes kept of what it replaces, paths listed."""
 
     read_bytes: int = 10 * 1024 * 1024
     write_bytes: int = 10 * 1024 * 1024
+    preimage_bytes: int = 10 * 1024 * 1024
     listed_paths: int = 100_000
 
 
