@@ -5,24 +5,29 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lcp_engine.errors import LcpError
 from lcp_engine.mission import AcceptCheck
+from lcp_engine.quoting import misquoted
 from lcp_engine.sandbox.reading import read_bytes
 from lcp_engine.sandbox.root import Root
 
 MOST_BYTES = 10 * 1024 * 1024
 
 
-def unmet(checks: Sequence[AcceptCheck], root: Root) -> tuple[str, ...]:
-    """What does not pass now: the check and the fact, a sentence each."""
-    found = ((check, _fault(check, root)) for check in checks)
+def unmet(
+    checks: Sequence[AcceptCheck], root: Root, may_read: Callable[[str], bool] = lambda path: True
+) -> tuple[str, ...]:
+    """What does not pass now: the check and the fact, a sentence each. Files that may not be read quote nothing."""
+    found = ((check, _fault(check, root, may_read)) for check in checks)
     return tuple(f"{check.description}: {fault}" for check, fault in found if fault is not None)
 
 
-def _fault(check: AcceptCheck, root: Root) -> str | None:
+def _fault(check: AcceptCheck, root: Root, may_read: Callable[[str], bool]) -> str | None:
     assert check.path is not None
+    if check.file_quotes is not None:
+        return misquoted(check.file_quotes, root, may_read)
     try:
         opened = root.open_file(check.path)
     except LcpError as error:

@@ -174,7 +174,7 @@ class Executor:
         mission = self._mission(job.mission_id)
         faults: tuple[str, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
-            faults = unmet(spec.accept, mission.root)
+            faults = unmet(spec.accept, mission.root, may_read(self._site.bench, spec, mission.root.path))
         return Conclusion(
             job, reply=reply, bench=self._site.bench, unmet=faults, seconds=time.monotonic() - began
         )

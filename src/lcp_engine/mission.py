@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.patterns import compile_patterns
 from lcp_engine.policy import Rule
 from lcp_engine.protocol.dialects import Dialect
 from lcp_engine.variables import VARIABLES, NotFilled, Variable, fill, names_in, with_defaults
@@ -103,27 +104,50 @@ class FileMatch(_Frozen):
     pattern: Annotated[str, AfterValidator(_is_pattern)]
 
 
+def _is_file_pattern(pattern: str) -> str:
+    try:
+        compile_patterns([pattern])
+    except LcpError as refused:
+        raise ValueError(f"should be a gitignore-style pattern: {refused}") from None
+    return pattern
+
+
+class FileQuotes(_Frozen):
+    """A file that quotes every line of `files` in which `pattern` (RE2) is found, and makes none up."""
+
+    path: ConfinedPath
+    pattern: Annotated[str, AfterValidator(_is_pattern)]
+    files: Annotated[str, AfterValidator(_is_file_pattern)] = "*"
+
+
 class AcceptCheck(_Frozen):
     """One condition for `mission_complete` to count (R9); exactly one of the fields is set."""
 
     file_exists: ConfinedPath | None = None
     file_matches: FileMatch | None = None
     file_parses: ConfinedPath | None = None
+    file_quotes: FileQuotes | None = None
 
     @model_validator(mode="after")
     def _states_one_check(self) -> AcceptCheck:
-        if (self.file_exists, self.file_matches, self.file_parses).count(None) != 2 or self.path is None:
-            raise ValueError("should state exactly one of file_exists, file_matches, file_parses")
+        stated = (self.file_exists, self.file_matches, self.file_parses, self.file_quotes)
+        if stated.count(None) != len(stated) - 1:
+            raise ValueError(
+                "should state exactly one of file_exists, file_matches, file_parses, file_quotes"
+            )
         return self
 
     @property
     def path(self) -> str | None:
         """The file that is checked."""
-        return self.file_matches.path if self.file_matches else self.file_exists or self.file_parses
+        within = self.file_matches or self.file_quotes
+        return within.path if within else self.file_exists or self.file_parses
 
     @property
     def description(self) -> str:
         """The condition as a sentence."""
+        if self.file_quotes:
+            return f"the file {self.path} quotes each line of {self.file_quotes.files} with {self.file_quotes.pattern}"
         if self.file_matches:
             return f"the file {self.path} matches {self.file_matches.pattern}"
         return f"the file {self.path} {'exists' if self.file_exists else 'parses'}"
@@ -303,7 +327,8 @@ def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
 
 
 _KEYS: Mapping[str, type[BaseModel]] = {
-    "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "variables": Variable,
+    "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
+    "variables": Variable,
 }  # fmt: skip
 
 
