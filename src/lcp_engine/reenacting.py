@@ -23,6 +23,7 @@ from lcp_engine.engine.asking import keep_cost, keep_reply, new_question, open_q
 from lcp_engine.engine.failing import paid_tokens
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.plans import acting_plan, spec_of, usage_of
+from lcp_engine.engine.relaying import bring_reply, hold_turn
 from lcp_engine.engine.saying import say
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
@@ -367,7 +368,14 @@ class Reenactment:
         )
 
     def _hold_again(self, event: PastEvent) -> None:
-        self._settle(self._leased(event), Hold(str(event.data.get("reason", ""))))
+        past, job = self._known(event), self._leased(event)
+        asked = self._database.read(lambda tx: question_of(tx, job.id))
+        if past.role == "work" or asked is None:
+            self._settle(job, Hold(str(event.data.get("reason", ""))))
+            return
+        # The planner was a person, to whom the question was relayed.
+        prompt = self._past.turns[asked.number].prompt or ""
+        self._books(lambda ledger: hold_turn(ledger, job.copy(), asked, prompt))
 
     def _release(self, event: PastEvent) -> None:
         job = self._leased(event)
@@ -414,6 +422,9 @@ class Reenactment:
             case "answer":
                 text = str(from_json(past.result or "{}").get("answer", ""))
                 self._books(lambda ledger: answer(ledger, job_id, text, by=by))
+            case "reply":
+                reply = self._past.turns[_number(event.data.get("question"))].reply or ""
+                self._books(lambda ledger: bring_reply(ledger, ledger.job(job_id), reply, by=by))
             case "retry":
                 self._books(lambda ledger: steering.retry(ledger, job_id, by=by, workers=workers))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -257,6 +258,30 @@ def test_answers_of_people_are_given_again(lab: Lab) -> None:
     lab.work()
     assert lab.mission().outcome == "mission_complete"
     same(lab)
+
+
+def test_a_person_who_was_the_planner_is_not_asked_again(lab: Lab) -> None:
+    mission = lab.engine.launch({"goal": "Find out.", "planner": "human"}, root=lab.root)
+    for reply in ("no LCP", json.dumps(ask("a")), json.dumps(DONE)):
+        lab.work()
+        (turn,) = lab.engine.jobs(mission_id=mission.id, states=["held"])
+        lab.engine.answer(turn.id, reply)
+    lab.work()
+    assert lab.mission(mission.id).outcome == "mission_complete"
+    same(lab, mission.id)
+
+
+def test_the_planner_replay_gives_stored_replies_to_a_new_mission(lab: Lab) -> None:
+    lab.run("prose", ask("a"), DONE, planner={"tokens": 7})
+    turns: list[JsonValue] = [*lab.engine.turns(1)]
+    again = lab.engine.launch({"goal": "g", "planner": {"type": "replay", "turns": turns}}, root=lab.root)
+    lab.work()
+    assert lab.mission(again.id).outcome == "mission_complete"
+    assert lab.states(again.id) == lab.states(1)
+    assert lab.mission(again.id).json["tokens"] == lab.mission(1).json["tokens"]
+    short = lab.engine.launch({"goal": "g", "planner": {"type": "replay", "turns": turns[:1]}}, root=lab.root)
+    lab.work()
+    assert lab.mission(short.id).error["error_code"] == "SCRIPT_EXHAUSTED"
 
 
 def test_what_people_said_is_said_again(lab: Lab) -> None:

@@ -23,6 +23,7 @@ BUILT_IN: Mapping[str, str] = {
     "human": "lcp_engine.planners.human:HumanPlanner",
     "local": "lcp_engine.planners.llm.local:LocalPlanner",
     "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
+    "replay": "lcp_engine.planners.replay:ReplayPlanner",
     "script": "lcp_engine.planners.script:ScriptPlanner",
     "surveyor": "lcp_engine.planners.surveyor:Surveyor",
 }
