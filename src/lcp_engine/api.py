@@ -32,6 +32,7 @@ from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
 from lcp_engine.store import history
 from lcp_engine.store.course import find_course
+from lcp_engine.store.expiries import find_expiries
 from lcp_engine.store.facts import MOST, find_facts
 from lcp_engine.store.history import known_id
 from lcp_engine.store.ledger import Ledger, ledger_of
@@ -364,6 +365,10 @@ class Engine:
         mission = known_id("mission", mission_id)
         about = None if job_id is None else known_id("job", job_id)
         self._books(lambda ledger: saying.say(ledger, mission, text, by=by or _user(), job_id=about))
+
+    def expiries(self) -> dict[int, str]:
+        """When each held job that expires is rejected (ISO 8601), by the job's id."""
+        return self._database.read(find_expiries)
 
     def cancel(self, mission_id: int, *, by: str | None = None) -> bool:
         """Stop a mission; False if it is cancelled already. Raises `NOT_FOUND`, `WRONG_STATE`."""

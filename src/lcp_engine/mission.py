@@ -153,8 +153,14 @@ class AcceptCheck(_Frozen):
         return f"the file {self.path} {'exists' if self.file_exists else 'parses'}"
 
 
+LONGEST_HOLD = 100 * 365 * 24 * 3600
+
+
 class MissionSpec(_Frozen):
-    """A mission as its file states it (CONTRACT.md, mission file)."""
+    """A mission as its file states it (CONTRACT.md, mission file).
+
+    After `hold_timeout` seconds a held job that nobody decided on is rejected.
+    """
 
     name: str = Field(default="mission", min_length=1, max_length=200)
     description: str | None = Field(default=None, max_length=500)
@@ -168,6 +174,7 @@ class MissionSpec(_Frozen):
     continue_: Literal["per_batch", "per_result"] = Field(default="per_batch", alias="continue")
     on_job_failure: Literal["report", "fail"] = "report"
     allow_admin: bool = False
+    hold_timeout: float | None = Field(default=None, gt=0, le=LONGEST_HOLD)
 
 
 @dataclass(frozen=True)

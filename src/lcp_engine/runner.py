@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.effects import close_left_open
+from lcp_engine.engine.expiring import expire
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Conclusion, Executor, conclude
@@ -23,6 +24,7 @@ from lcp_engine.restoring import UNDO
 from lcp_engine.roots import Roots, Share
 from lcp_engine.site import Site
 from lcp_engine.store import queue
+from lcp_engine.store.expiries import due_holds
 from lcp_engine.store.ledger import ledger_of, spec_and_root
 from lcp_engine.store.records import JobRow, RunnerRow
 from lcp_engine.store.transaction import Tx
@@ -100,6 +102,7 @@ class Runner:
             end_listening = self._site.bell.listen(self._uid, self._ring)
             try:
                 self._rescue()
+                self._expire()
                 for _ in range(self._threads):
                     self._open_lane()
                 self._watch()
@@ -235,6 +238,7 @@ class Runner:
                 self._tend_lanes(time.monotonic())
                 if not self._stopping:
                     self._rescue()
+                    self._expire()
                 if self._share.away and time.monotonic() - learnt > ROOT_SECONDS:
                     learnt = time.monotonic()
                     self._share.forget()
@@ -297,6 +301,13 @@ class Runner:
             if dead:
                 forget(runner, self._site.runtime)
         close_left_open(self._database)
+
+    def _expire(self) -> None:
+        """Reject the held jobs that nobody decided on in time, of every mission: it is nobody's work."""
+        now = self._database.now()
+        due = self._database.read(lambda tx: due_holds(tx, now))
+        if due:
+            self._database.write(lambda tx: expire(ledger_of(tx), due))
 
     def _enter(self) -> None:
         name, boot = self._host.name, self._host.boot

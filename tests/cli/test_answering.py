@@ -107,3 +107,13 @@ def test_a_person_relays_between_a_mission_and_any_chat_window(lcp: Lcp) -> None
 def test_what_has_no_prompt_is_said_to_have_none(asking: Lcp) -> None:
     done = asking("job", 2, "--prompt")
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+
+
+def test_held_shows_questions_with_options_and_what_answers_them(lcp: Lcp) -> None:
+    ask = lcp.ask("ask_user", question="Which\x1b colour?", options=["red", "blue"])
+    lcp("run", lcp.mission(ask, lcp.complete, hold_timeout=3600), "--root", "root", "-q")
+    held = lcp("held").out
+    assert "Which\\x1b colour?\n  1) red\n  2) blue\n  `lcp answer 2 TEXT`" in held
+    assert "expires" in held
+    (job,) = json.loads(lcp("held", "--json").out)
+    assert job["expires_at"] > job["created_at"]

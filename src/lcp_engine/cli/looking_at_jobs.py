@@ -14,6 +14,7 @@ from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
 from lcp_engine.cli.narrating import told
+from lcp_engine.cli.questions import is_question, question_text
 from lcp_engine.cli.screen import (
     coloured,
     last_cell,
@@ -22,6 +23,7 @@ from lcp_engine.cli.screen import (
     print_json,
     print_out,
     print_wide,
+    until,
     when,
 )
 from lcp_engine.engine.records import Job
@@ -77,16 +79,23 @@ def jobs_command(
 @click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
 @pass_invocation
 def held_command(invocation: Invocation, mission: int | None) -> int:
-    """List the jobs that wait for a person, and why.
+    """List what waits for a person: jobs that need a yes or a no, and questions that need an answer.
 
-    `lcp job J` shows one with its params; `lcp approve J` and `lcp reject J` decide.
+    `lcp job J` shows one with its params; `lcp approve J`, `lcp reject J` and `lcp answer J` decide.
     """
     with invocation.engine() as engine:
         if mission is not None:
             engine.mission(mission)
         found = engine.jobs(mission_id=mission, states=[State.HELD])
         engine.saw(found)
-    _print_jobs(found, as_json=invocation.json)
+        expiries = engine.expiries()
+    if invocation.json:
+        print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in found])
+        return Exit.DONE
+    _print_jobs(found, as_json=False, expiries=expiries)
+    for job in found:
+        if is_question(job):
+            print_out(f"\n{block(question_text(job))}")
     return Exit.DONE
 
 
@@ -116,7 +125,7 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
     return Exit.DONE
 
 
-def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
+def _print_jobs(jobs: Sequence[Job], *, as_json: bool, expiries: Mapping[int, str] = {}) -> None:
     if as_json:
         print_json([job.json for job in jobs])
         return
@@ -128,6 +137,7 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
         "about",
         "state",
         "created",
+        *(["expires"] if expiries else []),
         "why or what",
         numbers=("id", "mission", "turn"),
     )
@@ -140,6 +150,7 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
             shortened(subject(job.json), 50),
             coloured(job.state),
             when(str(job.json["created_at"])),
+            *([until(expiries.get(job.id))] if expiries else []),
             last_cell(shortened(told(job), 90)),
         )
     print_wide(table)

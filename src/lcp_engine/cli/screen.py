@@ -77,6 +77,16 @@ def print_wide(shown: Table | Tree) -> None:
     console.print(shown, soft_wrap=False)
 
 
+def until(at: str | None) -> str:
+    """How long it is until then on a terminal; the time itself for programs."""
+    if at is None or not sys.stdout.isatty():
+        return at or "-"
+    from lcp_engine.wording import duration
+
+    seconds = (datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()
+    return f"in {duration(seconds)}" if seconds > 0 else "now"
+
+
 def when(at: str | None) -> str:
     """An age on a terminal; the time itself for programs."""
     if at is None or not sys.stdout.isatty():

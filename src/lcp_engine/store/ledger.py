@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from lcp_engine.clock import Micros
+from lcp_engine.clock import SECOND, Micros
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import CREATIONS, SETTLED, SUCCEED, State, Transition
 from lcp_engine.store import statements
+from lcp_engine.store.expiries import hold_seconds
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, job_row
 from lcp_engine.store.text import to_json
 from lcp_engine.store.transaction import Row, Tx
@@ -166,6 +167,7 @@ class Ledger:
             ended_at=self.tx.now if settled else None,
             settled_seq=seq if settled else None,
             error=new.error,
+            held_until=self._held_until(mission, new.state),
             after_id=new.after_id,
         )
         assert row is not None
@@ -194,7 +196,14 @@ class Ledger:
         mission = self.mission(job.mission_id)
         settled_seq = mission.events + 1 if transition.target in SETTLED else None
         params = statements.move_params(
-            job, self.tx.now, settled_seq, reason=reason, result=result, error=error, run_after=run_after
+            job,
+            self.tx.now,
+            settled_seq,
+            reason=reason,
+            result=result,
+            error=error,
+            run_after=run_after,
+            held_until=self._held_until(mission, transition.target),
         )
         if self.tx.run(statements.move(transition, is_leased), **params) != 1:
             return False
@@ -309,6 +318,11 @@ class Ledger:
         if row is None:
             raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
         return job_row(row)
+
+    def _held_until(self, mission: MissionRow, state: State) -> Micros | None:
+        """When a job that is held now is rejected, if nobody decides."""
+        seconds = hold_seconds(mission.spec) if state is State.HELD else None
+        return None if seconds is None else self.tx.now + int(seconds * SECOND)
 
     def _count(self, mission: MissionRow, plan_id: int | None, state: State, by: int) -> None:
         mission.count(state, by)

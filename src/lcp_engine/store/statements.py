@@ -75,6 +75,7 @@ NEW_PLAN = Statement(
 _NEW_JOB_COLUMNS = (
     "mission_id", "plan_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "role", "state", "reason",
     "priority", "depth", "fingerprint", "max_attempts", "run_after", "created_at", "ended_at", "settled_seq", "error",
+    "held_until",
     "after_id",
 )  # fmt: skip
 NEW_JOB = Statement(
@@ -88,6 +89,7 @@ _MOVED = (
     "result",
     "error",
     "run_after",
+    "held_until",
     "approved",
     "failures",
     "deaths",
@@ -123,6 +125,7 @@ def move_params(
     result: str | None = None,
     error: str | None = None,
     run_after: Micros | None = None,
+    held_until: Micros | None = None,
 ) -> dict[str, object]:
     """The params of `move`; `settled_seq` is the number of its event where that settles the job."""
     return {
@@ -134,6 +137,7 @@ def move_params(
         "new_result": result,
         "new_error": error,
         "new_run_after": run_after,
+        "new_held_until": held_until,
         "new_approved": job.approved,
         "new_failures": job.failures,
         "new_deaths": job.deaths,
