@@ -67,7 +67,8 @@ class Engine:
 
     `database_url` is `sqlite:///PATH` or `postgresql://…`; a new database is created. `workers` are added to the
     built-in and the installed ones. `user_rules` are policy rules of the person who runs this (R5),
-    `planners` options for planners by their type, where a mission leaves them open.
+    `planners` options for planners by their type, where a mission leaves them open. `on_wait` is a command that is
+    run when a mission starts to wait for a person while this works.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Engine:
         clock: Clock | None = None,
         busy_seconds: float = BUSY_SECONDS,
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
+        on_wait: Sequence[str] = (),
     ) -> None:
         self.site = open_site(
             database_url,
@@ -89,6 +91,7 @@ class Engine:
             clock=clock,
             busy_seconds=busy_seconds,
             planners=planners,
+            on_wait=on_wait,
         )
         self._database = self.site.database
 

@@ -19,6 +19,7 @@ from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Conclusion, Executor, conclude
 from lcp_engine.lane import Lane
+from lcp_engine.notice import Notice
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
 from lcp_engine.restoring import UNDO
 from lcp_engine.roots import Roots, Share
@@ -97,6 +98,9 @@ class Runner:
     def run(self) -> None:
         """Work until idle or stopped. Raises what ended it otherwise (a database that is gone)."""
         self._presence = Presence(self._site.runtime, self._uid)
+        notice = Notice(self._database, self._site.on_wait)
+        if self._site.on_wait:
+            self._database.on_waits = notice.begin
         try:
             self._enter()
             end_listening = self._site.bell.listen(self._uid, self._ring)
@@ -111,6 +115,7 @@ class Runner:
                 self._leave()
         finally:
             self._presence.leave()
+            notice.finish()
         if self._error is not None:
             raise self._error
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from platformdirs import user_config_path, user_data_path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import nearest
@@ -43,12 +44,18 @@ def _without_keys(planners: dict[str, dict[str, JsonValue]]) -> dict[str, dict[s
     return planners
 
 
+def _split(command: JsonValue) -> JsonValue:
+    """A command in one text as a shell would split it; nothing in it is expanded."""
+    return [*shlex.split(command)] if isinstance(command, str) else command
+
+
 class ConfigFile(BaseModel):
     """`config.yaml` in the user's configuration directory; every key may be left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     database_url: str | None = None
+    on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = ()
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
     policy: tuple[Rule, ...] = ()
     caps: CapSettings = CapSettings()
@@ -67,6 +74,7 @@ class Settings(BaseModel):
     busy_seconds: float
     policy: tuple[Rule, ...]
     caps: Caps
+    on_wait: tuple[str, ...] = ()
     planners: Mapping[str, Mapping[str, JsonValue]] = {}
 
 
@@ -83,6 +91,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         busy_seconds=_seconds(given.get("LCP_BUSY_SECONDS"), stated.busy_seconds),
         policy=stated.policy,
         caps=Caps(**stated.caps.model_dump()),
+        on_wait=stated.on_wait,
         planners=stated.planners,
     )
 

@@ -34,6 +34,7 @@ class Site:
     runtime: Path
     caps: Caps = field(default_factory=Caps)
     surroundings: Surroundings = NOWHERE
+    on_wait: tuple[str, ...] = ()
 
 
 def open_site(
@@ -45,6 +46,7 @@ def open_site(
     clock: Clock | None = None,
     busy_seconds: float = BUSY_SECONDS,
     planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
+    on_wait: Sequence[str] = (),
 ) -> Site:
     """Open the database at `url`, created or upgraded as needed.
 
@@ -62,6 +64,7 @@ def open_site(
         runtime,
         caps or Caps(),
         Surroundings(planners or {}, StoredProbes(database)),
+        tuple(on_wait),
     )
 
 

@@ -64,6 +64,7 @@ class Invocation:
                 caps=settings.caps,
                 busy_seconds=settings.busy_seconds,
                 planners=settings.planners,
+                on_wait=settings.on_wait,
             )
         with engine:
             yield engine

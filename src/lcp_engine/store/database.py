@@ -33,6 +33,7 @@ class Database:
     def __init__(self, backend: Backend, clock: Clock | None = None) -> None:
         self.backend = backend
         self.on_wake: Callable[[], None] = lambda: None
+        self.on_waits: Callable[[set[int]], None] = lambda missions: None
         self.in_transaction_wake: Callable[[Tx], None] = lambda tx: None
         self._changed = threading.Condition()
         self._waiting: deque[Unit[Any]] = deque()
@@ -207,6 +208,8 @@ class Database:
             unit.is_done = True
         if tx.wakes:
             self.on_wake()
+        if tx.waits:
+            self.on_waits(tx.waits)
         return None
 
     def _end(self, connection: Connection, cursor: Cursor) -> None:

@@ -90,6 +90,7 @@ class Tx:
         self._dialect = dialect
         self.now = now
         self.wakes = False
+        self.waits: set[int] = set()
         self.at_end: list[Callable[[], None]] = []
         self.books: object = None
 
