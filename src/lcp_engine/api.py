@@ -13,9 +13,9 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.clock import SECOND, Clock
 from lcp_engine.deliverables import compared
-from lcp_engine.differences import note_first_sight, show_job, show_mission
+from lcp_engine.differences import note_first_sight, show_job, show_mission, sight_now
 from lcp_engine.diffs import Diff
-from lcp_engine.engine import answering, saying, steering
+from lcp_engine.engine import answering, deciding, saying, steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.forking import Forked, fork
@@ -335,19 +335,24 @@ class Engine:
     ) -> bool:
         """Let a held job run, with other `params` if given; False if that was decided before.
 
-        Raises `NOT_FOUND`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`.
+        It binds to what this person was last shown (`diff`), or else to what was there when the job was held. Raises
+        `NOT_FOUND`, `CONFLICT` where the file has changed since or somebody decided otherwise, `WRONG_STATE`,
+        `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`.
         """
         revised = None if params is None else dict(params)
+        known, bench, who = known_id("job", job_id), self.site.bench, by or _user()
+        now = sight_now(self.site, known, revised)
         return self._books(
-            lambda ledger: steering.approve(
-                ledger, self.workers, known_id("job", job_id), by=by or _user(), params=revised
-            )
+            lambda ledger: deciding.approve(ledger, bench, known, by=who, now=now, params=revised)
         )
 
     def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:
-        """Refuse a held job; the planner reads the reason. False if that was decided before. Raises `WRONG_STATE`."""
+        """Refuse a held job; the planner reads the reason. False if that was decided before.
+
+        Raises `CONFLICT`, `WRONG_STATE`.
+        """
         return self._books(
-            lambda ledger: steering.reject(ledger, known_id("job", job_id), reason, by=by or _user())
+            lambda ledger: deciding.reject(ledger, known_id("job", job_id), reason, by=by or _user())
         )
 
     def answer(self, job_id: int, text: str, *, by: str | None = None) -> bool:

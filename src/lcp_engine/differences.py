@@ -15,7 +15,7 @@ from lcp_engine.site import Site
 from lcp_engine.store import changes, history
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.records import ChangeRow
-from lcp_engine.store.reviews import NOBODY, see, seen
+from lcp_engine.store.reviews import NOBODY, Sight, see, seen
 from lcp_engine.store.text import JsonObject, from_json
 from lcp_engine.store.transaction import Tx
 
@@ -43,6 +43,14 @@ def show_mission(site: Site, mission_id: int) -> list[Diff]:
     """What a mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
     site.database.read(lambda tx: history.find_mission(tx, mission_id))
     return _applied(site, site.database.read(lambda tx: changes.applied_changes(tx, mission_id)))
+
+
+def sight_now(site: Site, job_id: int, params: JsonObject | None) -> Sight:
+    """What a job, with other params if given, would change at this moment. Raises `NOT_FOUND`."""
+    job = site.database.read(lambda tx: history.find_job(tx, job_id))
+    mission_id, kind, stated = _parts(job)
+    with Previews(site) as previews:
+        return previews.look(mission_id, kind, stated if params is None else params)[1]
 
 
 def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> None:

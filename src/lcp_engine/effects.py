@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lcp_engine.engine.binding import DRIFT, Drifted, drift_of, note_drift
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.jobs import SETTLED
@@ -17,7 +18,7 @@ from lcp_engine.preimages import Before, look_before
 from lcp_engine.restoring import finish_if_free, finish_within
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.free import locked_if_free
-from lcp_engine.sandbox.replace import Target, locked, temporary_name
+from lcp_engine.sandbox.replace import Target, locked, look_at, temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import (
     changes_of,
@@ -58,10 +59,16 @@ class Journal:
                 self._perform(job, effect, root, target, cap)
         except LeaseLost:
             raise
+        except Drifted as drifted:
+            self._hold_again(job, drifted)
         except LcpError as error:
             if error.code in OF_DATABASE:
                 raise
             failed = error.failed
+            blocked = self._drift(job, effect, root, _found(root, effect.path, cap))
+            if blocked is not None:
+                self._hold_again(job, blocked)
+                return
             self.database.write(lambda tx: self.settle(tx, job.copy(), failed))
 
     def _perform(self, job: JobRow, effect: FileEffect, root: Root, target: Target, cap: int) -> None:
@@ -79,6 +86,9 @@ class Journal:
             hold = before
             self.database.write(lambda tx: self.settle(tx, job.copy(), hold))
             return
+        drifted = self._drift(job, effect, root, None if before is None else before.sha256)
+        if drifted is not None:
+            raise drifted  # out of the lock: directories that were made for the file go with it
         data = compose(None if before is None else before.data, effect.content, effect.mode)
         if len(data) > cap:
             message = f"{effect.path!r} would have {len(data)} bytes, at most {cap} are written"
@@ -97,6 +107,17 @@ class Journal:
         done = Succeeded(change.result, written)
         self.database.write(lambda tx: self._settle_with(tx, change_id, APPLIED, job, done, path=effect.path))
 
+    def _drift(self, job: JobRow, effect: FileEffect, root: Root, found: str | None) -> Drifted | None:
+        file = os.path.normpath(f"{root.path}/{effect.path}")
+        return self.database.read(lambda tx: drift_of(tx, job, file, effect.path, found))
+
+    def _hold_again(self, job: JobRow, drifted: Drifted) -> None:
+        def hold(tx: Tx) -> None:
+            note_drift(ledger_of(tx), job, drifted)
+            self.settle(tx, job.copy(), Hold(DRIFT))
+
+        self.database.write(hold)
+
     def _settle_with(
         self, tx: Tx, change_id: int, state: str, job: JobRow, outcome: Succeeded | Failed, *, path: str
     ) -> None:
@@ -104,6 +125,15 @@ class Journal:
         if close_intent(tx, change_id, state) and state == APPLIED:
             _tell(ledger_of(tx), job.id, path)
         self.settle(tx, job.copy(), outcome)
+
+
+def _found(root: Root, path: str, cap: int) -> str | None:
+    """What stands in a file's place: its hash, None for nothing, or the code of what keeps it from being a file."""
+    try:
+        current = look_at(root, path, cap)
+    except LcpError as error:
+        return error.code
+    return None if current is None else current.sha256
 
 
 def close_left_open(database: Database) -> None:

@@ -31,7 +31,16 @@ from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Rep
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.surroundings import Surroundings
 from lcp_engine.policy import PathPolicy
-from lcp_engine.protocol.actions import Action, AnalysisResult, CreateFollowupJobs, Malformed, MissionComplete
+from lcp_engine.previews import Preview, preview_of, sight_of
+from lcp_engine.protocol.actions import (
+    Action,
+    AnalysisResult,
+    CreateFollowupJobs,
+    JobSpec,
+    Malformed,
+    MissionComplete,
+    WriteFile,
+)
 from lcp_engine.protocol.dialects import READERS
 from lcp_engine.restoring import UNDO, carry_out
 from lcp_engine.roots import EVERY_ROOT, Roots
@@ -39,6 +48,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
 from lcp_engine.store.records import JobRow, TurnRow
+from lcp_engine.store.reviews import Sight
 from lcp_engine.store.text import from_json
 from lcp_engine.store.transaction import Tx
 from lcp_engine.store.turns import StoredReply
@@ -57,6 +67,7 @@ class Conclusion:
     reply: Action | Malformed | None = None
     bench: Bench | None = None
     unmet: tuple[str, ...] = ()
+    sights: tuple[Sight, ...] = ()
     seconds: float = 1.0
 
 
@@ -70,7 +81,14 @@ def conclude(ledger: Ledger, conclusions: Iterable[Conclusion], jitter: random.R
         elif conclusion.reply is not None and conclusion.bench is not None:
             settle_all(ledger, settlings, jitter)
             settlings.clear()
-            conclude_turn(ledger, conclusion.bench, job, conclusion.reply, conclusion.unmet)
+            conclude_turn(
+                ledger,
+                conclusion.bench,
+                job,
+                conclusion.reply,
+                unmet=conclusion.unmet,
+                sights=conclusion.sights,
+            )
     settle_all(ledger, settlings, jitter)
 
 
@@ -176,8 +194,28 @@ class Executor:
         if spec.accept and mission.root and _says_done(reply):
             faults = unmet(spec.accept, mission.root, may_read(self._site.bench, spec, mission.root.path))
         return Conclusion(
-            job, reply=reply, bench=self._site.bench, unmet=faults, seconds=time.monotonic() - began
+            job,
+            reply=reply,
+            bench=self._site.bench,
+            unmet=faults,
+            sights=self._sights(job, reply),
+            seconds=time.monotonic() - began,
         )
+
+    def _sights(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
+        """What the requested jobs would change: an approval of one that nobody looked at binds to that."""
+        if not isinstance(reply, CreateFollowupJobs | WriteFile):
+            return ()
+        at = self._database.now()
+        return tuple(
+            sight_of(spec.kind, spec.params, self._preview(job, spec), at) for spec in reply.requested
+        )
+
+    def _preview(self, job: JobRow, spec: JobSpec) -> Preview | None:
+        worker = self._site.bench.workers.get(spec.kind)
+        if worker is None or worker.preview is None:
+            return None
+        return preview_of(worker, spec.params, replace(self._context(job, worker), approved=True))
 
     def _ask(self, job: JobRow, asked: Asked, spec: MissionSpec) -> TurnRow | None:
         """Have the planner answer; the reply is stored before anybody reads it (R21).

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND
 from lcp_engine.effects import APPLIED
-from lcp_engine.engine import steering
+from lcp_engine.engine import deciding, steering
 from lcp_engine.engine.answering import answer
 from lcp_engine.engine.asking import keep_cost, keep_reply, new_question, open_question
 from lcp_engine.engine.failing import paid_tokens
@@ -410,15 +410,17 @@ class Reenactment:
     def _decide(self, event: PastEvent) -> None:
         past = self._known(event)
         job_id, by = self._ids[past.id], str(event.data.get("by"))
-        workers = self._site.bench.workers
+        bench = self._site.bench
         match event.data.get("decision"):
             case "approve":
                 params = event.data.get("params")
                 revised = params if isinstance(params, dict) else None
-                self._books(lambda ledger: steering.approve(ledger, workers, job_id, by=by, params=revised))
+                self._books(
+                    lambda ledger: deciding.approve(ledger, bench, job_id, by=by, now=None, params=revised)
+                )
             case "reject":
                 reason = str(event.data.get("reason", ""))
-                self._books(lambda ledger: steering.reject(ledger, job_id, reason, by=by))
+                self._books(lambda ledger: deciding.reject(ledger, job_id, reason, by=by))
             case "answer":
                 text = str(from_json(past.result or "{}").get("answer", ""))
                 self._books(lambda ledger: answer(ledger, job_id, text, by=by))
@@ -426,7 +428,7 @@ class Reenactment:
                 reply = self._past.turns[_number(event.data.get("question"))].reply or ""
                 self._books(lambda ledger: bring_reply(ledger, ledger.job(job_id), reply, by=by))
             case "retry":
-                self._books(lambda ledger: steering.retry(ledger, job_id, by=by, workers=workers))
+                self._books(lambda ledger: steering.retry(ledger, job_id, by=by, workers=bench.workers))
 
     def _say(self, event: PastEvent) -> None:
         text, by = str(event.data.get("text")), str(event.data.get("by"))

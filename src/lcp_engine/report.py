@@ -28,6 +28,7 @@ _WORDS = (
 _FATES = {"changed_since": "; changed since by someone else", "gone": "; no longer there"}
 _REASONS = {
     "no_worker": "no worker executes this kind",
+    "drift": "the file has changed since this was approved",
     "conflict": "the file is not what it was when the change was made",
 }
 # What CommonMark would take for markup; an underscore within a word is none.

@@ -34,7 +34,8 @@ def test_deciding_twice_is_harmless_and_deciding_otherwise_a_conflict(waiting: L
     again = waiting("approve", 2)
     assert (again.code, again.out) == (0, "job 2 was approved before\n")
     otherwise = waiting("reject", 2, "--reason", "no")
-    assert (otherwise.code, otherwise.err) == (5, "job 2 has to be held to be rejected; it is queued\n")
+    assert otherwise.code == 5
+    assert otherwise.err.startswith("job 2 has to be held to be rejected; it is queued: ")
 
 
 def test_all_decides_a_mission_and_what_cannot_be_decided_keeps_nothing_back(waiting: Lcp) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from subprocess import PIPE, Popen
+
 import pytest
 from pydantic import JsonValue
 from tests.engine.conftest import Lab, Object
 
 from lcp_engine.errors import LcpError
+from lcp_engine.runner import Runner
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
 
@@ -69,3 +76,272 @@ def test_the_diff_of_what_is_not_there_is_refused(shop: Lab) -> None:
         with pytest.raises(LcpError) as refused:
             look(99)
         assert refused.value.code == "NOT_FOUND"
+
+
+def held(lab: Lab, *jobs: JsonValue) -> list[int]:
+    """The ids of jobs that wait."""
+    lab.run(ask(*(jobs or (write(),))), DONE, DONE)
+    return [job.id for job in lab.jobs()]
+
+
+def conflict(call: Callable[[], object]) -> str:
+    with pytest.raises(LcpError) as refused:
+        call()
+    assert refused.value.code == "CONFLICT"
+    return str(refused.value)
+
+
+def drifts(lab: Lab) -> list[JsonValue]:
+    return [event["data"] for event in lab.engine.events(1) if event["event"] == "drifted"]
+
+
+def test_an_approval_without_a_look_binds_to_the_file_when_the_job_was_held(shop: Lab) -> None:
+    (job,) = held(shop)
+    (shop.root / "a.md").write_text("other\n")
+    assert "was " in conflict(lambda: shop.engine.approve(job))
+    assert shop.states() == ["held"]
+    shop.engine.diff(job)
+    assert shop.engine.approve(job)
+    shop.work()
+    assert (shop.root / "a.md").read_text() == "new\n"
+
+
+def test_an_approval_binds_to_what_this_person_was_shown(shop: Lab) -> None:
+    (job,) = held(shop)
+    shop.engine.diff(job, by="ann")
+    (shop.root / "a.md").write_text("other\n")
+    shop.engine.diff(job, by="bob")
+    conflict(lambda: shop.engine.approve(job, by="ann"))
+    assert shop.engine.approve(job, by="bob")
+
+
+def test_a_list_does_not_take_the_place_of_a_diff(shop: Lab) -> None:
+    (job,) = held(shop)
+    shop.engine.diff(job)
+    (shop.root / "a.md").write_text("other\n")
+    shop.engine.saw(shop.engine.jobs(states=["held"]))
+    conflict(lambda: shop.engine.approve(job))
+
+
+def deleted(file: Path) -> None:
+    file.unlink()
+
+
+def directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def link(file: Path) -> None:
+    file.unlink()
+    (file.parent / "elsewhere").write_text("kept\n")
+    file.symlink_to("elsewhere")
+
+
+def changed(file: Path) -> None:
+    file.write_text("other\n")
+
+
+WAYS = [changed, deleted, directory, link]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_that_is_another_when_the_job_runs_holds_it_again(
+    shop: Lab, way: Callable[[Path], None]
+) -> None:
+    (job,) = held(shop)
+    shop.engine.diff(job)
+    shop.engine.approve(job)
+    way(shop.root / "a.md")
+    before = sorted(path.name for path in shop.root.iterdir())
+    shop.work()
+    found = shop.engine.job(job)
+    assert (found.state, found.reason) == ("held", "drift")
+    assert sorted(path.name for path in shop.root.iterdir()) == before
+    assert shop.engine.changes(1) == []
+    (drift,) = drifts(shop)
+    assert isinstance(drift, dict)
+    assert drift["approved"] == sha256(b"old\n").hexdigest()
+    assert drift["found"] != drift["approved"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_that_is_another_when_it_is_approved_is_a_conflict(
+    shop: Lab, way: Callable[[Path], None]
+) -> None:
+    (job,) = held(shop)
+    shop.engine.diff(job)
+    way(shop.root / "a.md")
+    conflict(lambda: shop.engine.approve(job))
+    assert shop.states() == ["held"]
+
+
+def test_a_job_that_drifted_runs_once_the_new_diff_is_approved(shop: Lab) -> None:
+    (job,) = held(shop, write(content="more\n", mode="append"))
+    shop.engine.approve(job)
+    changed(shop.root / "a.md")
+    shop.work()
+    shop.engine.diff(job)
+    assert shop.engine.approve(job)
+    shop.work()
+    assert (shop.root / "a.md").read_text() == "other\nmore\n"
+
+
+def test_a_new_file_that_appears_in_between_is_not_overwritten(shop: Lab) -> None:
+    (job,) = held(shop, write("sub/b.md"))
+    shop.engine.approve(job)
+    (shop.root / "sub").mkdir()
+    (shop.root / "sub" / "b.md").write_text("mine\n")
+    shop.work()
+    assert shop.states() == ["held"]
+    assert (shop.root / "sub" / "b.md").read_text() == "mine\n"
+
+
+def test_a_directory_that_went_leaves_nothing_behind(shop: Lab) -> None:
+    (shop.root / "sub").mkdir()
+    (shop.root / "sub" / "b.md").write_text("mine\n")
+    (job,) = held(shop, write("sub/b.md"))
+    shop.engine.approve(job)
+    (shop.root / "sub" / "b.md").unlink()
+    (shop.root / "sub").rmdir()
+    shop.work()
+    assert shop.states() == ["held"]
+    assert not (shop.root / "sub").exists()
+
+
+def test_what_approved_jobs_of_the_same_mission_wrote_is_no_drift(shop: Lab) -> None:
+    jobs = held(shop, *(write(content=f"{name}\n", mode="append") for name in "bcd"))
+    for job in jobs:
+        shop.engine.diff(job)
+    shop.engine.approve(jobs[0])
+    shop.work()
+    shop.engine.approve(jobs[1])
+    shop.engine.approve(jobs[2])
+    shop.work()
+    assert (shop.root / "a.md").read_text() == "old\nb\nc\nd\n"
+    assert shop.states() == ["succeeded"] * 3
+
+
+def test_what_was_written_in_between_by_others_is_drift_beside_the_missions_own_writes(shop: Lab) -> None:
+    first, second = held(shop, *(write(content=f"{name}\n", mode="append") for name in "bc"))
+    shop.engine.approve(first)
+    shop.engine.approve(second)
+    (shop.root / "a.md").write_text("other\n")
+    shop.work()
+    assert shop.states() == ["held", "held"]
+    assert (shop.root / "a.md").read_text() == "other\n"
+
+
+def test_another_missions_write_is_drift(shop: Lab) -> None:
+    (job,) = held(shop)
+    shop.engine.approve(job)
+    auto: JsonValue = [{"kinds": ["*"], "do": "auto"}]
+    other = shop.launch(ask(write(content="theirs\n")), DONE, policy=auto)
+    Runner(shop.engine.site, until_idle=True, mission_id=other).run()
+    shop.work()
+    assert shop.engine.job(job).state == "held"
+    assert (shop.root / "a.md").read_text() == "theirs\n"
+
+
+def test_a_change_from_before_the_look_does_not_excuse_what_happened_after_it(shop: Lab) -> None:
+    first, second = held(shop, write(content="new\n"), write(content="end\n"))
+    shop.engine.approve(first)
+    shop.work()  # old becomes new
+    (shop.root / "a.md").write_text("old\n")
+    shop.engine.diff(second)
+    (shop.root / "a.md").write_text("new\n")  # as the first job did, and yet nobody's approved job
+    conflict(lambda: shop.engine.approve(second))
+
+
+def test_jobs_that_run_by_policy_are_bound_to_nothing(shop: Lab) -> None:
+    auto: JsonValue = [{"kinds": ["*"], "do": "auto"}]
+    shop.launch(ask(write()), DONE, policy=auto)
+    changed(shop.root / "a.md")
+    shop.work()
+    assert (shop.root / "a.md").read_text() == "new\n"
+
+
+def test_an_approval_that_was_retried_still_binds(shop: Lab) -> None:
+    (job,) = held(shop)
+    shop.engine.approve(job)
+    shop.engine.cancel(1)
+    changed(shop.root / "a.md")
+    shop.engine.retry(job)
+    shop.work()
+    assert shop.engine.job(job).reason == "drift"
+
+
+def test_edited_params_are_a_revision_that_names_who_and_what_was_before(shop: Lab) -> None:
+    (job,) = held(shop)
+    revised: Object = {"rel_path": "b.md", "content": "mine\n"}
+    shop.engine.approve(job, params=revised, by="ann")
+    shop.work()
+    assert (shop.root / "b.md").read_text() == "mine\n"
+    (decided,) = [event["data"] for event in shop.engine.events(1) if event["event"] == "decided"]
+    before = write()["params"]
+    assert decided == {"by": "ann", "decision": "approve", "params": revised, "before": before}
+
+
+def test_params_that_policy_denies_or_that_do_not_fit_change_nothing(shop: Lab) -> None:
+    (job,) = held(shop)
+    for params, code in (
+        ({"rel_path": ".env", "content": "x"}, "PATH_DENIED"),
+        ({"rel_path": "b"}, "INVALID_PARAMS"),
+    ):
+        with pytest.raises(LcpError) as refused:
+            shop.engine.approve(job, params=params)
+        assert refused.value.code == code
+    assert shop.states() == ["held"]
+    assert shop.engine.job(job).params == write()["params"]
+
+
+def test_deciding_twice_is_harmless_and_deciding_otherwise_a_conflict(shop: Lab) -> None:
+    job, other = held(shop, write(), write("b.md"))
+    assert shop.engine.approve(job, by="ann")
+    assert not shop.engine.approve(job, by="bob")
+    assert "ann has approved it" in conflict(lambda: shop.engine.reject(job, "no", by="bob"))
+    conflict(lambda: shop.engine.approve(job, params={"rel_path": "c", "content": "x"}))
+    assert shop.engine.reject(other, "no", by="ann")
+    assert not shop.engine.reject(other, "never", by="bob")
+    assert "ann has rejected it" in conflict(lambda: shop.engine.approve(other))
+    with pytest.raises(LcpError) as refused:
+        shop.engine.approve(1)
+    assert refused.value.code == "WRONG_STATE"
+
+
+APPROVER = """
+import sys
+from lcp_engine import Engine
+from lcp_engine.errors import LcpError
+from lcp_engine.runner import Runner
+url, job, by, text = sys.argv[1:]
+with Engine(url) as engine:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        done = engine.approve(int(job), params={"rel_path": "a.md", "content": text}, by=by)
+        print("approved" if done else "before")
+    except LcpError as error:
+        print(error.code)
+"""
+
+
+def test_of_two_people_who_approve_at_once_one_decides_and_one_is_told(shop: Lab) -> None:
+    jobs = held(shop, *(write(f"{number}.md") for number in range(3)))
+    for job in jobs:
+        people = [
+            Popen(
+                [sys.executable, "-c", APPROVER, shop.url, str(job), by, by],
+                stdin=PIPE,
+                stdout=PIPE,
+                text=True,
+            )
+            for by in ("ann", "bob")
+        ]
+        for person in people:
+            assert person.stdout is not None
+            assert person.stdout.readline() == "ready\n"
+        answers = sorted(person.communicate("go\n", timeout=60)[0].strip() for person in people)
+        assert answers == ["CONFLICT", "approved"]
+    decided = [event for event in shop.engine.events(1) if event["event"] == "decided"]
+    assert len(decided) == len(jobs)

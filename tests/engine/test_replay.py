@@ -104,7 +104,9 @@ def test_files_are_changed_again_beneath_a_scratch_root(lab: Lab, tmp_path: Path
 def test_what_people_did_to_a_file_between_two_changes_is_done_again(lab: Lab) -> None:
     lab.run(ask(write("a.txt", "1", mode="append")), ask(write("a.txt", "2", mode="append")), DONE)
     for expected in ("1", "edited2"):
-        lab.engine.approve(lab.engine.jobs(mission_id=1, states=["held"])[0].id)
+        held = lab.engine.jobs(mission_id=1, states=["held"])[0].id
+        lab.engine.diff(held)
+        lab.engine.approve(held)
         lab.work()
         assert (lab.root / "a.txt").read_text() == expected
         (lab.root / "a.txt").write_text("edited")

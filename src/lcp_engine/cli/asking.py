@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from lcp_engine.api import Engine
 from lcp_engine.cli.screen import make_console
 from lcp_engine.effects import CONFLICT
+from lcp_engine.engine.binding import DRIFT
 from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.records import Job
 from lcp_engine.engine.relaying import RELAYED
@@ -54,11 +55,11 @@ class Decider:
         return [job for job in held if job.id not in self._later]
 
     def _is_named(self, job: Job) -> bool:
-        """A conflict is something new to decide; a question, and what nobody executes, cannot be approved."""
+        """A file that is another now is something new to decide; questions and kinds without a worker take no yes."""
         if job.kind == ASK_USER or job.reason == RELAYED:
             return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._all
-        return named and job.reason not in (CONFLICT, NO_WORKER)
+        return named and job.reason not in (CONFLICT, DRIFT, NO_WORKER)
 
     def _ask(self, job: Job) -> bool:
         if self._is_named(job):

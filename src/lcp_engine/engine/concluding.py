@@ -29,14 +29,24 @@ from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, PlanStat
 from lcp_engine.protocol.actions import Action, CreateFollowupJobs, Malformed, Manner, WriteFile
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, TurnRow
+from lcp_engine.store.reviews import Sight
 from lcp_engine.store.text import to_json
 from lcp_engine.store.turns import conclude, question_of
 
 
 def conclude_turn(
-    ledger: Ledger, bench: Bench, lease: JobRow, reply: Action | Malformed, unmet: tuple[str, ...] = ()
+    ledger: Ledger,
+    bench: Bench,
+    lease: JobRow,
+    reply: Action | Malformed,
+    *,
+    unmet: tuple[str, ...] = (),
+    sights: Sequence[Sight] = (),
 ) -> bool:
-    """Decide on a reply and do it, all in this transaction (R18). False where the lease was lost: nothing is done."""
+    """Decide on a reply and do it, all in this transaction (R18). False where the lease was lost: nothing is done.
+
+    `sights` are what the requested jobs would change, in their order: what is held now was so then.
+    """
     mission = ledger.mission(lease.mission_id)
     if not ledger.is_leased(lease):
         return False
@@ -50,6 +60,8 @@ def conclude_turn(
     requested: list[Requested] = []
     if isinstance(reply, CreateFollowupJobs | WriteFile):
         requested = judge(ledger, bench, mission, job.depth, reply.requested)
+    if sights:
+        requested = [replace(one, sight=sight) for one, sight in zip(requested, sights, strict=True)]
     state = _state(mission, plan, turn, requested)
     if plan.job_id is None:
         state = replace(state, unmet=unmet)

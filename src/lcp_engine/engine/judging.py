@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from os.path import relpath
 
@@ -22,6 +22,7 @@ from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.live import live_jobs
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
+from lcp_engine.store.reviews import NOBODY, Sight, see
 from lcp_engine.store.text import fingerprint, from_json, to_json
 from lcp_engine.store.turns import equal_jobs
 from lcp_engine.workers.base import Permission, Worker, Workers
@@ -46,13 +47,14 @@ class Bench:
 
 @dataclass(frozen=True)
 class Requested:
-    """A requested job beside what judging found out about it."""
+    """A requested job beside what judging found out about it; `sight` is what it would change at that moment."""
 
     spec: JobSpec
     worker: Worker[BaseModel] | None
     params: BaseModel | None
     fingerprint: str
     judgement: Judgement
+    sight: Sight | None = None
 
 
 def judge(
@@ -103,6 +105,9 @@ def store(
     )
     if role != "work" and state is State.QUEUED:
         mission.asking = job_id
+    if state is State.HELD and request.sight is not None:
+        stored = fingerprint(request.spec.kind, from_json(to_json(request.spec.params)))
+        see(ledger.tx, job_id, NOBODY, replace(request.sight, fingerprint=stored))
     return job_id
 
 
@@ -142,7 +147,7 @@ def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: J
             job, None, None, mark, Judgement(Verdict.HOLD, NO_WORKER, seen=seen, twin=twin, key=mark)
         )
     spec = spec_of(mission.spec)
-    verdict, reason, refusal = _ruling(bench.policy(spec, mission.root), worker, params, spec)
+    verdict, reason, refusal = ruling_on(bench.policy(spec, mission.root), worker, params, spec)
     judgement = Judgement(
         verdict,
         reason,
@@ -156,7 +161,7 @@ def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: J
     return Requested(job, worker, params, mark, judgement)
 
 
-def _ruling(
+def ruling_on(
     policy: Policy, worker: Worker[BaseModel], params: BaseModel, spec: MissionSpec
 ) -> tuple[Verdict, str, ErrorCode]:
     """The strictest of policy and the kind's permission level (R5)."""

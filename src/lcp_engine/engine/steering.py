@@ -6,31 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, null, select, text, update
 
-from lcp_engine.engine.failing import agent_error
+from lcp_engine.engine.deciding import check_params, locked_job, worker_of
 from lcp_engine.engine.plans import (
     TURN_KIND,
-    TURN_ORDER,
-    after_rejecting,
     cancel_mission,
     queue_turn,
     refresh,
     spec_of,
 )
-from lcp_engine.engine.relaying import refuse_relayed
 from lcp_engine.engine.retrying import retry_step
-from lcp_engine.engine.steps import STEP_ORDER, is_early
-from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, OPEN, REJECT, RETRY, RETRY_HELD, State
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.jobs import OPEN, RETRY, RETRY_HELD, State
 from lcp_engine.mission import MissionSpec, with_limits
 from lcp_engine.store.holds import unanswered_hold
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.live import live_jobs
-from lcp_engine.store.queue import find_jobs
-from lcp_engine.store.records import JobRow
-from lcp_engine.store.schema import jobs, missions
+from lcp_engine.store.schema import missions
 from lcp_engine.store.text import from_json, to_json
 from lcp_engine.store.transaction import Statement, Tx
 from lcp_engine.workers.base import Worker, Workers
@@ -49,7 +43,6 @@ _REOPEN = Statement(
     .where(missions.c.id == bindparam("mission"))
     .values(ended_at=null(), error=null(), summary=null())
 )
-_PARAMS = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(params=bindparam("new_params")))
 
 
 def launch(ledger: Ledger, spec: MissionSpec, root: Path, *, key: str | None = None) -> int:
@@ -126,65 +119,6 @@ def enqueue(
     return job_id
 
 
-def approve(
-    ledger: Ledger, workers: Workers, job_id: int, *, by: str, params: dict[str, JsonValue] | None = None
-) -> bool:
-    """Let a held job run, with other params if given. False where it was approved before: deciding twice is harmless.
-
-    Raises `WRONG_STATE` where somebody decided otherwise, `NO_WORKER` where nothing executes its kind,
-    `INVALID_PARAMS` for params that do not fit.
-    """
-    job = _locked(ledger, job_id)
-    if job.state is not State.HELD:
-        if job.approved and job.state is not State.REJECTED:
-            return False
-        raise LcpError(
-            ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be approved; it is {job.state}"
-        )
-    worker = _worker(workers, job)
-    refuse_relayed(ledger, job)
-    if worker.asks_person:
-        message = (
-            f"job {job_id} has to be answered, not approved: `lcp answer {job_id} TEXT`; it is a question"
-        )
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-    revised = _revised(worker, job, params)
-    mission = ledger.mission(job.mission_id)
-    job.approved = job.attempt + 1
-    waits_for_turn = job.role != "work" and mission.asking is not None
-    if is_early(ledger, job):
-        ledger.move(job, APPROVE_BLOCKED, reason=STEP_ORDER)
-    elif waits_for_turn:
-        ledger.move(job, APPROVE_BLOCKED, reason=TURN_ORDER)
-    else:
-        ledger.move(job, APPROVE)
-        if job.role != "work":
-            mission.asking = job.id
-    if revised is not None:
-        ledger.tx.run(_PARAMS, job=job.id, new_params=to_json(revised))
-    told: dict[str, JsonValue] = {"by": by, "decision": "approve", "params": revised}
-    if revised is not None:
-        told["before"] = from_json(job.params)
-    ledger.note(mission, "decided", job.id, told)
-    refresh(ledger, mission)
-    return True
-
-
-def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
-    """Refuse a held job; the planner reads the reason. False where it was rejected before. Raises `WRONG_STATE`."""
-    job = _locked(ledger, job_id)
-    if job.state is State.REJECTED:
-        return False
-    mission = ledger.mission(job.mission_id)
-    if not ledger.move(job, REJECT, reason=reason, error=_rejection(ledger, job, reason)):
-        raise LcpError(
-            ErrorCode.WRONG_STATE, f"job {job_id} has to be held to be rejected; it is {job.state}"
-        )
-    ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
-    after_rejecting(ledger, job)
-    return True
-
-
 def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
     """Stop a mission and everything of it that is not settled. False where it is cancelled already."""
     mission = ledger.mission(mission_id)
@@ -231,7 +165,7 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
 
     Raises `WRONG_STATE`, and with `workers` also `NO_WORKER` and `INVALID_PARAMS` like `approve`.
     """
-    job = _locked(ledger, job_id)
+    job = locked_job(ledger, job_id)
     mission = ledger.mission(job.mission_id)
     if job.role == "turn":
         message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
@@ -242,7 +176,7 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
             ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}"
         )
     if workers is not None:
-        _revised(_worker(workers, job), job, None)
+        check_params(worker_of(workers, job), job, from_json(job.params))
     job.failures = job.deaths = 0
     if job.role == "step":
         retry_step(ledger, job, by=by)
@@ -254,14 +188,6 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
         ledger.move(job, RETRY_HELD, reason=hold)
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
-
-
-def _worker(workers: Workers, job: JobRow) -> Worker[BaseModel]:
-    worker = workers.get(job.kind)
-    if worker is None:
-        message = f"job {job.id} needs a worker for the kind {job.kind!r}; none is installed"
-        raise LcpError(ErrorCode.NO_WORKER, message)
-    return worker
 
 
 def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> int:
@@ -282,34 +208,6 @@ def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> in
         row = tx.row(_BY_KEY, wanted=key)
     assert row is not None
     return int(row[0])
-
-
-def _locked(ledger: Ledger, job_id: int) -> JobRow:
-    """The job, its mission locked before it like everywhere else: two transactions never wait for each other."""
-    ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
-    return ledger.job(job_id)
-
-
-def _revised(
-    worker: Worker[BaseModel], job: JobRow, params: dict[str, JsonValue] | None
-) -> dict[str, JsonValue] | None:
-    try:
-        worker.params.model_validate(params if params is not None else _present(from_json(job.params)))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "params"
-        message = f"job {job.id}: {where} does not fit the kind {job.kind!r}: {first['msg']}"
-        raise LcpError(ErrorCode.INVALID_PARAMS, message) from error
-    return params
-
-
-def _present(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {key: value for key, value in params.items() if value is not None}
-
-
-def _rejection(ledger: Ledger, job: JobRow, reason: str) -> str:
-    failed = Failed(ErrorCode.NOT_ALLOWED, f"job {job.id} ({job.kind}) was rejected by a person: {reason}")
-    return agent_error(failed, ledger.mission(job.mission_id).uid, ledger.tx.now)
 
 
 def _with_limits(spec: str, limits: Mapping[str, JsonValue]) -> str:

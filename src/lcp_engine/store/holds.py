@@ -1,4 +1,4 @@
-"""Tell from a job's history whether a hold of it was ever answered."""
+"""Tell from a job's history how a hold of it was answered."""
 
 from __future__ import annotations
 
@@ -24,10 +24,28 @@ _ANY = Statement(
     .where(events.c.event == bindparam("event"))
 )
 
+_DECISIONS = Statement(
+    select(events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(text("event = 'decided'"))
+    .order_by(events.c.seq.desc())
+)
+_DID = {"approve": "approved", "reject": "rejected", "answer": "answered", "retry": "retried"}
+
 
 def has_event(tx: Tx, job: JobRow, event: str) -> bool:
     """Whether something of that name has happened to the job."""
     return tx.row(_ANY, mission=job.mission_id, job=job.id, event=event) is not None
+
+
+def last_decision(tx: Tx, job: JobRow) -> str | None:
+    """Who decided what of the job last, as the end of a sentence; None where nobody did."""
+    row = tx.row(_DECISIONS, mission=job.mission_id, job=job.id)
+    if row is None:
+        return None
+    data = from_json(row[0])
+    how = " with other params" if data.get("params") else ""
+    return f"{data.get('by')} has {_DID.get(str(data.get('decision')), 'decided')} it{how}"
 
 
 def unanswered_hold(tx: Tx, job: JobRow) -> str | None:
