@@ -16,6 +16,7 @@ from lcp_engine.deliverables import compared
 from lcp_engine.differences import note_first_sight, show_job, show_mission, sight_now
 from lcp_engine.diffs import Diff
 from lcp_engine.engine import answering, deciding, saying, steering
+from lcp_engine.engine.explaining import explain_job
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.forking import Forked, fork
@@ -35,7 +36,7 @@ from lcp_engine.store.course import find_course
 from lcp_engine.store.expiries import find_expiries
 from lcp_engine.store.facts import MOST, find_facts
 from lcp_engine.store.history import known_id
-from lcp_engine.store.ledger import Ledger, ledger_of
+from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
 from lcp_engine.store.sqlite import BUSY_SECONDS
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Connection, Tx
@@ -329,6 +330,12 @@ class Engine:
 
         facts, course = self._database.read(find)
         return compared(facts), course
+
+    def explain_policy(self, job_id: int) -> JsonObject:
+        """Which rule decides about a job, and every one that was looked at. Raises `NOT_FOUND`."""
+        job = self.job(job_id)
+        spec, root = self._database.read(lambda tx: spec_and_root(tx, job.mission_id))
+        return explain_job(self.site.bench, job.json, spec, root)
 
     def approve(
         self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None

@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pydantic import JsonValue
     from tests.cli.conftest import Done, Lcp
 
 
@@ -57,7 +58,9 @@ def test_a_person_may_approve_with_other_params(waiting: Lcp) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["approve"], ["approve", "--all"], ["approve", "2", "--mission", "1"], ["approve", "2", "3", "--params", "{}"],
+    [["approve"], ["approve", "--all", "2"], ["approve", "2", "--edit", "--params", "{}"],
+     ["approve", "2", "3", "--edit"],
+     ["approve", "2", "--mission", "1"], ["approve", "2", "3", "--params", "{}"],
      ["approve", "2", "--params", "[]"], ["reject", "2"], ["approve", "x"]],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_a_usage_error(call: Callable[..., Done], arguments: list[str]) -> None:
@@ -76,3 +79,64 @@ def test_a_cancelled_mission_is_resumed_with_another_limit(waiting: Lcp) -> None
     assert waiting("retry", 2).out == "job 2 held\n"  # nobody had approved it
     again = waiting("retry", 2)
     assert (again.code, again.err.count("\n")) == (5, 1)
+
+
+def test_all_lists_what_it_decides_and_asks_nobody_without_a_terminal(waiting: Lcp) -> None:
+    done = waiting("approve", "--all")
+    assert (done.code, done.out) == (0, "job 2 approved\njob 3 approved\n")
+    listed = done.err.splitlines()
+    assert listed[0].split() == ["id", "mission", "kind", "about", "why"]
+    assert [line.split()[0] for line in listed[1:3]] == ["2", "3"]
+    assert waiting("approve", "--all").out == "no job is held\n"
+
+
+def test_a_file_that_changed_is_shown_again_and_the_next_approval_is_for_that(waiting: Lcp) -> None:
+    waiting("diff", 2)
+    (waiting.root / "b").write_text("mine\n")
+    refused = waiting("approve", 2)
+    assert (refused.code, refused.out) == (5, "")
+    assert "\n-mine\n" in refused.err
+    assert waiting("approve", 2).code == 0
+    (waiting.root / "c").mkdir()
+    as_json = waiting("approve", 3, "--json")
+    assert (as_json.code, as_json.error["error_code"]) == (5, "CONFLICT")
+    assert waiting("approve", 3, "--json").code == 5  # nobody was shown anything
+
+
+def test_params_are_edited_in_the_editor_of_the_user(waiting: Lcp) -> None:
+    done = waiting("approve", 2, "--edit", EDITOR="sed -i s/b/d/g")
+    assert (done.code, done.out) == (0, "job 2 approved\n")
+    waiting("work", "--until-idle", "-q")
+    assert (waiting.root / "d").read_text() == "d"
+
+
+@pytest.mark.parametrize(
+    ("editor", "fact"),
+    [("false", "ended with 1"), ("true", "as they were"), ("truncate -s0", "is empty"),
+     ("no-such-editor", "not be started"), ("sed -i s/{/[/", "JSON object"),
+     ("sed -i s/content/text/", "text does not fit"),
+     ('sed -i s/"b"/".env"/g', "denied"), ('"', "is no command"), (" ", "blank")],
+)  # fmt: skip
+def test_an_edit_that_comes_to_nothing_changes_nothing(waiting: Lcp, editor: str, fact: str) -> None:
+    before = waiting("job", 2, "--json").object
+    done = waiting("approve", 2, "--edit", VISUAL=editor)
+    assert done.code in (1, 2)
+    assert fact in done.err
+    assert done.err.count("\n") == 1
+    assert waiting("job", 2, "--json").object == before
+
+
+def test_policy_explain_names_the_rule_that_decided(lcp: Lcp) -> None:
+    rules: list[JsonValue] = [
+        {"kinds": ["read_file"], "do": "deny"},
+        {"kinds": ["write_file"], "paths": ["docs/**"], "do": "hold"},
+    ]
+    held = lcp.ask("write_file", rel_path="docs/a.md", content="x")
+    lcp("run", lcp.mission(held, lcp.complete, policy=rules), "--root", "root", "-q")
+    shown = lcp("policy", "explain", 2)
+    assert shown.code == 0
+    assert "→ mission          mission rule 2 (write_file docs/**) says hold: decides" in shown.out
+    assert "mission rule 1 (read_file) says deny: kind does not match" in shown.out
+    found = lcp("policy", "explain", 2, "--json").object
+    assert (found["verdict"], found["because"]) == ("hold", "mission rule 2 (write_file docs/**) says hold")
+    assert lcp("policy", "explain", 99).err == "job 99 is not in the database\n"

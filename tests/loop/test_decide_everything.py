@@ -155,3 +155,22 @@ def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: t
         assert (job.state is State.REJECTED) == (job.refusal is not None)
         assert job.state in (State.QUEUED, State.HELD, State.REJECTED, State.BLOCKED)
         assert job.state is not State.BLOCKED or job.after is not None
+
+
+@given(_STATES, st.lists(_JOBS, max_size=7).map(tuple), st.sampled_from(Manner))
+def test_auto_dispatch_true_never_loosens_what_policy_says(
+    state: PlanState, jobs: tuple[JobSpec, ...], manner: Manner
+) -> None:
+    said = CreateFollowupJobs(new_jobs=jobs).in_manner(manner)
+    eager = CreateFollowupJobs(
+        new_jobs=tuple(job.model_copy(update={"auto_dispatch": True}) for job in jobs)
+    ).in_manner(manner)
+    for reply in (said, eager):
+        decision = decide(state, reply)
+        placed = decision.jobs if isinstance(decision, Continue | Wait | AskAgain) else ()
+        for job in placed:
+            verdict = (
+                state.judgements[job.index].verdict if job.index < len(state.judgements) else Verdict.HOLD
+            )
+            assert verdict is not Verdict.DENY or job.state is State.REJECTED
+            assert verdict is not Verdict.HOLD or job.state in (State.HELD, State.REJECTED)

@@ -36,6 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "answer": ("answering", "Answer a question that a mission waits with."),
         "undo": ("undoing", "Take back what a mission or a job did to files."),
         "say": ("answering", "Tell a mission's planner something; it is asked again."),
+        "policy": ("explaining", "Explain which rule decides about a job."),
         "cancel": ("deciding", "Stop a mission."),
         "resume": ("deciding", "Go on with a mission that has ended."),
         "retry": ("deciding", "Queue a failed, skipped or cancelled job again."),

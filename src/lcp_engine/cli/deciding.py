@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -11,21 +12,26 @@ import click
 from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation, read_object
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.failing import fail, tell
-from lcp_engine.cli.screen import print_json, print_out
+from lcp_engine.cli.screen import last_cell, make_console, make_table, print_json, print_out
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.api import Engine
+    from lcp_engine.engine.records import Job
 
 F = TypeVar("F", bound=Callable[..., int])
 
 
 def _jobs_options(command: F) -> F:
     command = click.argument("jobs", type=int, nargs=-1, metavar="J…")(command)
-    command = click.option("--mission", type=int, metavar="M", help="The mission of --all.")(command)
-    return click.option("--all", "all_held", is_flag=True, help="Every held job of the mission.")(command)
+    command = click.option("--mission", type=int, metavar="M", help="Only jobs of this mission, with --all.")(
+        command
+    )
+    return click.option("--all", "all_held", is_flag=True, help="Every held job, or those of --mission.")(
+        command
+    )
 
 
 @click.command(
@@ -39,23 +45,45 @@ def _jobs_options(command: F) -> F:
 )
 @_jobs_options
 @click.option("--params", metavar="JSON", help="Run the job with these params instead.")
+@click.option("--edit", is_flag=True, help="Edit the job's params in $VISUAL or $EDITOR first.")
 @pass_invocation
 def approve_command(
-    invocation: Invocation, jobs: Sequence[int], all_held: bool, mission: int | None, params: str | None
+    invocation: Invocation,
+    *,
+    jobs: Sequence[int],
+    all_held: bool,
+    mission: int | None,
+    params: str | None,
+    edit: bool,
 ) -> int:
     """Let held jobs run; a runner (`lcp work`) executes them.
 
-    Approving twice is harmless. Exit code 5: somebody decided otherwise before. With --json the jobs that were approved
-    are printed, and on stderr an error a line for each other one; where none was, only one error.
+    An approval is for what you were shown last (`lcp diff J`), else for what was there when the job was held.
+    Approving twice is harmless. Exit code 5: the file is another by now, and its diff is shown; or somebody decided
+    otherwise. With --json the jobs that were approved are printed, and on stderr an error a line for each other one;
+    where none was, only one error.
     """
     revised = None if params is None else read_object(params, "--params")
-    if revised is not None and (all_held or len(jobs) != 1):
-        raise click.UsageError("--params belongs to exactly one job", click.get_current_context())
+    if (revised is not None or edit) and (all_held or len(jobs) != 1):
+        raise click.UsageError("--params and --edit belong to exactly one job", click.get_current_context())
+    if revised is not None and edit:
+        raise click.UsageError("--params or --edit is given, not both", click.get_current_context())
     with invocation.engine() as engine:
-        ids = _chosen(engine, jobs, mission, all_held=all_held)
+        ids = _chosen(invocation, engine, jobs, mission, word="approve" if all_held else None)
         if not ids:
             return _say_none(invocation, mission)
-        code = _each(invocation, engine, ids, "approved", lambda job: engine.approve(job, params=revised))
+        if edit:
+            revised = _edited(engine, ids[0])
+
+        def approve(job: int) -> bool:
+            try:
+                return engine.approve(job, params=revised)
+            except LcpError as refused:
+                if refused.code is ErrorCode.CONFLICT and not invocation.json:
+                    _show_again(engine, job)
+                raise
+
+        code = _each(invocation, engine, ids, "approved", approve)
     if code == Exit.DONE and not (invocation.json or invocation.quiet):
         tell("`lcp work --until-idle` executes what is approved")
     return code
@@ -74,7 +102,7 @@ def reject_command(
 ) -> int:
     """Refuse held jobs; the planner reads the reason in its next turn."""
     with invocation.engine() as engine:
-        ids = _chosen(engine, jobs, mission, all_held=all_held)
+        ids = _chosen(invocation, engine, jobs, mission, word="reject" if all_held else None)
         if not ids:
             return _say_none(invocation, mission)
         return _each(invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason))
@@ -124,16 +152,71 @@ def retry_command(invocation: Invocation, job: int) -> int:
     return Exit.DONE
 
 
-def _chosen(engine: Engine, jobs: Sequence[int], mission: int | None, *, all_held: bool) -> Sequence[int]:
+def _chosen(
+    invocation: Invocation, engine: Engine, jobs: Sequence[int], mission: int | None, *, word: str | None
+) -> Sequence[int]:
+    """The jobs to decide; with a `word`, that is done to all that are held: they are listed, a terminal is asked."""
     context = click.get_current_context()
-    if all_held:
-        if mission is None or jobs:
-            raise click.UsageError("--all takes --mission M and no jobs", context)
+    if word is None:
+        if not jobs or mission is not None:
+            raise click.UsageError("one or more jobs are needed, or --all", context)
+        return jobs
+    if jobs:
+        raise click.UsageError("--all takes no jobs", context)
+    if mission is not None:
         engine.mission(mission)
-        return [job.id for job in engine.jobs(mission_id=mission, states=["held"])]
-    if not jobs or mission is not None:
-        raise click.UsageError("one or more jobs are needed, or --all --mission M", context)
-    return jobs
+    held = engine.jobs(mission_id=mission, states=["held"])
+    if word == "approve":
+        held = [job for job in held if not _takes_an_answer(engine, job)]
+    if not held or invocation.json:
+        return [job.id for job in held]
+    _list(held)
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(
+            f"{word} {'this job' if len(held) == 1 else f'these {len(held)} jobs'}?", abort=True, err=True
+        )
+    return [job.id for job in held]
+
+
+def _takes_an_answer(engine: Engine, job: Job) -> bool:
+    worker = engine.workers.get(job.kind)
+    return worker is not None and worker.asks_person
+
+
+def _list(jobs: Sequence[Job]) -> None:
+    """Held jobs as a table on stderr: what all means is seen before it is done."""
+    from lcp_engine.report import explain_reason
+    from lcp_engine.visible import one_line, shortened
+    from lcp_engine.wording import subject
+
+    table = make_table("id", "mission", "kind", "about", "why", numbers=("id", "mission"))
+    for job in jobs:
+        about, why = shortened(one_line(subject(job.json)), 60), explain_reason(job.reason or "")
+        table.add_row(
+            str(job.id), str(job.mission_id), one_line(job.kind), about, last_cell(shortened(why, 90))
+        )
+    console = make_console(sys.stderr)
+    if not sys.stderr.isatty():
+        console.width = 1000
+    console.print(table, soft_wrap=False)
+
+
+def _edited(engine: Engine, job_id: int) -> dict[str, JsonValue]:
+    from lcp_engine.cli.editing import edit_params
+
+    job = engine.job(job_id)
+    if job.state != "held":
+        message = f"job {job_id} has to be held to be edited; it is {job.state}"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    return edit_params(job.params)
+
+
+def _show_again(engine: Engine, job_id: int) -> None:
+    """What a job that stays held would change now: the next approval is for that."""
+    from lcp_engine.cli.diffing import show_diffs
+
+    if engine.job(job_id).state == "held":
+        show_diffs(make_console(sys.stderr), engine.diff(job_id))
 
 
 def _say_none(invocation: Invocation, mission: int | None) -> int:
@@ -141,7 +224,7 @@ def _say_none(invocation: Invocation, mission: int | None) -> int:
     if invocation.json:
         print_json([])
     else:
-        print_out(f"no job of mission {mission} is held")
+        print_out("no job is held" if mission is None else f"no job of mission {mission} is held")
     return Exit.DONE
 
 

@@ -121,7 +121,7 @@ def reserved_bytes(ledger: Ledger, bench: Bench, mission: MissionRow) -> int:
 
 
 def _reserved(worker: Worker[BaseModel] | None, job: JobRow) -> int:
-    params = None if worker is None else _params(worker, from_json(job.params))
+    params = None if worker is None else params_of(worker, from_json(job.params))
     return 0 if worker is None or params is None else worker.written_bytes(params)
 
 
@@ -138,7 +138,7 @@ def _policy(
 
 def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: JobSpec) -> Requested:
     worker = bench.workers.get(job.kind)
-    params = None if worker is None else _params(worker, job.params)
+    params = None if worker is None else params_of(worker, job.params)
     mark = fingerprint(job.kind, job.params if params is None else _plain(params))
     equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
     seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
@@ -170,20 +170,27 @@ def ruling_on(
     )
     if ruling.verdict is Verdict.DENY:
         return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+    by_kind = permission_ruling(worker, spec)
+    if by_kind is not None:
+        return *by_kind, ErrorCode.NOT_ALLOWED
+    return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+
+
+def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, str] | None:
+    """What the kind itself has against a job that policy would run; None where it has nothing."""
     if worker.asks_person:
-        return Verdict.HOLD, "it is a question to a person", ErrorCode.NOT_ALLOWED
+        return Verdict.HOLD, "it is a question to a person"
     match worker.permission:
         case Permission.ADMIN if not spec.allow_admin:
-            reason = f"kind {worker.kind} needs a mission that was launched with allow_admin"
-            return Verdict.DENY, reason, ErrorCode.NOT_ALLOWED
+            return Verdict.DENY, f"kind {worker.kind} needs a mission that was launched with allow_admin"
         case Permission.ADMIN | Permission.SYSTEM:
             reason = f"kind {worker.kind} has the permission level {worker.permission} and always waits for a person"
-            return Verdict.HOLD, reason, ErrorCode.NOT_ALLOWED
+            return Verdict.HOLD, reason
         case _:
-            return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+            return None
 
 
-def _params(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> BaseModel | None:
+def params_of(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> BaseModel | None:
     """The params; None where this worker does not take them (a kind that was not known when the reply was read)."""
     try:
         return worker.params.model_validate(

@@ -1,0 +1,78 @@
+"""Edit params in the editor that the user has chosen."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lcp_engine.cli.command import read_object
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.visible import json_block
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+
+def edit_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Other params than `params`, as a person made them in `$VISUAL` or `$EDITOR`.
+
+    Raises `INVALID_ARGUMENT` for an editor that is not there or fails and for what is no JSON object,
+    `INVALID_PARAMS` where the file was left empty or as it was.
+    """
+    command = _editor()
+    with tempfile.TemporaryDirectory(prefix="lcp-") as place:  # private to its user
+        file = Path(place) / "params.json"
+        file.write_text(json_block(dict(params)) + "\n", encoding="utf-8")
+        _run(command, file)
+        edited = _read(file)
+    if not edited.strip():
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS, "the edited file has to hold params; it is empty, nothing was changed"
+        )
+    revised = read_object(edited, "the edited file")
+    if revised == params:
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS,
+            "the params have to be edited; they are as they were, nothing was changed",
+        )
+    return revised
+
+
+def _editor() -> list[str]:
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if named is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        message = "--edit needs $VISUAL or $EDITOR where there is no terminal; neither is set"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    try:
+        command = shlex.split(named or "vi")
+    except ValueError as error:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"the editor {named!r} is no command: {error}") from error
+    if not command:
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, "the editor has to be a command; $VISUAL or $EDITOR is blank"
+        )
+    return command
+
+
+def _run(command: list[str], file: Path) -> None:
+    try:
+        code = subprocess.run([*command, str(file)], check=False).returncode  # noqa: S603 -- the user's own editor
+    except OSError as error:
+        message = f"the editor {command[0]!r} could not be started: {error.strerror}; nothing was changed"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
+    if code != 0:
+        message = f"the editor {command[0]!r} has to end well; it ended with {code}, nothing was changed"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"the edited file cannot be read: {error}") from error
