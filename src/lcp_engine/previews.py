@@ -29,7 +29,7 @@ class Preview:
     """A file effect that was not made. `path` is relative to the root; "" where that cannot be told.
 
     `found` is what stands there: SHA-256 in hex, None for nothing, or the code of what is in the way. `refused` is
-    why the job would write nothing.
+    why the job would write nothing. `unread`: the size of what is there, where that is too large to be `before`.
     """
 
     path: str
@@ -37,11 +37,15 @@ class Preview:
     before: bytes | None = None
     after: bytes | None = None
     refused: Failed | None = None
+    unread: int = 0
 
     @property
     def diff(self) -> Diff:
         if self.refused is not None:
             return Diff(self.path, note=f"would not be written: {self.refused.message}")
+        if self.unread:
+            sizes = f"{self.unread:,} bytes become {len(self.after or b''):,} bytes"
+            return Diff(self.path, note=f"too large to be shown: {sizes}")
         return diff_bytes(self.path, self.before, self.after)
 
 
@@ -133,6 +137,9 @@ def _composed(effect: FileEffect, context: Context) -> Preview:
         return Preview(effect.path, error.code, refused=error.failed)
     before = None if current is None else current.data
     found = None if current is None else current.sha256
+    if current is not None and current.data is None and effect.mode == "append":
+        message = f"{effect.path!r} has {current.size} bytes already, at most {cap} are written"
+        return Preview(effect.path, found, refused=Failed(ErrorCode.TOO_LARGE, message))
     try:
         after = compose(before, effect.content, effect.mode)
     except LcpError as error:
@@ -140,4 +147,10 @@ def _composed(effect: FileEffect, context: Context) -> Preview:
     if len(after) > cap:
         message = f"{effect.path!r} would have {len(after)} bytes, at most {cap} are written"
         return Preview(effect.path, found, before, refused=Failed(ErrorCode.TOO_LARGE, message))
-    return Preview(effect.path, found, before, after)
+    return Preview(
+        effect.path,
+        found,
+        before,
+        after,
+        unread=current.size if current is not None and before is None else 0,
+    )

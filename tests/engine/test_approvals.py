@@ -10,7 +10,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 from pydantic import JsonValue
-from tests.engine.conftest import Lab, Object
+from tests.engine.conftest import Lab, Object, OpenLab
 
 from lcp_engine.errors import LcpError
 from lcp_engine.runner import Runner
@@ -251,6 +251,21 @@ def test_a_change_from_before_the_look_does_not_excuse_what_happened_after_it(sh
     shop.engine.diff(second)
     (shop.root / "a.md").write_text("new\n")  # as the first job did, and yet nobody's approved job
     conflict(lambda: shop.engine.approve(second))
+
+
+def test_a_file_above_the_cap_is_bound_by_its_hash_as_well(open_lab: OpenLab) -> None:
+    lab = open_lab()
+    cap = lab.engine.site.caps.write_bytes
+    (lab.root / "a.md").write_bytes(b"x" * (cap + 1))
+    (job,) = held(lab)
+    assert "too large to be shown" in (lab.engine.diff(job)[0].note or "")
+    with (lab.root / "a.md").open("ab") as file:
+        file.write(b"y")
+    conflict(lambda: lab.engine.approve(job))
+    lab.engine.diff(job)
+    lab.engine.approve(job)
+    lab.work()
+    assert drifts(lab) == []
 
 
 def test_jobs_that_run_by_policy_are_bound_to_nothing(shop: Lab) -> None:

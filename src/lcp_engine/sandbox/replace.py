@@ -56,8 +56,20 @@ def locked(root: Root, path: str) -> Iterator[Target]:
         os.close(descriptor)  # and with it goes the lock
 
 
-def look_at(root: Root, path: str, cap: int | None) -> Current | None:
-    """What is at `path` now, without a lock and without making anything; refused like `locked` and `Target.read`."""
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A file as it was looked at; `data` is None where it is larger than was to be read."""
+
+    sha256: str
+    size: int
+    data: bytes | None
+
+
+def look_at(root: Root, path: str, cap: int | None) -> Glance | None:
+    """What is at `path` now, without a lock and without making anything; refused like `locked` and `Target.read`.
+
+    At most `cap` bytes are read into memory; the hash is that of the whole file.
+    """
     parent, _, name = path.rpartition("/")
     _check_name(name, path)
     try:
@@ -67,7 +79,12 @@ def look_at(root: Root, path: str, cap: int | None) -> Current | None:
     except OSError as error:
         raise refusal(error, path) from error
     try:
-        return Target(path, name, directory, ()).read(cap)
+        target = Target(path, name, directory, ())
+        size = target.size()
+        if size is not None and cap is not None and size > cap:
+            return Glance(target.sha256(), size, None)
+        current = target.read(cap)
+        return None if current is None else Glance(current.sha256, len(current.data), current.data)
     finally:
         os.close(directory)
 
