@@ -206,7 +206,10 @@ def _outcome(job: JobRow, changes: Sequence[ChangeRow], troubles: dict[int, Fail
         files: list[JsonValue] = [
             {"path": one.path, "change": what(one.sha256_before, one.sha256_after)} for one in changes
         ]
-        return Succeeded(to_json({"ok": True, "action": "undo_result", "files": files}), 0)
+        summary = _summary([what(one.sha256_before, one.sha256_after) for one in changes])
+        return Succeeded(
+            to_json({"ok": True, "action": "undo_result", "summary": summary, "files": files}), 0
+        )
     parts = [
         f"{change.path!r} was changed by somebody else meanwhile and is left alone"
         for change in states[CONFLICT]
@@ -220,3 +223,10 @@ def _outcome(job: JobRow, changes: Sequence[ChangeRow], troubles: dict[int, Fail
         code = next(iter(troubles.values())).code
     done = f"{len(states[APPLIED])} of {len(changes)} files are restored"
     return Failed(code, f"undo, job {job.id}: {done}; {'; '.join(parts)}")
+
+
+def _summary(done: Sequence[str]) -> str:
+    """What was done to the files, in a few words."""
+    words = {"changed": "restored", "created": "put back", "removed": "removed"}
+    counts = ((done.count(change), word) for change, word in words.items())
+    return ", ".join(f"{count} {word}" for count, word in counts if count)

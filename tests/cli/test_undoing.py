@@ -51,3 +51,42 @@ def test_a_mission_that_changed_nothing_says_so(lcp: Lcp) -> None:
 
 def test_changes_of_a_mission_that_is_not_there_are_an_error(lcp: Lcp) -> None:
     assert lcp("changes", 7, "--json").error["error_code"] == "NOT_FOUND"
+
+
+def test_an_undo_says_what_it_did_and_how_to_take_it_back(written: Lcp) -> None:
+    planned = written("undo", 1, "--dry-run")
+    assert (planned.code, planned.out) == (0, "new/deep/c.md would be removed\na.md would be restored\n")
+    done = written("undo", 1)
+    assert done.code == 0
+    assert done.out == "new/deep/c.md removed\na.md restored\n`lcp undo --job 8` takes that back\n"
+    assert sorted(path.name for path in written.root.iterdir()) == ["a.md", "main.py"]
+    assert (written.root / "a.md").read_text() == "# a\n"
+    assert "1 restored, 1 removed" in written("jobs", "--kind", "undo").out
+    assert "undone by job 8" in written("changes", 1).out
+    assert "## Undone" in written("report", 1).out
+    assert written("undo", 1).out == "mission 1 has nothing to undo\n"
+    back = written("undo", "--job", 8, "--json").object
+    assert (back["job_id"], back["dry_run"], back["resumed"]) == (9, False, None)
+    assert (written.root / "a.md").read_text() == "# b\nmore\n"
+    assert written("db", "check").code == 0
+
+
+def test_a_refused_undo_exits_5_and_names_the_files(written: Lcp) -> None:
+    (written.root / "a.md").write_text("mine\n")
+    (written.root / "new" / "deep" / "c.md").unlink()
+    refused = written("undo", 1, "--json")
+    assert (refused.code, refused.error["error_code"]) == (5, "CONFLICT")
+    details = refused.error["technical_details"]
+    assert isinstance(details, dict)
+    assert details["files"] == ["new/deep/c.md", "a.md"]
+    told = written("undo", 1)
+    assert (told.code, len(told.err.splitlines())) == (5, 1)
+    assert "'a.md' has to be as the last change left it" in told.err
+    assert "'new/deep/c.md' should be there" in told.err
+
+
+def test_an_undo_of_both_or_neither_is_a_usage_error(written: Lcp) -> None:
+    assert written("undo").code == 2
+    assert written("undo", 1, "--job", 2).code == 2
+    assert written("undo", 9).code == 1
+    assert (written.root / "a.md").read_text() == "# b\nmore\n"
