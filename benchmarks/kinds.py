@@ -1,4 +1,4 @@
-"""Define the kinds of jobs that are measured: one does nothing, one tells when it started."""
+"""Define the kinds of jobs that are measured: one does nothing, the others tell when they started."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from lcp_engine import worker
 
 class Nothing(BaseModel):
     """No params, no result."""
+
+
+class Number(BaseModel):
+    """What tells one job from the next: equal jobs are no progress."""
+
+    number: int
 
 
 class Started(BaseModel):
@@ -27,5 +33,11 @@ def nothing(params: Nothing) -> Nothing:
 
 @worker("bench.start", params=Nothing, result=Started, has_effects=False)
 def start(params: Nothing) -> Started:
+    """Tell when the job started."""
+    return Started(at=time.monotonic_ns())
+
+
+@worker("bench.numbered", params=Number, result=Started, has_effects=False)
+def numbered(params: Number) -> Started:
     """Tell when the job started."""
     return Started(at=time.monotonic_ns())

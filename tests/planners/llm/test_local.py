@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from lcp_engine import Engine, read_reply
 from lcp_engine.errors import ErrorCode, LcpError
@@ -69,6 +73,46 @@ def test_the_same_model_answers_over_http_without_being_named(root: Path) -> Non
     assert not isinstance(read_reply(reply.text), Malformed)
     assert reply.input_tokens
     assert reply.output_tokens
+
+
+SERVER = """
+import sys
+from lcp_engine.planners.llm.local import LocalOptions, local_planner
+print(local_planner(LocalOptions(), {}).settings.endpoint, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """The model, served on loopback by a process of its own."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.stdin.close()
+
+
+@needs_a_model
+def test_a_real_model_behind_http_lists_reads_and_concludes(
+    tmp_path: Path, root: Path, endpoint: str
+) -> None:
+    planner: JsonValue = {"type": "openai", "base_url": endpoint, "max_tokens": 400}
+    limits: JsonValue = {"max_turns": 8, "max_tokens": 20000}
+    goal = "Analyse this project and end with an analysis_result that says what it is."
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+        launched = engine.launch({"goal": goal, "planner": planner, "limits": limits}, root=root)
+        engine.work(until_idle=True, mission_id=launched.id)
+        mission, turns = engine.mission(launched.id), engine.turns(launched.id)
+        kinds = [job.kind for job in engine.jobs(mission_id=launched.id, states=["succeeded"])]
+        query = "SELECT found FROM probes"
+        stored = [str(row[0]) for row in engine.site.database.read(lambda tx: tx.query_plain(query))]
+    assert mission.status == "completed", mission.error
+    assert mission.outcome in {"analysis_result", "mission_complete"}
+    assert {"list_files", "read_file"} <= {*kinds}
+    assert not [turn["errors"] for turn in turns if turn["errors"]], "the schema leaves no room for mistakes"
+    assert [json.loads(found)["rung"] for found in stored] == ["json_schema"]
 
 
 @needs_a_model
