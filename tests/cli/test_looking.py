@@ -6,6 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from jsonschema import Draft202012Validator
+
+from lcp_engine.reporting.structured import StructuredResponse
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
@@ -90,3 +93,39 @@ def test_what_is_not_there_is_said_in_one_line(lcp: Lcp) -> None:
         assert done.code == 1
         assert done.err.endswith("is not in the database\n")
         assert done.err.count("\n") == 1
+
+
+def test_a_report_comes_in_every_form(lcp: Lcp) -> None:
+    lcp(
+        "run",
+        lcp.mission(lcp.ask("read_file", path="a.md"), lcp.ask("write_file", path="b.md", content="x")),
+        "--root",
+        lcp.root,
+    )
+    for form in ("structured", "agent"):
+        done = lcp("report", 1, "--format", form)
+        assert done.code == 0
+        Draft202012Validator(lcp("schema", form).object).validate(done.json)
+    assert lcp("report", 1, "--format", "json").json == lcp("--json", "report", 1).json
+    refused = lcp("report", 1, "--since", 3)
+    assert (refused.code, refused.out) == (2, "")
+    assert "--since belongs to --format structured" in refused.err
+
+
+def test_each_suggested_command_is_one(lcp: Lcp) -> None:
+    lcp("run", lcp.mission(lcp.ask("write_file", path="b.md", content="x"), lcp.complete), "--root", lcp.root)
+    seen: set[str] = set()
+    for command in ("approve 2", "work --until-idle", "cancel 1"):
+        seen.update(_suggested(lcp))
+        lcp(*command.split())
+    seen.update(_suggested(lcp))
+    assert {"approve", "reject", "say", "watch", "undo", "resume"} <= seen
+    for name in seen:
+        assert lcp(name, "--help").code == 0
+
+
+def _suggested(lcp: Lcp) -> list[str]:
+    response = StructuredResponse.model_validate(lcp("report", 1, "--format", "structured").json)
+    step = response.content.next_step
+    assert step is not None
+    return [command.split()[1] for command in step.suggestions or []]

@@ -99,8 +99,8 @@ def report_command(invocation: Invocation, mission: int, form: str | None, since
     """Report on mission M: what was done, files written, limits reached, what waits, what failed, what was said.
 
     text is Markdown, set on a terminal; json is the same as data; structured is for a program that shows it to a person
-    and takes decisions: blocks, forms for what waits, progress. Everything but the planner's words is taken from the
-    history of jobs.
+    and takes decisions: blocks, forms for what waits, progress; agent is the answer to a request. Everything but the
+    planner's words is taken from the history of jobs.
     """
     if since is not None and form != "structured":
         raise click.UsageError("--since belongs to --format structured", click.get_current_context())

@@ -7,10 +7,11 @@ import sys
 from lcp_engine.api import Engine
 from lcp_engine.cli.screen import make_console, print_json, print_out
 from lcp_engine.report import as_markdown, make_report
+from lcp_engine.reporting.agent import respond_as_agent
 from lcp_engine.reporting.responding import respond
 from lcp_engine.visible import block
 
-FORMATS = ("text", "json", "structured")
+FORMATS = ("text", "json", "structured", "agent")
 MOST_LINES = 20
 """A list of the text shows at most that many rows."""
 
@@ -22,6 +23,9 @@ def print_report(engine: Engine, mission_id: int, form: str = "text", since: int
     elif form == "structured":
         facts, course = engine.standing(mission_id, since=since, most=MOST_LINES)
         print_json(respond(facts, course).as_json())
+    elif form == "agent":
+        answer = respond_as_agent(*engine.standing(mission_id))
+        print_json(answer.model_dump(mode="json"))
     else:
         _print_text(as_markdown(make_report(engine.facts(mission_id, most=MOST_LINES))))
 

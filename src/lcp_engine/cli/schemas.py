@@ -19,6 +19,7 @@ from lcp_engine.planners.llm.wire import ROOT, wire_schema
 from lcp_engine.protocol.actions import Action, Problem
 from lcp_engine.protocol.schema import DIALECT, action_schema
 from lcp_engine.protocol.universal_response import universal_schema
+from lcp_engine.reporting.agent import AgentResponse
 from lcp_engine.reporting.structured import StructuredResponse
 from lcp_engine.settings import ConfigFile
 from lcp_engine.visible import json_block
@@ -75,7 +76,7 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
     lcp (the default) and universal are the dialects that a planner may answer in; mission and config are the files;
-    error, check and structured (a report) are what is printed; KIND and KIND_result are the params and the result of a
+    error, check, structured and agent (reports) are printed; KIND and KIND_result are the params and the result of a
     kind of job, for every installed kind.
     """
     known = _schemas()
@@ -103,6 +104,7 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
         "config": _of(ConfigFile),
         "check": _of(Check),
         "error": _of(Error),
+        "agent": _of(AgentResponse),
         "structured": _of(StructuredResponse),
         "lcp": lambda: action_schema(params),
         "universal": universal_schema,

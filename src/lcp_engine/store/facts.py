@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sqlalchemy import ColumnElement, bindparam, func, literal_column, select
 
+from lcp_engine.clock import iso
 from lcp_engine.errors import ErrorCode
 from lcp_engine.jobs import State
 from lcp_engine.reporting.facts import Excerpt, Facts
@@ -23,7 +24,7 @@ MOST = 1000
 _TURN_KIND = "agent_plan"
 _REFUSED_FOR_A_LIMIT = f'%"error_code":"{ErrorCode.LIMIT_REACHED}"%'
 _TURN = ("number", "turn", "job_id", "action", "errors", "input_tokens", "output_tokens", "latency")
-_FILE = ("path", "created", "changes", "size_bytes", "sha256", "job_id")
+_FILE = ("path", "created", "changes", "size_bytes", "sha256", "job_id", "changed_at")
 _CHANGE = Statement(
     select(
         changes.c.path,
@@ -31,6 +32,7 @@ _CHANGE = Statement(
         changes.c.sha256_after,
         changes.c.size_bytes,
         changes.c.job_id,
+        changes.c.intended_at,
     ).where(changes.c.id == bindparam("change"))
 )
 T = TypeVar("T")
@@ -120,8 +122,8 @@ def _file(tx: Tx, first: int, last: int, times: int) -> JsonObject:
     left = tx.row(_CHANGE, change=last)
     assert before is not None
     assert left is not None
-    path, _, after, size, job_id = left
-    values = (path, before[1] is None, times, size, after, job_id)
+    path, _, after, size, job_id, at = left
+    values = (path, before[1] is None, times, size, after, job_id, iso(at))
     return dict(zip(_FILE, values, strict=True))
 
 
