@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
@@ -33,10 +33,25 @@ from lcp_engine.worst_case import WorstCase
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
-F = TypeVar("F", bound=Callable[..., int])
 
 
-def _mission_options(command: F) -> F:
+def _mission_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options that say which mission is meant, given to the command as one `wish`."""
+
+    @wraps(command)
+    def with_wish(
+        *,
+        mission: str,
+        root: Path | None,
+        planner: str | None,
+        settings: Sequence[str],
+        variables: Sequence[str],
+        **others: object,
+    ) -> int:
+        pairs(settings, "--set")
+        return command(wish=Wish(mission, root, planner, settings, pairs(variables, "--var")), **others)
+
+    stated: Callable[..., int] = with_wish
     for option in reversed((
         click.argument("mission", metavar="MISSION"),
         click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
@@ -47,8 +62,8 @@ def _mission_options(command: F) -> F:
         click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
                      help="A value for ${NAME} in the file."),
     )):  # fmt: skip
-        command = option(command)
-    return command
+        stated = option(stated)
+    return stated
 
 
 @click.command(
@@ -75,11 +90,7 @@ def _mission_options(command: F) -> F:
 def run_command(
     invocation: Invocation,
     *,
-    mission: str,
-    root: Path | None,
-    planner: str | None,
-    settings: Sequence[str],
-    variables: Sequence[str],
+    wish: Wish,
     threads: int,
     kinds: Sequence[str],
 ) -> int:
@@ -88,10 +99,9 @@ def run_command(
     MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission. On a terminal you are asked about
     held jobs; elsewhere they wait, and the exit code is 3.
     """
-    wish = Wish(mission, root, planner, _settings(settings), pairs(variables, "--var"))
     named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
     spec, directory = load(wish, Surroundings(invocation.settings.planners))
-    asks = mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
+    asks = wish.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine)
         launched = engine.launch(spec, root=directory)
@@ -116,15 +126,10 @@ def run_command(
 def launch_command(
     invocation: Invocation,
     *,
-    mission: str,
-    root: Path | None,
-    planner: str | None,
-    settings: Sequence[str],
-    variables: Sequence[str],
+    wish: Wish,
     key: str | None,
 ) -> int:
     """Store MISSION for the runners (lcp work), and print its id."""
-    wish = Wish(mission, root, planner, _settings(settings), pairs(variables, "--var"))
     spec, directory = load(wish, Surroundings(invocation.settings.planners))
     with invocation.engine() as engine:
         launched = engine.launch(spec, root=directory, key=key)
@@ -154,11 +159,6 @@ def _check_kinds(named: Collection[str], engine: Engine) -> None:
             hint = nearest(kind, [*engine.workers, "all"])
             message = f"--approve takes kinds of jobs or all, not {kind!r}; {hint}"
             raise click.UsageError(message, click.get_current_context())
-
-
-def _settings(settings: Sequence[str]) -> Sequence[str]:
-    pairs(settings, "--set")
-    return settings
 
 
 def _work_it_off(
