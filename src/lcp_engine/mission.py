@@ -121,31 +121,36 @@ class FileQuotes(_Frozen):
 
 
 class AcceptCheck(_Frozen):
-    """One condition for `mission_complete` to count (R9); exactly one of the fields is set."""
+    """One condition for `mission_complete` to count (R9); exactly one of the fields is set.
+
+    `verify` is a question that the planner answers in a turn of its own once all other checks pass.
+    """
 
     file_exists: ConfinedPath | None = None
     file_matches: FileMatch | None = None
     file_parses: ConfinedPath | None = None
     file_quotes: FileQuotes | None = None
+    verify: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")] | None = None
 
     @model_validator(mode="after")
     def _states_one_check(self) -> AcceptCheck:
-        stated = (self.file_exists, self.file_matches, self.file_parses, self.file_quotes)
+        stated = (self.file_exists, self.file_matches, self.file_parses, self.file_quotes, self.verify)
         if stated.count(None) != len(stated) - 1:
-            raise ValueError(
-                "should state exactly one of file_exists, file_matches, file_parses, file_quotes"
-            )
+            names = "file_exists, file_matches, file_parses, file_quotes, verify"
+            raise ValueError(f"should state exactly one of {names}")
         return self
 
     @property
     def path(self) -> str | None:
-        """The file that is checked."""
+        """The file that is checked; None where the planner verifies."""
         within = self.file_matches or self.file_quotes
         return within.path if within else self.file_exists or self.file_parses
 
     @property
     def description(self) -> str:
         """The condition as a sentence."""
+        if self.verify:
+            return f"the planner verifies: {self.verify}"
         if self.file_quotes:
             return f"the file {self.path} quotes each line of {self.file_quotes.files} with {self.file_quotes.pattern}"
         if self.file_matches:

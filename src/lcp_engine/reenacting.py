@@ -21,6 +21,7 @@ from lcp_engine.engine import deciding, steering
 from lcp_engine.engine.answering import answer
 from lcp_engine.engine.asking import keep_cost, keep_reply, new_question, open_question
 from lcp_engine.engine.failing import paid_tokens
+from lcp_engine.engine.handover import ASKED
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.plans import acting_plan, spec_of, usage_of
 from lcp_engine.engine.relaying import bring_reply, hold_turn
@@ -358,7 +359,12 @@ class Reenactment:
         return tuple(kept)
 
     def _told_unmet(self, past: PastJob) -> tuple[str, ...]:
-        """The faults that the history tells of a turn: to the planner in the next one, or as the mission's end."""
+        """The faults that the history tells of a turn: to a person, to the planner in the next one, or as the end."""
+        asked = (event for event in self._past.events if event.event == ASKED and event.job_id is not None)
+        for event in asked:
+            listed = event.data.get("unmet")
+            if isinstance(listed, list) and self._known(event).parent_id == past.id:
+                return tuple(map(str, listed))
         turns = (job for job in self._past.jobs if job.id > past.id and job.role == "turn")
         notices = (from_json(job.params).get("notices") for job in turns)
         told = next((notice for notice in notices if isinstance(notice, list)), [self._past.summary])

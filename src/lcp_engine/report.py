@@ -30,6 +30,8 @@ _REASONS = {
     "no_worker": "no worker executes this kind",
     "drift": "the file has changed since this was approved",
     "conflict": "the file is not what it was when the change was made",
+    "step_order": "the step before it has not succeeded yet",
+    "turn_order": "another turn is asked before it",
 }
 # What CommonMark would take for markup; an underscore within a word is none.
 _SPECIAL = re.compile(r"[*`\[\]]|<(?=[A-Za-z/!?])|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])")
@@ -91,7 +93,9 @@ def sections(report: Report) -> list[Section]:
         f"lcp --json report {number}",
         f"lcp jobs --mission {number} --state failed --state rejected",
     )
+    accepted = _list(_object(_object(report["mission"]).get("metrics")).get("accepted_unmet"))
     found = [
+        Section("accepted", "Accepted by a person as it is", [text(check) for check in accepted]),
         Section("files", "Files written", _listed(report, "files", _file_line, whole)),
         Section("undone", "Undone", _listed(report, "undone", _undone_line, f"lcp changes {number}")),
         Section(

@@ -317,12 +317,21 @@ def test_acceptance_checks_come_out_as_they_did(lab: Lab) -> None:
     (lab.root / "there.json").write_text("[1]")
     checks: list[JsonValue] = [{"file_exists": "a.md"}, {"file_parses": "there.json"}, {"file_exists": "no"}]
     lab.run(DONE, ask(write("a.md", "x")), DONE, DONE, DONE, accept=checks, policy=[FREE])
+    lab.engine.answer(lab.engine.jobs(kinds=["ask_user"])[0].id, "give up")
     assert lab.mission().outcome == "no_progress"
     same(lab)
     passed = lab.run(DONE, ask(write("a.md", "x")), DONE, accept=checks[:2], policy=[FREE]).id
     (lab.root / "there.json").unlink()
     assert lab.mission(passed).outcome == "mission_complete"
     same(lab, passed)
+
+
+def test_a_claim_that_the_planner_verified_comes_out_the_same(lab: Lab) -> None:
+    lab.run(
+        DONE, {"ok": False, "action": "error", "error": "no"}, DONE, DONE, accept=[{"verify": "Is it good?"}]
+    )
+    assert (lab.mission().outcome, lab.mission().turns) == ("mission_complete", 4)
+    same(lab)
 
 
 def test_the_shipped_survey_comes_out_the_same(lab: Lab) -> None:

@@ -254,3 +254,35 @@ def test_the_sixth_round_of_questions_ends_the_plan(lab: Lab) -> None:
     assert (mission.status, mission.outcome) == ("failed", "error")
     assert mission.error["error_code"] == "CLARIFICATION_EXHAUSTED"
     assert len(lab.jobs()) == 5
+
+
+def verdict(status: str, *checks: tuple[str, bool]) -> Object:
+    listed: JsonValue = [{"criterion": criterion, "passed": passed} for criterion, passed in checks]
+    return respond("verification", status, f"Verdict: {status}", verification_data={"checks": listed})
+
+
+def test_failed_checks_lead_to_a_turn_that_names_them(lab: Lab) -> None:
+    failed = verdict("FAIL", ("A is there", True), ("B is there", False))
+    mission = lab.run(failed, verdict("PASS", ("B is there", True)), planner=UNIVERSAL)
+    assert mission.outcome == "mission_complete"
+    assert "- B is there" in lab.questions[1].prompt
+    assert "A is there" not in lab.questions[1].prompt
+
+
+def test_after_three_cycles_of_verification_a_person_is_asked_and_the_planner_reads_the_answer(
+    lab: Lab,
+) -> None:
+    failed = [verdict("FAIL", (f"B{number} is there", False)) for number in range(4)]
+    mission_id = lab.launch(*failed, verdict("FAIL", ("C is there", False)), ANSWER, planner=UNIVERSAL)
+    lab.work()
+    assert lab.mission(mission_id).status == "waiting"
+    (job,) = lab.jobs()
+    assert (job.kind, job.state) == ("ask_user", "held")
+    assert str(job.params["question"]).startswith("The work was verified 4 times and did not pass.")
+    assert "- B3 is there" in str(job.params["question"])
+    lab.engine.answer(job.id, "finish")
+    lab.work()
+    (result,) = lab.questions[4].results
+    assert result.result is not None
+    assert result.result["answer"] == "finish as it is"
+    assert lab.mission(mission_id).outcome == "mission_complete"

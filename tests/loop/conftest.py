@@ -7,9 +7,9 @@ from itertools import groupby
 
 import pytest
 
+from lcp_engine.decisions import AskAgain, AskPerson, Continue, Correct, Decision, End, Verify, Wait
 from lcp_engine.errors import ErrorCode
 from lcp_engine.gating import NewJob
-from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, Wait
 
 
 @pytest.fixture
@@ -26,6 +26,10 @@ def _told(decision: Decision) -> str:
             return f"wait: {_listed(jobs)}".strip()
         case AskAgain(jobs, unmet=unmet):
             return f"ask again: {_listed(jobs) or ', '.join(unmet)}"
+        case Verify(questions=questions):
+            return f"verify: {', '.join(questions)}"
+        case AskPerson(options=options):
+            return f"ask a person: {options[0]}"
         case Correct():
             return "correct"
         case End(outcome, succeeded):

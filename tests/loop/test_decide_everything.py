@@ -5,10 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcp_engine.decisions import AskAgain, AskPerson, Claim, Continue, Correct, End, Outcome, Verify, Wait
 from lcp_engine.errors import ErrorCode
 from lcp_engine.gating import Judgement, NewJob
 from lcp_engine.jobs import State
-from lcp_engine.loop import MAX_CLARIFICATIONS, AskAgain, Continue, Correct, End, PlanState, Wait, decide
+from lcp_engine.loop import (
+    ACCEPT,
+    GIVE_UP,
+    MAX_CLARIFICATIONS,
+    MAX_REFUSED,
+    MAX_VERIFICATIONS,
+    PlanState,
+    decide,
+    end_by_person,
+)
 from lcp_engine.mission import Limits
 from lcp_engine.policy import Verdict
 from lcp_engine.protocol.actions import (
@@ -56,6 +66,9 @@ _STATES = st.builds(
     corrections=_SMALL,
     stalled=_SMALL,
     clarifications=st.integers(0, 7),
+    verifications=st.integers(0, 4),
+    to_verify=st.lists(_TEXTS, max_size=2).map(tuple),
+    claim=st.none() | st.builds(Claim, st.sampled_from(Outcome), st.none() | _TEXTS),
     unmet=st.lists(_TEXTS, max_size=2).map(tuple),
     refused=_SMALL,
     last_turn=st.none() | st.sampled_from(["max_turns", "max_seconds", "max_tokens"]),
@@ -92,6 +105,17 @@ def test_every_state_and_reply_give_a_decision_that_keeps_the_caps(
             assert not (succeeded and state.unheard and state.last_turn is None)
         case Correct():
             assert state.corrections < state.limits.max_corrections
+        case Verify(claim, questions):
+            assert questions == state.to_verify
+            assert questions
+            assert state.claim is None
+            assert not state.unmet
+            assert claim.outcome in (*_TERMINAL, "no_followup_jobs")
+        case AskPerson(question, options, claim, unmet):
+            assert question
+            assert len(set(options)) == len(options)
+            assert state.refused >= MAX_REFUSED if claim else state.verifications >= MAX_VERIFICATIONS
+            assert bool(unmet) == (claim is not None)
         case Continue(jobs, stalled) | Wait(jobs, stalled) | AskAgain(jobs, stalled):
             assert stalled < state.limits.max_stalled or (stalled == state.stalled and not jobs)
             assert isinstance(reply, CreateFollowupJobs | WriteFile) or not jobs
@@ -104,7 +128,8 @@ def test_the_last_turn_only_ends(state: PlanState, reply: Action | Malformed) ->
     decision = decide(state, reply)
     if state.last_turn is not None:
         assert isinstance(decision, End)
-        assert decision.outcome in (*_TERMINAL, f"limit:{state.last_turn}")
+        claimed = [] if state.claim is None else [state.claim.outcome]
+        assert decision.outcome in (*_TERMINAL, *claimed, f"limit:{state.last_turn}")
 
 
 @given(_STATES, _REPLIES)
@@ -120,6 +145,30 @@ def test_a_decision_says_truly_whether_anything_runs(state: PlanState, reply: Ac
             assert all(job.state is State.REJECTED for job in jobs)
             assert not (jobs and decision.unmet)
             assert jobs or decision.unmet or state.unheard
+
+
+@given(_STATES, _REPLIES)
+def test_a_turn_that_verifies_leads_to_no_job(state: PlanState, reply: Action | Malformed) -> None:
+    decision = decide(state, reply)
+    if state.claim is not None:
+        assert not isinstance(decision, Continue | Wait | Verify)
+        assert not (isinstance(decision, AskAgain) and decision.jobs)
+        if isinstance(decision, End) and decision.succeeded:
+            assert (decision.outcome, decision.message) == (state.claim.outcome, state.claim.message)
+            assert isinstance(reply, AnalysisResult | MissionComplete)
+
+
+@given(
+    st.builds(Claim, st.sampled_from(Outcome), _TEXTS),
+    st.lists(_TEXTS, min_size=1, max_size=2).map(tuple),
+    _TEXTS,
+)
+def test_only_the_two_words_of_a_person_end_a_plan(claim: Claim, unmet: tuple[str, ...], answer: str) -> None:
+    assert end_by_person(claim, unmet, answer) is None
+    accepted, given_up = end_by_person(claim, unmet, ACCEPT), end_by_person(claim, unmet, GIVE_UP)
+    assert accepted == End(claim.outcome, succeeded=True, message=claim.message, unmet=unmet)
+    assert given_up is not None
+    assert (given_up.outcome, given_up.succeeded) == ("no_progress", False)
 
 
 def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: tuple[NewJob, ...]) -> None:

@@ -58,7 +58,8 @@ def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) 
 
 def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
     """The check object of one reply (CONTRACT.md)."""
-    from lcp_engine.loop import Correct, PlanState, decide
+    from lcp_engine.decisions import Correct
+    from lcp_engine.loop import PlanState, decide
     from lcp_engine.mission import Limits
     from lcp_engine.protocol.actions import Malformed
     from lcp_engine.protocol.dialects import reader_of

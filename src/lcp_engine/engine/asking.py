@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, update
 
 from lcp_engine.engine.hearing import heard
 from lcp_engine.engine.plans import (
+    VERIFIES,
     acting_plan,
     cancel_sub_plans,
     refresh,
@@ -150,7 +151,8 @@ def new_question(
     mission.questions += 1
     if corrected is None:
         mission.turns += 1
-    after = plan.asked_seq if spec.continue_ == "per_batch" else 0
+    # Who verifies looks at everything that was done.
+    after = plan.asked_seq if spec.continue_ == "per_batch" and VERIFIES not in params else 0
     turn = TurnRow(
         mission_id=mission.id,
         number=mission.questions,

@@ -8,8 +8,10 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
+from lcp_engine.decisions import AskAgain, AskPerson, Continue, Correct, Decision, End, Verify, Wait
 from lcp_engine.engine.asking import PLAN_ENDED, drop_turn
 from lcp_engine.engine.failing import agent_error, failure_of, malformed_error
+from lcp_engine.engine.handover import ask_person
 from lcp_engine.engine.hearing import is_unheard
 from lcp_engine.engine.judging import Bench, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.plans import (
@@ -23,9 +25,10 @@ from lcp_engine.engine.plans import (
     spec_of,
     unblock_turn,
 )
+from lcp_engine.engine.verifying import as_verdict, claim_of, queue_verification
 from lcp_engine.gating import NewJob
 from lcp_engine.jobs import DELEGATE, FAIL, SUCCEED
-from lcp_engine.loop import AskAgain, Continue, Correct, Decision, End, PlanState, Wait, decide
+from lcp_engine.loop import PlanState, decide
 from lcp_engine.protocol.actions import Action, CreateFollowupJobs, Malformed, Manner, WriteFile
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, TurnRow
@@ -57,14 +60,18 @@ def conclude_turn(
         return True
     turn = question_of(ledger.tx, job.id)
     assert turn is not None
+    spec, claim = spec_of(mission.spec), claim_of(job)
+    if claim is not None:
+        reply = as_verdict(reply, spec.planner.dialect)
     requested: list[Requested] = []
     if isinstance(reply, CreateFollowupJobs | WriteFile):
         requested = judge(ledger, bench, mission, job.depth, reply.requested)
     if sights:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, sights, strict=True)]
-    state = _state(mission, plan, turn, requested)
+    state = replace(_state(mission, plan, turn, requested), claim=claim)
     if plan.job_id is None:
-        state = replace(state, unmet=unmet)
+        to_verify = tuple(check.verify for check in spec.accept if check.verify is not None)
+        state = replace(state, unmet=unmet, to_verify=to_verify)
     if not requested:
         state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.judgement.written_bytes for request in requested):
@@ -86,6 +93,7 @@ def _state(mission: MissionRow, plan: PlanRow, turn: TurnRow, requested: Sequenc
         corrections=plan.corrections,
         stalled=plan.stalled,
         clarifications=plan.clarifications,
+        verifications=plan.verifications,
         refused=plan.refused,
         last_turn=turn.last_turn,
     )
@@ -155,6 +163,13 @@ class _Conclusion:
                 if jobs:
                     notices.append("every requested job was rejected; see the reasons")
                 queue_turn(ledger, plan, notices=notices)
+            case Verify():
+                dialect = spec_of(self.mission.spec).planner.dialect
+                queue_verification(ledger, plan, decision, dialect)
+            case AskPerson():
+                # Whatever is answered, the planner begins to be counted anew.
+                plan.refused = plan.verifications = 0
+                ask_person(ledger, self.mission, plan, self.job, decision)
             case Correct():
                 queue_correction(ledger, plan, self.job, self.turn.number)
             case End():
@@ -164,8 +179,9 @@ class _Conclusion:
 
     def _store(self, jobs: Sequence[NewJob], stalled: int) -> None:
         self.plan.stalled = stalled
-        if isinstance(self.reply, CreateFollowupJobs):
-            self.plan.clarifications += self.reply.manner is Manner.CLARIFICATION
+        manner = Manner.PLAIN if isinstance(self.reply, Malformed) else self.reply.manner
+        self.plan.clarifications += manner is Manner.CLARIFICATION
+        self.plan.verifications += manner is Manner.VERIFICATION and bool(jobs)
         stored: dict[int, int] = {}
         for new in jobs:
             request = self.requested[new.index]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import uuid4
 
 from lcp_engine.clock import Micros, iso
+from lcp_engine.decisions import End
 from lcp_engine.errors import AgentError, ErrorCode, Failed, Json
-from lcp_engine.loop import End
 from lcp_engine.protocol.actions import Action, ErrorAction, Malformed
 from lcp_engine.store.text import to_json
 
@@ -34,7 +34,7 @@ def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:
     return to_json(error.as_json())
 
 
-def failure_of(end: End, reply: Action | Malformed) -> Failed:
+def failure_of(end: End, reply: Action | Malformed | None = None) -> Failed:
     """Why a plan has failed; a planner that gives up may name one of our codes itself."""
     code = end.code or _CODES.get(end.outcome, ErrorCode.LIMIT_REACHED)
     details: dict[str, Json] = {"outcome": end.outcome}

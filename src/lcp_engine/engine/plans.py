@@ -9,12 +9,14 @@ from typing import TypeAlias
 from pydantic import JsonValue
 from sqlalchemy import bindparam, select, update
 
-from lcp_engine.engine.failing import agent_error
+from lcp_engine.decisions import End, Outcome
+from lcp_engine.engine.failing import agent_error, failure_of
+from lcp_engine.engine.handover import answered_end
 from lcp_engine.engine.hearing import is_unheard
 from lcp_engine.engine.steps import has_follower, is_due, skip_stranded
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, UNBLOCK, State, Transition
-from lcp_engine.loop import End, Outcome, Usage
+from lcp_engine.loop import Usage
 from lcp_engine.mission import MissionSpec
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.ledger import Ledger, NewJobRow
@@ -35,7 +37,9 @@ TURN_ATTEMPTS = 3
 TURN_ORDER = "turn_order"
 """Why a turn is blocked: turns of a mission are asked one at a time, in the order of job ids (R7)."""
 
-_QUESTION = ("user_prompt", "context", "notices")
+VERIFIES = "verifies"
+"""The param of a turn that verifies what the planner said was done (R9)."""
+_QUESTION = ("user_prompt", "context", "notices", VERIFIES)
 
 _SUB_PLANS = Statement(
     select(plans.c.id)
@@ -86,16 +90,17 @@ def begun_plan(ledger: Ledger, step: JobRow) -> PlanRow | None:
 
 def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = ()) -> int:
     """Queue the plan's next turn, behind a turn of the mission that is still open; the id of its job."""
-    return _queue_turn(ledger, plan, {"notices": list(notices)} if notices else {}, depth=plan.depth)
+    return queue_question(ledger, plan, {"notices": list(notices)} if notices else {}, depth=plan.depth)
 
 
 def queue_correction(ledger: Ledger, plan: PlanRow, asked: JobRow, number: int) -> int:
     """Queue the question `number` of the turn `asked` once more (R4); the id of its job."""
     same = {name: value for name, value in from_json(asked.params).items() if name in _QUESTION}
-    return _queue_turn(ledger, plan, {**same, "corrects": number}, depth=asked.depth)
+    return queue_question(ledger, plan, {**same, "corrects": number}, depth=asked.depth)
 
 
-def _queue_turn(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], *, depth: int) -> int:
+def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], *, depth: int) -> int:
+    """Like `queue_turn`, with params of its own."""
     mission = ledger.mission(plan.mission_id)
     is_free = mission.asking is None
     job_id = ledger.create(
@@ -124,6 +129,11 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         refresh(ledger, mission)
         return
     plan = ledger.plan(job.plan_id)
+    end = answered_end(ledger, job) if plan.outcome is None else None
+    if end is not None:
+        failed = None if end.succeeded else agent_error(failure_of(end), mission.uid, ledger.tx.now)
+        end_plan(ledger, plan, end, failed)
+        return
     spec = spec_of(mission.spec)
     if job.state is State.FAILED and spec.on_job_failure == "fail":
         message = f"job {job.id} ({job.kind}) has failed, and on_job_failure is fail"
@@ -316,6 +326,8 @@ def _close_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | N
     data: dict[str, JsonValue] = {"outcome": end.outcome}
     if end.limit is not None:
         metrics["limit"] = data["limit"] = end.limit
+    if end.unmet:
+        metrics["accepted_unmet"] = data["accepted_unmet"] = list(end.unmet)
     ledger.note(mission, f"mission_{mission.status}", None, data)
     ledger.tx.run(
         _END,

@@ -9,12 +9,12 @@ from itertools import groupby
 from typing import assert_never
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.decisions import End, Outcome
 from lcp_engine.engine.failing import agent_error, paid_tokens
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.plans import acting_plan, after_holding, after_settling, end_plan, refresh
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED
-from lcp_engine.loop import End, Outcome
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, RunnerRow
 from lcp_engine.workers.base import Hold

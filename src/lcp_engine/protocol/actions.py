@@ -22,12 +22,36 @@ class JobSpec(BaseModel):
     auto_dispatch: bool | None = None
 
 
+class Manner(StrEnum):
+    """What a reply is that LCP itself cannot say, but a translated dialect can.
+
+    `STEPS`: its jobs come one after another, each when the one before has succeeded, and `max_followups` does not count
+    them. `CLARIFICATION`: a round of questions to a person. `VERIFICATION`: a verdict; with jobs, checks did not pass.
+    """
+
+    PLAIN = "plain"
+    STEPS = "steps"
+    CLARIFICATION = "clarification"
+    VERIFICATION = "verification"
+
+
 class _Action(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     commentary: str | None = None
     _recovered: tuple[str, ...] = PrivateAttr(default=())
     _warnings: tuple[str, ...] = PrivateAttr(default=())
+    _manner: Manner = PrivateAttr(default=Manner.PLAIN)
+
+    @property
+    def manner(self) -> Manner:
+        """What more the reply is; always `PLAIN` for one that is LCP itself."""
+        return self._manner
+
+    def in_manner(self, manner: Manner) -> Self:
+        """The action itself, told what more it is."""
+        self._manner = manner
+        return self
 
     @property
     def recovered(self) -> tuple[str, ...]:
@@ -45,36 +69,12 @@ class _Action(BaseModel):
         return self
 
 
-class Manner(StrEnum):
-    """How the jobs of one reply stand to each other; what LCP itself cannot say, but a translated dialect can.
-
-    `STEPS`: one after another, each when the one before has succeeded, and `max_followups` does not count them.
-    `CLARIFICATION`: a round of questions to a person. `VERIFICATION`: another cycle after checks that did not pass.
-    """
-
-    PLAIN = "plain"
-    STEPS = "steps"
-    CLARIFICATION = "clarification"
-    VERIFICATION = "verification"
-
-
 class CreateFollowupJobs(_Action):
     """Go on with these jobs; without any, the mission is over."""
 
     ok: Literal[True] = True
     action: Literal["create_followup_jobs"] = "create_followup_jobs"
     new_jobs: tuple[JobSpec, ...]
-    _manner: Manner = PrivateAttr(default=Manner.PLAIN)
-
-    @property
-    def manner(self) -> Manner:
-        """How the jobs stand to each other; always `PLAIN` for a reply that is LCP itself."""
-        return self._manner
-
-    def in_manner(self, manner: Manner) -> Self:
-        """The action itself, told how its jobs stand to each other."""
-        self._manner = manner
-        return self
 
     @property
     def requested(self) -> tuple[JobSpec, ...]:

@@ -7,7 +7,7 @@ from typing import TypeAlias, assert_never
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.protocol.actions import Action, CreateFollowupJobs, Malformed, Manner, Problem
+from lcp_engine.protocol.actions import Action, Malformed, Manner, Problem
 from lcp_engine.protocol.findings import Findings, join, shortened
 from lcp_engine.protocol.framing import Unframed, find_object
 from lcp_engine.protocol.reading import MAX_ENTRIES, NO_REASON, read_object
@@ -119,9 +119,9 @@ def _translate(
             case _:
                 assert_never(response.response_type)
     action = read_object(body, kinds, recovered)
-    if isinstance(action, CreateFollowupJobs):
-        action = action.in_manner(manner)
-    return action if isinstance(action, Malformed) else action.note(recovered, (*warnings, *action.warnings))
+    if isinstance(action, Malformed):
+        return action
+    return action.in_manner(manner).note(recovered, (*warnings, *action.warnings))
 
 
 def _error(response: Response) -> _Body:
@@ -183,7 +183,7 @@ def _verify(response: Response, verification: VerificationData) -> tuple[_Body, 
         said = [f"{check.criterion}: {check.note}" if check.note else check.criterion for check in checks]
         return _present(
             ok=True, action="mission_complete", summary=response.message, commentary=_listed("Checked", said)
-        ), Manner.PLAIN
+        ), Manner.VERIFICATION
     lines = ["These checks did not pass; make them pass, then verify again:"]
     lines += [f"- {check.criterion}" + (f" ({check.note})" if check.note else "") for check in failed]
     if not failed:

@@ -155,6 +155,8 @@ def _said(tx: Tx, mission_id: int) -> JsonObject:
         jobs.c.state == State.SUCCEEDED.value,
         jobs.c.kind == _TURN_KIND,
         jobs.c.result.is_not(None),
+        # A turn that verified said whether it is so, not what was found.
+        jobs.c.params.not_like('%"verifies":%'),
     )
     found = tx.query(result.order_by(jobs.c.id.desc()).limit(1))
     said: JsonObject = json.loads(found[0][0]) if found else {}
