@@ -234,6 +234,16 @@ def test_custom_fields_may_hold_an_action_of_lcp() -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "told"), [(None, "To see more."), ("As the goal says.", "As the goal says.")]
+)
+def test_the_message_of_a_response_speaks_for_an_action_that_says_nothing(own: str | None, told: str) -> None:
+    lcp: Body = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "x", "commentary": own}
+    action = respond("custom", "success", "To see more.", custom_fields={"lcp": lcp})
+    assert isinstance(action, WriteFile)
+    assert action.commentary == told
+
+
+@pytest.mark.parametrize(
     ("lcp", "path"),
     [
         ({"ok": True, "action": "mission_done"}, "custom_fields.lcp.action"),

@@ -231,7 +231,7 @@ def _custom(
     inner = fields.get("lcp")
     warnings: tuple[str, ...] = ()
     if isinstance(inner, dict):
-        action = read_object(inner, kinds, recovered)
+        action = read_object(_commented(inner, response.message), kinds, recovered)
         if not isinstance(action, Malformed):
             return action
         within = tuple(_beneath("custom_fields.lcp", problem) for problem in action.errors)
@@ -244,6 +244,15 @@ def _custom(
     )
     action = read_object(body, kinds, recovered)
     return action if isinstance(action, Malformed) else action.note(recovered, warnings)
+
+
+def _commented(inner: _Body, message: str) -> _Body:
+    """The action within a response, which speaks for it where it says nothing itself."""
+    return (
+        inner
+        if inner.get("commentary") is not None or not message.strip()
+        else {**inner, "commentary": message}
+    )
 
 
 def _beneath(path: str, problem: Problem) -> Problem:

@@ -33,21 +33,25 @@ def strict_universal_schema(
     *,
     responses: Collection[str] | None = None,
     files: Sequence[str] = (),
-    min_steps: int = 0,
+    lengths: bool = False,
 ) -> Schema:
     """The same for constrained decoders: one closed object for each response type, its constant first.
 
     Pairs that are never read cannot be written; what is unclear or impossible has a response of its own (clarity,
     error). A custom response holds `lcp`, of the schema given. `responses` are those that are allowed (all), `files`
     what a response may name as its sources (anything).
-    `min_steps` of a plan is a length; 0 leaves it out.
+    `lengths`: a plan has a step at least, and no more sources are named than there are files.
     """
     parts = {
-        "planning": (("success",), "planning_data", _planning(min_steps)),
-        "answer": (("success",), "answer_data", _from(files, _strict_part(AnswerData))),
+        "planning": (("success",), "planning_data", _planning(lengths=lengths)),
+        "answer": (("success",), "answer_data", _from(files, _strict_part(AnswerData), lengths=lengths)),
         "verification": (VERDICTS, "verification_data", _strict_part(VerificationData)),
         "clarity": (("needs_clarification", "success"), "clarity_data", _strict_part(ClarityData)),
-        "research": (("success",), "research_data", _from(files, _strict_part(ResearchData))),
+        "research": (
+            ("success",),
+            "research_data",
+            _from(files, _strict_part(ResearchData), lengths=lengths),
+        ),
         "custom": (
             ("success",),
             "custom_fields",
@@ -199,12 +203,12 @@ def _strict_part(model: type[BaseModel]) -> Schema:
     return strict(_plain(whole, whole.get("$defs", {})))
 
 
-def _from(files: Sequence[str], schema: Schema) -> Schema:
+def _from(files: Sequence[str], schema: Schema, *, lengths: bool) -> Schema:
     """`schema` where sources are some of `files`."""
     if not files:
         return schema
     named: Mapping[str, Schema] = {
-        "sources": nullable(list_of(one_of_texts(files))),
+        "sources": nullable(list_of(one_of_texts(files)) | ({"maxItems": len(files)} if lengths else {})),
         "source_file": nullable(one_of_texts(files)),
     }
 
@@ -218,14 +222,14 @@ def _from(files: Sequence[str], schema: Schema) -> Schema:
     return {key: replaced(part) for key, part in schema.items()}
 
 
-def _planning(min_steps: int) -> Schema:
-    """Steps are needed, and each says what is to be done; `min_steps` of 0 leaves a length out."""
+def _planning(*, lengths: bool) -> Schema:
+    """Steps are needed, and each says what is to be done."""
     text: Schema = {"type": "string"}
     action: Schema = {"type": "string", "pattern": _ACTION}
     minutes = nullable({"type": "integer"})
     number: Schema = {"type": "integer"}
     more = {"details": nullable(text), "estimated_minutes": minutes}
     steps = list_of(closed({"step_number": number, "action": action, **more})) | (
-        {"minItems": min_steps} if min_steps else {}
+        {"minItems": 1} if lengths else {}
     )
     return closed({"summary": nullable(text), "steps": steps, "dependencies": nullable(list_of(text))})

@@ -36,6 +36,13 @@ planner: {type: local}
 limits: {max_turns: 8, max_tokens: 20000}
 """
 
+UNIVERSAL = """
+name: look
+goal: Analyse this project and end with a research response that says what it is.
+planner: {type: local, dialect: universal}
+limits: {max_turns: 8, max_tokens: 20000}
+"""
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -62,6 +69,22 @@ def test_a_real_model_lists_reads_and_concludes(tmp_path: Path, root: Path) -> N
     assert "read_file" in asked
     assert not [turn["errors"] for turn in turns if turn["errors"]], "the schema leaves no room for mistakes"
     assert all(turn["input_tokens"] and turn["output_tokens"] for turn in turns)
+    assert {probe.step.rung for probe in MEMORY.probes() if "SmolLM2" in probe.model} == {Rung.JSON_SCHEMA}
+
+
+@needs_a_model
+def test_a_real_model_lists_reads_and_reports_in_the_dialect_universal(tmp_path: Path, root: Path) -> None:
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+        launched = engine.launch(parse_mission(UNIVERSAL, source="mission"), root=root)
+        engine.work(until_idle=True, mission_id=launched.id)
+        mission, turns = engine.mission(launched.id), engine.turns(launched.id)
+        kinds = [job.kind for job in engine.jobs(mission_id=launched.id, states=["succeeded"])]
+    assert (mission.status, mission.outcome) == ("completed", "analysis_result"), mission.error
+    assert {"list_files", "read_file"} <= {*kinds}
+    assert not [turn["errors"] for turn in turns if turn["errors"]], "the schema leaves no room for mistakes"
+    replies = [json.loads(str(turn["reply"])) for turn in turns]
+    assert {reply["response_type"] for reply in replies[:-1]} == {"custom"}
+    assert replies[-1]["response_type"] == "research"
     assert {probe.step.rung for probe in MEMORY.probes() if "SmolLM2" in probe.model} == {Rung.JSON_SCHEMA}
 
 

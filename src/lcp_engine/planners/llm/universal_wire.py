@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lcp_engine.planners.base import Question
+from lcp_engine.planners.llm.kinds import properties_of
 from lcp_engine.planners.llm.known import look
 from lcp_engine.planners.llm.wire import USUAL, Narrowing, wire_schema
-from lcp_engine.protocol.strict_schema import Schema, with_ends
+from lcp_engine.protocol.strict_schema import Schema, closed, with_ends
 from lcp_engine.protocol.universal_response import strict_universal_schema
 
 
@@ -25,6 +26,8 @@ def universal_wire_schema(
     whole = wire_schema(question, narrow=narrow, narrowing=narrowing, cut=cut)
     actions = {str(_name(branch)): branch for branch in _branches(whole)}
     going_on = [branch for name, branch in actions.items() if name in _GOING_ON]
+    if narrow:
+        going_on = [_without_commentary(branch) for branch in going_on]
     lcp: Schema = {"anyOf": [*going_on]} if len(going_on) != 1 else going_on[0]
     kinds = {kind.name for kind in question.kinds}
     responses = ["error"]
@@ -41,14 +44,19 @@ def universal_wire_schema(
     files = () if known is None else (*known.read, *known.written)[-narrowing.most_files :]
     has_ends = narrow and narrowing.lengths
     schema = strict_universal_schema(
-        lcp | definitions, responses=responses, files=tuple(dict.fromkeys(files)), min_steps=int(has_ends)
+        lcp | definitions, responses=responses, files=tuple(dict.fromkeys(files)), lengths=has_ends
     )
     return {key: with_ends(part, _MOST_ENTRIES) for key, part in schema.items()} if has_ends else schema
 
 
-_MOST_ENTRIES = 10
+_MOST_ENTRIES = 5
 _LEADS_TO = {"planning": "agent_plan", "verification": "agent_plan", "clarity": "ask_user"}
 _GOING_ON = ("create_followup_jobs", "write_file")
+
+
+def _without_commentary(action: Schema) -> Schema:
+    """The response has a message, and a small model that writes both writes the same twice."""
+    return closed({key: part for key, part in properties_of(action).items() if key != "commentary"})
 
 
 def _branches(schema: Schema) -> list[Schema]:
