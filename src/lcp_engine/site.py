@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import Clock
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.remembering import StoredProbes
+from lcp_engine.line import make_line
 from lcp_engine.planners.surroundings import NOWHERE, Surroundings
 from lcp_engine.policy import Rule
 from lcp_engine.presence import runtime_directory
@@ -55,6 +56,8 @@ def open_site(
     found = find_workers(workers)
     database = open_database(url, clock, busy_seconds)
     runtime = runtime_directory(identity_of(url), os.environ)
+    if isinstance(database.backend, Sqlite):
+        database.line = make_line(runtime / "writers.line", busy_seconds) or database.line
     bell = make_bell(database, runtime)
     bell.attach(database)
     return Site(

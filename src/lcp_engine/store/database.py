@@ -12,6 +12,7 @@ from typing import Any, TypeVar  # noqa: TID251 -- units of every type wait in o
 
 from lcp_engine.clock import Clock, Micros
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.order import NoOrder, Order
 from lcp_engine.store.readers import Readers
 from lcp_engine.store.transaction import Backend, Connection, Cursor, Tx
 from lcp_engine.store.unit import Unit
@@ -27,7 +28,8 @@ class Database:
 
     Work given to them may run more than once (when another unit that shares its transaction raised, or the server
     went away), but takes effect once; it must have no effects besides its statements. `on_wake` is called after each
-    commit that made a job ready, `in_transaction_wake` before it.
+    commit that made a job ready, `in_transaction_wake` before it. A transaction stands in `line` behind those of other
+    processes.
     """
 
     def __init__(self, backend: Backend, clock: Clock | None = None) -> None:
@@ -35,6 +37,7 @@ class Database:
         self.on_wake: Callable[[], None] = lambda: None
         self.on_waits: Callable[[set[int]], None] = lambda missions: None
         self.in_transaction_wake: Callable[[Tx], None] = lambda tx: None
+        self.line: Order = NoOrder()
         self._changed = threading.Condition()
         self._waiting: deque[Unit[Any]] = deque()
         self._is_led = False
@@ -93,6 +96,7 @@ class Database:
         if writer is not None:
             with suppress(Exception):  # closing is the last thing; what was acknowledged is committed
                 writer.close()
+        self.line.close()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -179,6 +183,19 @@ class Database:
 
     def _attempt(self, batch: list[Unit[Any]]) -> Unit[Any] | None:
         """One transaction over the batch. The unit whose own fault undid it, or None after the commit."""
+        with self.line:
+            tx, culprit = self._transact(batch)
+        if culprit is not None:
+            return culprit
+        for unit in batch:
+            unit.is_done = True
+        if tx.wakes:
+            self.on_wake()
+        if tx.waits:
+            self.on_waits(tx.waits)
+        return None
+
+    def _transact(self, batch: list[Unit[Any]]) -> tuple[Tx, Unit[Any] | None]:
         connection = self._writable()
         cursor = connection.cursor()
         cursor.execute(self.backend.begin)
@@ -194,7 +211,7 @@ class Database:
                     unit.fail(
                         (self.backend.explain(error) if isinstance(error, Exception) else None) or error
                     )
-                    return unit
+                    return tx, unit
             tx.end()
             if tx.wakes:
                 self.in_transaction_wake(tx)
@@ -204,13 +221,7 @@ class Database:
             raise
         finally:
             tx.close()
-        for unit in batch:
-            unit.is_done = True
-        if tx.wakes:
-            self.on_wake()
-        if tx.waits:
-            self.on_waits(tx.waits)
-        return None
+        return tx, None
 
     def _end(self, connection: Connection, cursor: Cursor) -> None:
         try:

@@ -1,0 +1,31 @@
+"""Say in which order the processes that use one database write."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol
+
+
+class Order(Protocol):
+    """Inside `with` no other process that keeps the order writes."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def close(self) -> None: ...
+
+
+class NoOrder:
+    """The database's own."""
+
+    def __enter__(self) -> None:
+        """Go on."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        """Go on."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,201 @@
+"""Writers of different processes stand in line: one at a time, in the order they came, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.conftest import sqlite_url
+
+from lcp_engine import Engine
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.line import Line, make_line
+
+IN_LINE = """
+import sys
+from pathlib import Path
+from lcp_engine.line import make_line
+with make_line(Path(sys.argv[1]), 60.0):
+    print("first", flush=True)
+    sys.stdin.readline()
+"""
+COUNTING = """
+import sys
+from pathlib import Path
+from lcp_engine.line import make_line
+line, count = make_line(Path(sys.argv[1]), 60.0), Path(sys.argv[2])
+for _ in range(100):
+    with line:
+        count.write_text(str(int(count.read_text()) + 1))
+"""
+ANOTHER_PROGRAM = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("first", flush=True)
+sys.stdin.readline()
+connection.execute("COMMIT")
+"""
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "writers.line"
+
+
+@pytest.fixture
+def line(place: Path) -> Iterator[Line]:
+    with closing(_line(place, 60.0)) as line:
+        yield line
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_who_came_first_goes_first(line: Line, place: Path, start: Start) -> None:
+    with line:
+        waiting = [_waiting(start, place, number) for number in (2, 3, 4)]
+    for process in waiting:
+        assert _says(process) == "first"
+        others = [other for other in waiting if other is not process and other.poll() is None]
+        assert all(_has_said_nothing(other) for other in others)
+        _leaves(process)
+
+
+def test_whoever_leaves_goes_behind_those_who_wait(line: Line, place: Path, start: Start) -> None:
+    with line:
+        waiting = _waiting(start, place, 2)
+    again = threading.Thread(target=_pass_through, args=(line,))
+    again.start()
+    assert _says(waiting) == "first"
+    _drawn(place, 3)
+    assert again.is_alive()
+    _leaves(waiting)
+    again.join()
+
+
+def test_one_process_at_a_time_is_first(line: Line, place: Path, tmp_path: Path, start: Start) -> None:
+    count = tmp_path / "count"
+    count.write_text("0")
+    processes = [start(COUNTING, place, count) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    assert count.read_text() == "400"
+
+
+def test_the_death_of_the_first_one_lets_the_next_one_in(place: Path, line: Line, start: Start) -> None:
+    first = start(IN_LINE, place)
+    assert _says(first) == "first"
+    second = _waiting(start, place, 2)
+    first.kill()
+    assert _says(second) == "first"
+
+
+def test_the_death_of_one_that_waits_holds_up_nobody(line: Line, place: Path, start: Start) -> None:
+    with line:
+        second, third = _waiting(start, place, 2), _waiting(start, place, 3)
+        second.kill()
+        second.wait()
+        assert _has_said_nothing(third)  # the one before it is still there
+    assert _says(third) == "first"
+
+
+def test_a_wait_ends_and_leaves_the_place_to_others(line: Line, place: Path, start: Start) -> None:
+    with closing(_line(place, 0.05)) as hasty:
+        with line:
+            with pytest.raises(LcpError) as raised:
+                _pass_through(hasty)
+            third = _waiting(start, place, 3)
+        assert raised.value.code is ErrorCode.DATABASE_BUSY
+        assert _says(third) == "first"
+
+
+def test_an_interrupt_leaves_the_place_to_others(line: Line, place: Path, start: Start) -> None:
+    class Interrupted(Exception):
+        pass
+
+    with pytest.raises(Interrupted), line:
+        raise Interrupted
+    assert _says(start(IN_LINE, place)) == "first"
+
+
+def test_a_machine_without_a_place_for_the_line_has_none(tmp_path: Path) -> None:
+    assert make_line(tmp_path, 1.0) is None
+    assert make_line(tmp_path / "absent" / "writers.line", 1.0) is None
+
+
+def test_programs_that_do_not_stand_in_line_are_waited_for(tmp_path: Path, start: Start) -> None:
+    with Engine(sqlite_url(tmp_path)) as engine:
+        other = start(ANOTHER_PROGRAM, tmp_path / "lcp.db")
+        assert _says(other) == "first"
+        jobs: list[int] = []
+        enqueuing = threading.Thread(target=lambda: jobs.append(engine.enqueue("read_file", {"path": "a"})))
+        enqueuing.start()
+        assert not jobs
+        _leaves(other)
+        enqueuing.join()
+        assert engine.job(jobs[0]).state == "queued"
+
+
+def _line(place: Path, seconds: float) -> Line:
+    line = make_line(place, seconds)
+    assert line is not None
+    return line
+
+
+def _pass_through(line: Line) -> None:
+    with line:
+        pass
+
+
+def _waiting(start: Start, place: Path, number: int) -> subprocess.Popen[str]:
+    """A process that has drawn that number."""
+    process = start(IN_LINE, place)
+    _drawn(place, number)
+    return process
+
+
+def _drawn(place: Path, number: int) -> None:
+    """Returns once that number is drawn."""
+    while struct.unpack_from("q", place.read_bytes())[0] < number:
+        os.sched_yield()
+
+
+def _says(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def _has_said_nothing(process: subprocess.Popen[str]) -> bool:
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    try:
+        return not os.read(process.stdout.fileno(), 1)
+    except BlockingIOError:
+        return True
+    finally:
+        os.set_blocking(process.stdout.fileno(), True)
+
+
+def _leaves(process: subprocess.Popen[str]) -> None:
+    assert process.communicate("\n")[0] == ""
+    assert process.returncode == 0
