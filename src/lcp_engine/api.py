@@ -13,7 +13,16 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.clock import SECOND, Clock
 from lcp_engine.deliverables import compared
-from lcp_engine.differences import note_first_sight, show_job, show_mission, sight_now
+from lcp_engine.differences import (
+    FileNow,
+    Look,
+    look_over,
+    note_first_sight,
+    show_files,
+    show_job,
+    show_mission,
+    sight_now,
+)
 from lcp_engine.diffs import Diff
 from lcp_engine.engine import answering, deciding, saying, steering
 from lcp_engine.engine.explaining import explain_job
@@ -37,6 +46,7 @@ from lcp_engine.store.expiries import find_expiries
 from lcp_engine.store.facts import MOST, find_facts
 from lcp_engine.store.history import known_id
 from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
+from lcp_engine.store.reviews import Sight
 from lcp_engine.store.sqlite import BUSY_SECONDS
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Connection, Tx
@@ -290,6 +300,17 @@ class Engine:
         """What the mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
         return show_mission(self.site, known_id("mission", mission_id))
 
+    def look_over(self, jobs: Sequence[JsonObject], *, by: str | None = None) -> dict[int, Look]:
+        """What held jobs would change now, by their ids, which counts as seen by that person."""
+        return look_over(self.site, jobs, by or _user())
+
+    def changed_files(self, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
+        """Like `mission_diff`, with what is on the disk: `most` files behind the `first` ones, and how many there are.
+
+        Raises `NOT_FOUND`.
+        """
+        return show_files(self.site, known_id("mission", mission_id), first=first, most=most)
+
     def saw(self, jobs: Sequence[Job], *, by: str | None = None) -> None:
         """Note that a person was shown a list of held jobs: what they see later takes its place, not the reverse."""
         note_first_sight(self.site, [job.json for job in jobs], by or _user())
@@ -338,19 +359,26 @@ class Engine:
         return explain_job(self.site.bench, job.json, spec, root)
 
     def approve(
-        self, job_id: int, *, params: Mapping[str, JsonValue] | None = None, by: str | None = None
+        self,
+        job_id: int,
+        *,
+        params: Mapping[str, JsonValue] | None = None,
+        by: str | None = None,
+        shown: Sight | None = None,
     ) -> bool:
         """Let a held job run, with other `params` if given; False if that was decided before.
 
-        It binds to what this person was last shown (`diff`), or else to what was there when the job was held. Raises
-        `NOT_FOUND`, `CONFLICT` where the file has changed since or somebody decided otherwise, `WRONG_STATE`,
-        `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`.
+        It binds to what this person was `shown` (`look_over`), else to what they last saw (`diff`), or else to what was
+        there when the job was held. Raises `NOT_FOUND`, `CONFLICT` where the file has changed since or somebody decided
+        otherwise, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`.
         """
         revised = None if params is None else dict(params)
         known, bench, who = known_id("job", job_id), self.site.bench, by or _user()
         now = sight_now(self.site, known, revised)
         return self._books(
-            lambda ledger: deciding.approve(ledger, bench, known, by=who, now=now, params=revised)
+            lambda ledger: deciding.approve(
+                ledger, bench, known, by=who, now=now, params=revised, shown=shown
+            )
         )
 
     def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:

@@ -23,12 +23,13 @@ def compared(facts: Facts) -> Facts:
     None where that cannot be told: the root is not on this machine, or the file may not be read.
     """
     path = facts.mission["root"]
-    found = dict(_disk(facts.files.rows, path)) if isinstance(path, str) and facts.files.rows else {}
+    found = dict(on_disk(facts.files.rows, path)) if isinstance(path, str) and facts.files.rows else {}
     rows = [{**row, "disk": found.get(str(row["path"]))} for row in facts.files.rows]
     return replace(facts, files=replace(facts.files, rows=rows))
 
 
-def _disk(rows: Sequence[Object], path: str) -> Iterator[tuple[str, str | None]]:
+def on_disk(rows: Sequence[Object], path: str) -> Iterator[tuple[str, str | None]]:
+    """What became of files of the root `path`: `path`, `size_bytes` and `sha256` of each row are what was written."""
     try:
         root = Root(path)
     except LcpError:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from lcp_engine.deliverables import AS_WRITTEN, CHANGED, GONE, on_disk
 from lcp_engine.diffs import Diff, diff_bytes
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
-from lcp_engine.previews import Previews
+from lcp_engine.previews import Previews, sight_of
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.replace import look_at
 from lcp_engine.sandbox.root import Root
@@ -19,8 +21,26 @@ from lcp_engine.store.reviews import NOBODY, Sight, see, seen
 from lcp_engine.store.text import JsonObject, from_json
 from lcp_engine.store.transaction import Tx
 
+_OF_REMOVED = {GONE: AS_WRITTEN, None: None}
 _BEFORE_IS_GONE = "what it was before is not in the database"
 _AFTER_IS_GONE = "it has been changed since, and what this wrote is kept nowhere"
+
+
+@dataclass(frozen=True)
+class Look:
+    """A held job as a person is shown it: what it would change, and what an approval of that binds to."""
+
+    diff: Diff | None
+    sight: Sight
+
+
+@dataclass(frozen=True)
+class FileNow:
+    """A file that a mission has changed, by which jobs, and whether it is as they left it (`on_disk`)."""
+
+    diff: Diff
+    jobs: tuple[int, ...]
+    disk: str | None
 
 
 def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
@@ -39,10 +59,49 @@ def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
     return [] if preview is None else [preview.diff]
 
 
+def look_over(site: Site, jobs: Sequence[JsonObject], person: str) -> dict[int, Look]:
+    """What held jobs would change now, by their ids, which `person` has seen then."""
+    at = site.database.now()
+    looks: dict[int, Look] = {}
+    with Previews(site) as previews:
+        for job in jobs:
+            mission_id, kind, params = _parts(job)
+            preview = previews.of(mission_id, kind, params)
+            diff = None if preview is None else preview.diff
+            looks[int(str(job["id"]))] = Look(diff, sight_of(kind, params, preview, at))
+
+    def keep(tx: Tx) -> None:
+        for job_id, look in looks.items():
+            see(tx, job_id, person, look.sight)
+
+    if looks:
+        site.database.write(keep)
+    return looks
+
+
 def show_mission(site: Site, mission_id: int) -> list[Diff]:
     """What a mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
     site.database.read(lambda tx: history.find_mission(tx, mission_id))
     return _applied(site, site.database.read(lambda tx: changes.applied_changes(tx, mission_id)))
+
+
+def show_files(site: Site, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
+    """Like `show_mission`, with what is on the disk: `most` files behind the `first` ones, and how many there are.
+
+    Raises `NOT_FOUND`.
+    """
+    site.database.read(lambda tx: history.find_mission(tx, mission_id))
+    files = [*_by_file(site.database.read(lambda tx: changes.applied_changes(tx, mission_id))).values()]
+    shown = files[first : first + most]
+    found = _found([of_file[-1] for of_file in shown])
+    return [
+        FileNow(
+            _difference(site, of_file[0], of_file[-1]),
+            tuple(change.job_id for change in of_file),
+            found.get(of_file[-1].id),
+        )
+        for of_file in shown
+    ], len(files)
 
 
 def sight_now(site: Site, job_id: int, params: JsonObject | None) -> Sight:
@@ -86,10 +145,29 @@ def _parts(job: JsonObject) -> tuple[int, str, JsonObject]:
 
 def _applied(site: Site, made: Sequence[ChangeRow]) -> list[Diff]:
     """Each file from before its first change to after its last, in the order of the first changes."""
+    return [_difference(site, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
+
+
+def _found(last: Sequence[ChangeRow]) -> dict[int, str | None]:
+    """What became of files since their last change, by its id; a file that was to be gone is as written when it is."""
+    found: dict[int, str | None] = {}
+    for root in {change.root for change in last}:
+        of_root = {change.path: change for change in last if change.root == root}
+        rows: list[JsonObject] = [
+            {"path": path, "size_bytes": change.size_bytes, "sha256": change.sha256_after}
+            for path, change in of_root.items()
+        ]
+        for path, state in on_disk(rows, root):
+            was_removed = of_root[path].sha256_after is None
+            found[of_root[path].id] = _OF_REMOVED.get(state, CHANGED) if was_removed else state
+    return found
+
+
+def _by_file(made: Sequence[ChangeRow]) -> dict[str, list[ChangeRow]]:
     by_file: dict[str, list[ChangeRow]] = {}
     for change in made:
         by_file.setdefault(change.file, []).append(change)
-    return [_difference(site, of_file[0], of_file[-1]) for of_file in by_file.values()]
+    return by_file
 
 
 def _difference(site: Site, first: ChangeRow, last: ChangeRow) -> Diff:

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
-
-from lcp_engine.errors import LcpError
-from lcp_engine.visible import json_block
-from lcp_engine.web.forms import read_object
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -20,58 +15,6 @@ def test_an_approved_job_runs(house: House) -> None:
     assert "Approved; a runner executes it." in answer.words
     house.work()
     assert (house.root / "x.md").read_text() == "hello\n"
-
-
-def test_params_that_were_edited_are_what_runs(house: House) -> None:
-    job_id = house.hold("x.md", "hello\n")
-    house.post(f"/jobs/{job_id}/approve", {"params": json.dumps({"rel_path": "y.md", "content": "bye\n"})})
-    house.work()
-    assert (house.root / "y.md").read_text() == "bye\n"
-    assert not (house.root / "x.md").exists()
-
-
-def test_params_that_were_only_looked_at_are_no_revision(house: House) -> None:
-    job_id = house.hold()
-    house.post(
-        f"/jobs/{job_id}/approve",
-        {"params": json_block(house.engine.job(job_id).params).replace("\n", "\r\n")},
-    )
-    decided = [event["data"] for event in house.engine.events(1) if event["event"] == "decided"]
-    assert isinstance(decided[0], dict)
-    assert decided[0]["params"] is None
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ("{", "params have to be JSON"),
-        ('{"a": 1,}', "params have to be JSON"),
-        ('{"a": 1, "a": 2}', "params have to be JSON"),
-        ('{"a": NaN}', "params have to be JSON"),
-        ("[]", "one JSON object"),
-        ("{} {}", "there is more behind it"),
-        ("{}", "does not fit the kind"),
-        ('{"rel_path": "x.md", "contents": "x"}', "content"),
-        ('{"rel_path": 7, "content": "x"}', "rel_path"),
-    ],
-)
-def test_params_that_are_not_valid_are_explained_and_nothing_is_done(
-    house: House, params: str, words: str
-) -> None:
-    job_id = house.hold()
-    before = house.engine.job(job_id)
-    answer = house.post(f"/jobs/{job_id}/approve", {"params": params})
-    assert answer.status == 422
-    assert words in answer.words
-    assert params in answer.words, "what was typed stands in the form again"
-    assert 'role="alert"' in answer.text
-    assert house.engine.job(job_id) == before
-
-
-def test_params_that_are_shown_again_have_the_line_ends_that_were_typed(house: House) -> None:
-    job_id = house.hold()
-    answer = house.post(f"/jobs/{job_id}/approve", {"params": '{\r\n  "rel_path": 7\r\n}'})
-    assert ">{\n  &#34;rel_path&#34;: 7\n}</textarea>" in answer.text
 
 
 def test_a_rejected_job_never_runs_and_the_planner_reads_why(house: House) -> None:
@@ -244,15 +187,3 @@ def test_a_launch_that_cannot_be_is_explained(
     assert answer.status == status
     assert words in answer.words
     assert house.engine.missions() == []
-
-
-def test_params_as_they_are_shown_read_as_what_they_are() -> None:
-    params = {"text": "a\u202e\x7f\x9b\u2028\ud83d\ude00 ü\n", "list": [1, 2.5, None, True]}
-    params["text"] = str(params["text"]).encode("utf-16", "surrogatepass").decode("utf-16")
-    assert read_object(json_block(params)) == params
-
-
-def test_nothing_is_read_as_params_but_one_object() -> None:
-    for text in ("", "null", '"{}"', "{}{}", "{'a': 1}"):
-        with pytest.raises(LcpError, match="nothing was changed"):
-            read_object(text)

@@ -24,14 +24,16 @@ class Drifted(Exception):
         self.found = found
 
 
-def bind(ledger: Ledger, job: JobRow, now: Sight | None, by: str, *, is_revised: bool) -> Sight:
+def bind(
+    ledger: Ledger, job: JobRow, now: Sight | None, by: str, *, is_revised: bool, shown: Sight | None = None
+) -> Sight:
     """What an approval by this person binds to; `now` is what the job looks like at this moment; None
     where a decision of the past is only played again, which binds to nothing.
 
-    It is what they last saw, or else what was there when the job was held, or else `now`. Raises `CONFLICT` where that
-    is not how things are any more, except for what jobs of the same mission did to the file since.
+    It is what they were `shown`, else what they last saw, what was there when the job was held, or `now`. Raises
+    `CONFLICT` where that is not how things are now, except for what jobs of the same mission did to the file since.
     """
-    shown = seen(ledger.tx, job.id, by) or seen(ledger.tx, job.id, NOBODY)
+    shown = shown or seen(ledger.tx, job.id, by) or seen(ledger.tx, job.id, NOBODY)
     mark = fingerprint(job.kind, from_json(job.params))
     if now is None:
         return Sight(mark, None, None, ledger.tx.now)

@@ -31,11 +31,12 @@ _PARAMS = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(par
 
 def approve(
     ledger: Ledger, bench: Bench, job_id: int, *, by: str, now: Sight | None,
-    params: dict[str, JsonValue] | None = None,
+    params: dict[str, JsonValue] | None = None, shown: Sight | None = None,
 ) -> bool:  # fmt: skip
     """Let a held job run, with other params if given. False where that was decided before: deciding twice is harmless.
 
-    `now` is what the job, with those params, would change at this moment (see `bind`). Raises `CONFLICT` where
+    `now` is what the job, with those params, would change at this moment, `shown` what the person decides on (see
+    `bind`). Raises `CONFLICT` where
     somebody decided otherwise, or the job is not what this person was shown; `WRONG_STATE` for a job that nobody has to
     decide on; `NO_WORKER`; `INVALID_PARAMS` and `PATH_DENIED` for params that do not fit or that policy denies.
     """
@@ -56,7 +57,7 @@ def approve(
     read = check_params(worker, job, before if revised is None else revised)
     if revised is not None:
         _check_policy(ledger, bench, worker, job, read)
-    sight = bind(ledger, job, now, by, is_revised=revised is not None)
+    sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
     _let_run(ledger, job)
     keep_approval(ledger.tx, job.id, job.approved, by, sight)
     data: dict[str, JsonValue] = {"by": by, "decision": "approve", "params": revised}

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, case, column, func, or_, select, t
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import TRANSITIONS
 from lcp_engine.store.history import in_column
-from lcp_engine.store.schema import missions, runners
+from lcp_engine.store.schema import changes, missions, runners
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
 
@@ -125,6 +125,12 @@ def count_runners(tx: Tx) -> int:
     """How many processes execute jobs of this database now."""
     lives = (runners.c.ended_at.is_(None), runners.c.alive_until > tx.now)
     return int(tx.query(select(func.count()).select_from(runners).where(*lives))[0][0])
+
+
+def has_changed(tx: Tx, mission_id: int) -> bool:
+    """Whether the mission has done anything to a file."""
+    where = (changes.c.mission_id == in_column(mission_id), changes.c.state == "applied")
+    return bool(tx.query(select(changes.c.id).where(*where).limit(1)))
 
 
 def _where(wanted: JobFilter) -> list[ColumnElement[bool]]:

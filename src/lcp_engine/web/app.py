@@ -9,7 +9,19 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
-from lcp_engine.web import inbox, jobs, launching, live, missions, steering
+from lcp_engine.web import (
+    answering,
+    changes,
+    editing,
+    explaining,
+    inbox,
+    jobs,
+    launching,
+    live,
+    missions,
+    steering,
+    undoing,
+)
 from lcp_engine.web.desk import Desk
 from lcp_engine.web.forms import change
 from lcp_engine.web.gate import Door, Gate, Keys
@@ -24,9 +36,17 @@ LOOKS = (
     Route("/missions/{mission}/report", missions.report),
     Route("/missions/{mission}/report.md", missions.report_text),
     Route("/missions/{mission}/questions/{number}", missions.question),
+    Route("/missions/{mission}/questions/{number}/prompt.txt", missions.prompt_text),
+    Route("/missions/{mission}/changes", changes.changed_files),
+    Route("/missions/{mission}/undo", undoing.undo_form),
     Route("/jobs", jobs.jobs),
     Route("/jobs/{job}", jobs.job),
     Route("/jobs/{job}/json", jobs.job_json),
+    Route("/jobs/{job}/diff", changes.job_diff),
+    Route("/jobs/{job}/diff.txt", changes.job_patch),
+    Route("/jobs/{job}/policy", explaining.policy),
+    Route("/jobs/{job}/edit", editing.edit_form),
+    Route("/jobs/{job}/undo", undoing.undo_form),
     Route("/inbox", inbox.inbox),
     Route("/launch", launching.launch_form),
     Route("/events", live.events),
@@ -36,6 +56,12 @@ CHANGES = {
     "/jobs/{job}/approve": steering.approve,
     "/jobs/{job}/reject": steering.reject,
     "/jobs/{job}/retry": steering.retry,
+    "/jobs/{job}/edit": editing.edit,
+    "/jobs/{job}/answer": answering.answer,
+    "/jobs/{job}/say": answering.say_of_job,
+    "/jobs/{job}/undo": undoing.undo,
+    "/missions/{mission}/say": answering.say,
+    "/missions/{mission}/undo": undoing.undo,
     "/missions/{mission}/cancel": steering.cancel,
     "/missions/{mission}/resume": steering.resume,
     "/inbox": inbox.decide,

@@ -7,14 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-from pydantic import JsonValue
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.web.desk import Desk, desk_of
 from lcp_engine.web.gate import MOST_BYTES
 
@@ -31,8 +28,12 @@ class Form:
 
     def text(self, name: str) -> str:
         """The field without white space around it, with the line ends that were typed; empty where it is not there."""
+        return self.verbatim(name).strip()
+
+    def verbatim(self, name: str) -> str:
+        """Like `text`, with the white space around it."""
         # Browsers send every line end as CR LF.
-        return self.fields.get(name, [""])[0].replace("\r\n", "\n").strip()
+        return self.fields.get(name, [""])[0].replace("\r\n", "\n")
 
     def ids(self, name: str) -> list[int]:
         """The ids that were ticked. Raises a 422 for what is no id."""
@@ -62,26 +63,6 @@ def number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise HTTPException(422, f"an id is a whole number, not {text[:40]!r}")
     return int(text)
-
-
-def read_object(text: str) -> dict[str, JsonValue]:
-    """The JSON object that a person typed. Raises `INVALID_PARAMS` with the place of the mistake."""
-    stripped = text.strip()
-    if not stripped.startswith("{"):
-        raise LcpError(
-            ErrorCode.INVALID_PARAMS, "params have to be one JSON object, in braces; nothing was changed"
-        )
-    found = StrictDecoder(stripped).decode(0)
-    if isinstance(found, Broken):
-        raise LcpError(
-            ErrorCode.INVALID_PARAMS, f"params have to be JSON: {found.message}; nothing was changed"
-        )
-    if stripped[found.end :].strip():
-        raise LcpError(
-            ErrorCode.INVALID_PARAMS,
-            "params have to be one JSON object; there is more behind it; nothing was changed",
-        )
-    return found.value
 
 
 async def _read_form(request: Request) -> Form:

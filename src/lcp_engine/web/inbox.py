@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
+from lcp_engine.differences import Look
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
 from lcp_engine.store import paging
+from lcp_engine.store.text import JsonObject
 from lcp_engine.web.desk import Desk, desk_of
+from lcp_engine.web.drawing import drawn
 from lcp_engine.web.forms import NO_REASON, Form
 from lcp_engine.web.jobs import read_filter
+from lcp_engine.web.marks import mark_name, mark_of, read_mark
 from lcp_engine.web.missions import cursor
+from lcp_engine.web.questions import options_of, wish_of
+from lcp_engine.web.refusals import told
+from lcp_engine.web.returning import to_inbox
 
 JOBS = 50
 
@@ -33,29 +39,25 @@ def decide(desk: Desk, request: Request, form: Form) -> Response:
         return _show(desk, request, 422, ["no job is ticked; nothing was decided"])
     if decision == "reject" and not reason:
         return _show(desk, request, 422, [NO_REASON], ids)
-    refused = _decide_each(desk, ids, None if decision == "approve" else reason)
+    refused = _decide_each(desk, ids, None if decision == "approve" else reason, form)
     if refused:
         done = f"{len(ids) - len(refused)} of {len(ids)} jobs were decided; these were not:"
         return _show(desk, request, 409, [done, *refused])
     # What was looked at stays in sight; what was decided is gone from it.
-    kept = {
-        name: value for name, value in request.query_params.items() if name in ("mission", "kind", "text")
-    }
-    note = "approved" if decision == "approve" else "rejected"
-    return RedirectResponse(f"/inbox?{urlencode({**kept, 'note': note})}", 303)
+    return to_inbox(request.url.query, "approved" if decision == "approve" else "rejected")
 
 
-def _decide_each(desk: Desk, ids: Sequence[int], reason: str | None) -> list[str]:
+def _decide_each(desk: Desk, ids: Sequence[int], reason: str | None, form: Form) -> list[str]:
     """Reject for the reason, or approve where there is none; what was in the way of any."""
     refused = []
     for job_id in ids:
         try:
             if reason is None:
-                desk.engine.approve(job_id)
+                desk.engine.approve(job_id, shown=read_mark(form, mark_name(job_id)))
             else:
                 desk.engine.reject(job_id, reason)
         except LcpError as error:
-            refused.append(str(error))
+            refused.append(told(error))
     return refused
 
 
@@ -65,6 +67,8 @@ def _show(
     wanted = read_filter(request, [State.HELD])
     after = cursor(request, "after")
     page = desk.read(lambda tx: paging.page_jobs(tx, wanted, behind=after, limit=JOBS))
+    looks = desk.engine.look_over([job for job in page.rows if job["params"] is not None])
+    workers = desk.engine.workers
     return desk.page(
         "inbox.html",
         status=status,
@@ -74,5 +78,20 @@ def _show(
         problems=problems,
         ticked=set(ticked),
         note=request.query_params.get("note"),
-        kinds=desk.engine.workers,
+        rows=[_row(job, looks.get(int(str(job["id"]))), wish_of(job, workers)) for job in page.rows],
+        expiries=desk.engine.expiries(),
+        asked=request.url.query,
     )
+
+
+def _row(job: JsonObject, look: Look | None, wish: str) -> dict[str, object]:
+    """A held job as the list shows it; the params and the diff of a large one are on its own page."""
+    params = job["params"]
+    return {
+        "job": job,
+        "wish": wish,
+        "options": options_of(params) if isinstance(params, dict) else [],
+        "diff": drawn(look.diff) if look and look.diff else None,
+        "shown": mark_of(look.sight) if look else "",
+        "mark_name": mark_name(int(str(job["id"]))),
+    }

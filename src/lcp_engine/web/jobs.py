@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,18 +12,26 @@ from starlette.responses import Response
 from lcp_engine.engine.records import Job
 from lcp_engine.jobs import RETRY, State
 from lcp_engine.report import TURN_KIND
+from lcp_engine.restoring import UNDO
 from lcp_engine.store import paging
 from lcp_engine.store.paging import JobFilter
+from lcp_engine.store.text import JsonObject
 from lcp_engine.visible import json_block
 from lcp_engine.web.desk import Desk, desk_of
+from lcp_engine.web.drawing import drawn
 from lcp_engine.web.forms import number
+from lcp_engine.web.marks import mark_of
 from lcp_engine.web.missions import cursor
+from lcp_engine.web.questions import options_of, wish_of
 
 JOBS = 50
 EVENTS = 200
 LONGEST_TEXT = 200
 LARGEST_EDIT = 256 * 1024
 """Params with more characters are not edited in a browser; percent-encoded they would not fit a form."""
+
+Entered: TypeAlias = Mapping[str, str]
+NOTHING: Entered = MappingProxyType({})
 
 
 def jobs(request: Request) -> Response:
@@ -39,27 +49,40 @@ def job(request: Request) -> Response:
 
 
 def show_job(
-    desk: Desk, request: Request, *, status: int = 200, problem: str = "", params: str = "", reason: str = ""
+    desk: Desk, request: Request, *, status: int = 200, problem: str = "", entered: Entered = NOTHING
 ) -> Response:
-    """A job's page; with a problem, what was entered stands in the form again."""
+    """A job's page; with a problem, what was entered stands in its form again."""
     found = desk.engine.job(number(request.path_params["job"]))
     mission = desk.engine.mission(found.mission_id)
-    written = json_block(found.params)
-    events = desk.engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
+    look = desk.engine.look_over([found.json])[found.id] if found.state == State.HELD else None
+    diffs = desk.engine.diff(found.id) if look is None else [look.diff] if look.diff else []
+    wish = wish_of(found.json, desk.engine.workers)
     return desk.page(
         "job.html",
         status=status,
         job=found.json,
         mission=mission.json,
         problem=problem,
-        events=events,
-        params=params or written,
-        reason=reason,
+        entered=entered,
+        events=desk.engine.events(found.mission_id, job_id=found.id, limit=EVENTS),
         note=request.query_params.get("note"),
-        is_editable=len(written) <= LARGEST_EDIT,
-        is_executable=found.kind in desk.engine.workers,
+        wish=wish,
+        question=_question(desk, found) if look is not None and wish == "reply" else None,
+        options=options_of(found.params),
+        diffs=[drawn(diff) for diff in diffs],
+        shown="" if look is None else mark_of(look.sight),
+        expires_at=desk.engine.expiries().get(found.id) if look is not None else None,
+        is_editable=is_editable(found),
         may_retry=_may_retry(found),
+        may_speak=mission.status in ("running", "waiting") and mission.json["planner"] != "none",
+        may_undo=look is None and bool(diffs),
+        is_undo=found.kind == UNDO.kind,
     )
+
+
+def is_editable(found: Job) -> bool:
+    """Whether the params are small enough for a form."""
+    return len(json_block(found.params)) <= LARGEST_EDIT
 
 
 def read_filter(request: Request, states: Sequence[str]) -> JobFilter:
@@ -78,6 +101,12 @@ def job_json(request: Request) -> Response:
     found = desk_of(request).engine.job(number(request.path_params["job"]))
     headers = {"Content-Disposition": f'attachment; filename="job-{found.id}.json"'}
     return Response(json_block(found.json), media_type="application/json", headers=headers)
+
+
+def _question(desk: Desk, turn: Job) -> JsonObject | None:
+    """What a person is to ask the planner for this turn."""
+    asked = desk.engine.turns(turn.mission_id, job_id=turn.id)
+    return asked[-1] if asked else None
 
 
 def _may_retry(found: Job) -> bool:

@@ -67,6 +67,7 @@ def show_mission(
         problem=problem,
         entered=entered or {},
         works=desk.read(paging.count_runners) > 0,
+        may_undo=desk.read(lambda tx: paging.has_changed(tx, mission.id)),
     )
 
 
@@ -119,6 +120,15 @@ def question(request: Request) -> Response:
     asked = number(request.path_params["number"])
     found = desk.read(lambda tx: paging.find_turn(tx, mission.id, asked))
     return desk.page("question.html", mission=mission.json, tab="question", question=found)
+
+
+def prompt_text(request: Request) -> Response:
+    """What the planner was asked, all of it."""
+    desk = desk_of(request)
+    mission = _mission(desk, request)
+    asked = number(request.path_params["number"])
+    found = desk.read(lambda tx: paging.find_turn(tx, mission.id, asked))
+    return PlainTextResponse(block(str(found["prompt"] or "")))
 
 
 def cursor(request: Request, name: str) -> int | None:

@@ -33,6 +33,16 @@ def status_of(error: LcpError) -> int:
     return _STATUS.get(error.code, 422)
 
 
+def told(error: LcpError) -> str:
+    """What a page says of a decision that was refused: a conflict is shown as it is now, right below."""
+    words = str(error).partition(": look again with")[0]
+    return (
+        f"{words}. Nothing was decided; below is how it is now."
+        if error.code is ErrorCode.CONFLICT
+        else words
+    )
+
+
 def make_refusals(templates: Environment) -> Refuse:
     """Makes a page of a status and a sentence; it needs neither the database nor a cookie."""
 

@@ -6,31 +6,29 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.desk import Desk
-from lcp_engine.web.forms import NO_REASON, Form, number, read_object
+from lcp_engine.web.forms import NO_REASON, Form, number
 from lcp_engine.web.jobs import show_job
+from lcp_engine.web.marks import read_mark
 from lcp_engine.web.missions import show_mission
-from lcp_engine.web.refusals import status_of
+from lcp_engine.web.refusals import status_of, told
+from lcp_engine.web.returning import to_job, to_mission
 
 LIMITS = ("max_turns", "max_jobs", "max_seconds", "max_tokens", "max_bytes_written")
 """What a person may raise when a mission goes on."""
 
 
 def approve(desk: Desk, request: Request, form: Form) -> Response:
-    """Let a held job run, with the params of the form if they are not what they were."""
+    """Let a held job run as the form's page showed it; where it is another now, show it anew and do nothing."""
     job_id = number(request.path_params["job"])
-    typed = form.text("params")
     try:
-        revised = read_object(typed) if typed else None
-        if revised == desk.engine.job(job_id).params:
-            revised = None
-        decided = desk.engine.approve(job_id, params=revised)
+        decided = desk.engine.approve(job_id, shown=read_mark(form))
     except LcpError as refused:
-        return show_job(desk, request, status=status_of(refused), problem=str(refused), params=typed)
-    return _to_job(job_id, "approved" if decided else "approved_before")
+        return show_job(desk, request, status=status_of(refused), problem=told(refused))
+    return to_job(job_id, "approved" if decided else "approved_before", form)
 
 
 def reject(desk: Desk, request: Request, form: Form) -> Response:
@@ -42,8 +40,10 @@ def reject(desk: Desk, request: Request, form: Form) -> Response:
     try:
         decided = desk.engine.reject(job_id, reason)
     except LcpError as refused:
-        return show_job(desk, request, status=status_of(refused), problem=str(refused), reason=reason)
-    return _to_job(job_id, "rejected" if decided else "rejected_before")
+        return show_job(
+            desk, request, status=status_of(refused), problem=str(refused), entered={"reason": reason}
+        )
+    return to_job(job_id, "rejected" if decided else "rejected_before", form)
 
 
 def retry(desk: Desk, request: Request, form: Form) -> Response:
@@ -53,7 +53,7 @@ def retry(desk: Desk, request: Request, form: Form) -> Response:
         job = desk.engine.retry(job_id)
     except LcpError as refused:
         return show_job(desk, request, status=status_of(refused), problem=str(refused))
-    return _to_job(job_id, "retried_held" if job.state == "held" else "retried")
+    return to_job(job_id, "retried_held" if job.state == "held" else "retried", form)
 
 
 def cancel(desk: Desk, request: Request, form: Form) -> Response:
@@ -63,7 +63,7 @@ def cancel(desk: Desk, request: Request, form: Form) -> Response:
         decided = desk.engine.cancel(mission_id)
     except LcpError as refused:
         return show_mission(desk, request, status=status_of(refused), problem=str(refused))
-    return _to_mission(mission_id, "cancelled" if decided else "cancelled_before")
+    return to_mission(mission_id, "cancelled" if decided else "cancelled_before")
 
 
 def resume(desk: Desk, request: Request, form: Form) -> Response:
@@ -75,7 +75,7 @@ def resume(desk: Desk, request: Request, form: Form) -> Response:
         desk.engine.resume(mission_id, limits=limits)
     except LcpError as refused:
         return show_mission(desk, request, status=status_of(refused), problem=str(refused), entered=entered)
-    return _to_mission(mission_id, "resumed")
+    return to_mission(mission_id, "resumed")
 
 
 def _changed(entered: Mapping[str, JsonValue], before: JsonValue) -> dict[str, JsonValue]:
@@ -94,11 +94,3 @@ def _limit(name: str, text: str) -> int | float | None:
         raise LcpError(
             ErrorCode.INVALID_MISSION, f"limits.{name}: should be a number, not {text[:40]!r}"
         ) from refused
-
-
-def _to_job(job_id: int, note: str) -> Response:
-    return RedirectResponse(f"/jobs/{job_id}?note={note}", 303)
-
-
-def _to_mission(mission_id: int, note: str) -> Response:
-    return RedirectResponse(f"/missions/{mission_id}?note={note}", 303)

@@ -14,13 +14,18 @@ let isStale = false;
 function isInUse(part) {
   if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) return true;
   for (const field of part.querySelectorAll("input, textarea")) {
-    if (field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue) return true;
+    if (["checkbox", "radio"].includes(field.type) ? field.checked !== field.defaultChecked : field.value !== field.defaultValue) return true;
   }
   return false;
 }
 
+// When a form was made is no news.
+function bare(part) {
+  return part.innerHTML.replace(/<input type="hidden" name="shown[^>]*>/g, "");
+}
+
 function replace(part, fresh) {
-  if (part.innerHTML === fresh.innerHTML || isInUse(part)) return;
+  if (bare(part) === bare(fresh) || isInUse(part)) return;
   const open = [...part.querySelectorAll("details[open][id]")].map((details) => details.id);
   const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   part.replaceChildren(...fresh.childNodes);
@@ -105,6 +110,13 @@ function offerAll() {
   });
 }
 
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).value);
+  said.textContent = button.textContent = "Copied";
+});
+
 // A form that was refused is shown at the address that it was sent to, which cannot be loaded again.
 function takeAddress() {
   const page = document.body.dataset.page;
@@ -114,4 +126,5 @@ function takeAddress() {
 takeAddress();
 unfold();
 offerAll();
+if (navigator.clipboard) document.documentElement.classList.add("copies");
 connect();

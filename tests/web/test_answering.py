@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import JsonValue
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+
+def _ask(house: House, *options: str) -> int:
+    """A held question; its id."""
+    chosen: JsonValue = [*options] or None
+    house.run(
+        house.ask(house.job("ask_user", question="Which one?\nSay it.", options=chosen)), house.complete
+    )
+    return house.engine.jobs(states=["held"])[-1].id
+
+
+def test_a_question_shows_its_options_to_choose_from(house: House) -> None:
+    job_id = _ask(house, "<b>red</b>", "blue")
+    for path in (f"/jobs/{job_id}", "/inbox"):
+        answer = house.get(path)
+        assert "Which one? Say it." in answer.words
+        assert "<b>red" not in answer.text
+        assert re.findall(r'type="radio" name="option" value="(\d)"', answer.text) == ["1", "2"], path
+        assert f'action="/jobs/{job_id}/approve"' not in answer.text
+
+
+def test_an_option_is_an_answer_and_the_mission_goes_on(house: House) -> None:
+    job_id = _ask(house, "2", "1")
+    assert "Answered" in house.post(f"/jobs/{job_id}/answer", {"option": "2", "answer": ""}).words
+    result = house.engine.job(job_id).result
+    assert result is not None
+    assert (result["answer"], result["option"]) == ("1", 2)
+    house.work()
+    assert house.engine.mission(1).status == "completed"
+
+
+def test_words_of_ones_own_count_before_an_option(house: House) -> None:
+    job_id = _ask(house, "red", "blue")
+    house.post(f"/jobs/{job_id}/answer", {"option": "1", "answer": "green,\r\nrather"})
+    result = house.engine.job(job_id).result
+    assert result is not None
+    assert (result["answer"], result["option"]) == ("green,\nrather", None)
+
+
+def test_answering_twice_is_harmless_and_otherwise_a_conflict(house: House) -> None:
+    job_id = _ask(house)
+    house.post(f"/jobs/{job_id}/answer", {"answer": "yes"})
+    assert "answered so before" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
+    conflict = house.post(f"/jobs/{job_id}/answer", {"answer": "no"})
+    assert conflict.status == 409
+    assert "has answered it otherwise" in conflict.words
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "it is blank"),
+        ({"answer": " \r\n "}, "it is blank"),
+        ({"option": "3"}, "has the options 1 to 2; 3 is none of them"),
+        ({"option": "x"}, "an id is a whole number"),
+        ({"answer": "x" * 100_001}, "at most 100000 characters"),
+    ],
+)
+def test_an_answer_that_is_none_is_explained_and_decides_nothing(
+    house: House, fields: dict[str, str | list[str]], words: str
+) -> None:
+    job_id = _ask(house, "red", "blue")
+    answer = house.post(f"/jobs/{job_id}/answer", fields)
+    assert answer.status == 422
+    assert words in answer.words
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_a_job_that_asks_nothing_takes_no_answer_and_a_question_no_yes(house: House) -> None:
+    job_id = house.hold()
+    assert "has to be a question" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
+    question = _ask(house)
+    assert "has to be answered, not approved" in house.post(f"/jobs/{question}/approve").words
+    assert house.engine.job(question).state == "held"
+
+
+def test_a_person_who_is_the_planner_gets_the_prompt_and_brings_the_reply(house: House) -> None:
+    spec: dict[str, JsonValue] = {"goal": "Find <i>out</i>.", "planner": {"type": "human"}}
+    mission_id = house.engine.launch(spec, root=house.root).id
+    house.work()
+    turn = house.engine.jobs(states=["held"])[0].id
+    assert "Bring the reply" in house.get("/inbox").words
+    page = house.get(f"/jobs/{turn}")
+    assert re.search(r'<textarea id="prompt"[^>]* readonly', page.text)
+    assert "Find &lt;i&gt;out&lt;/i&gt;." in page.text
+    assert "Find <i>out</i>." in house.get(f"/missions/{mission_id}/questions/1/prompt.txt").text
+    blank = house.post(f"/jobs/{turn}/answer", {"answer": " "})
+    assert (blank.status, "it is blank" in blank.words) == (422, True)
+    assert "Answered" in house.post(f"/jobs/{turn}/answer", {"answer": json.dumps(house.complete)}).words
+    house.work()
+    assert house.engine.mission(mission_id).outcome == "mission_complete"
+
+
+def test_what_is_said_decides_nothing_and_reaches_the_planner(house: House) -> None:
+    job_id = house.hold()
+    assert "Said" in house.post(f"/jobs/{job_id}/say", {"words": "not in docs/"}).words
+    assert "Said" in house.post("/missions/1/say", {"words": "and be brief"}).words
+    said = [event for event in house.engine.events(1) if event["event"] == "said"]
+    assert [(event["job_id"], event["data"]["text"]) for event in said] == [  # type: ignore[call-overload,index]  # objects
+        (job_id, "not in docs/"),
+        (None, "and be brief"),
+    ]
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_to_a_mission_that_has_ended_nothing_is_said_and_the_words_are_kept(house: House) -> None:
+    house.run(house.complete)
+    answer = house.post("/missions/1/say", {"words": "one more thing"})
+    assert answer.status == 409
+    assert "goes on with it" in answer.words
+    assert "Say something to the planner" not in house.get("/missions/1").words
+
+
+@pytest.mark.parametrize("path", ["/missions/1/say", "/jobs/2/say"])
+def test_blank_words_are_refused(house: House, path: str) -> None:
+    house.hold()
+    answer = house.post(path, {"words": "  "})
+    assert answer.status == 422
+    assert "it is blank" in answer.words

@@ -1,0 +1,198 @@
+"""An approval is for what its page showed, however much has happened since."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+Fields: TypeAlias = dict[str, str | list[str]]
+
+
+def _shown(house: House, path: str, name: str = "shown") -> Fields:
+    """What the page's form would carry."""
+    found = re.search(rf'name="{re.escape(name)}" value="([^"]+)"', house.get(path).text)
+    assert found
+    return {name: unescape(found[1])}
+
+
+def _put_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _put_link(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("elsewhere.md")
+
+
+MISHAPS: dict[str, Callable[[Path], object]] = {
+    "changed": lambda file: file.write_text("somebody else's\n"),
+    "deleted": os.unlink,
+    "a directory": _put_directory,
+    "a link": _put_link,
+}
+
+
+def _state(root: Path) -> dict[str, str | None]:
+    return {path.name: path.read_text() if path.is_file() else None for path in sorted(root.iterdir())}
+
+
+def test_a_held_write_shows_its_diff_on_its_page_and_in_the_inbox(house: House) -> None:
+    job_id = house.hold("a.md", "# b\n")
+    for path in (f"/jobs/{job_id}", "/inbox"):
+        text = house.get(path).text
+        assert '<span class="del">-# a</span>' in text, path
+        assert '<span class="add">+# b</span>' in text, path
+
+
+@pytest.mark.parametrize("mishap", MISHAPS)
+def test_an_approval_from_an_old_page_is_refused_with_the_new_diff_and_writes_nothing(
+    house: House, mishap: str
+) -> None:
+    job_id = house.hold("a.md", "# b\n")
+    form = _shown(house, f"/jobs/{job_id}")
+    MISHAPS[mishap](house.root / "a.md")
+    house.get(f"/jobs/{job_id}")  # somebody has looked since, on another page
+    before = _state(house.root)
+    answer = house.post(f"/jobs/{job_id}/approve", form)
+    assert answer.status == 409
+    assert "Nothing was decided; below is how it is now." in answer.words
+    assert {"changed": "-somebody else's", "deleted": "+# b"}.get(
+        mishap, "would not be written"
+    ) in answer.words
+    house.work()
+    assert house.engine.job(job_id).state == "held"
+    assert _state(house.root) == before
+
+
+@pytest.mark.parametrize("mishap", MISHAPS)
+def test_what_happens_between_approval_and_execution_holds_the_job_again(house: House, mishap: str) -> None:
+    job_id = house.hold("a.md", "# b\n")
+    house.post(f"/jobs/{job_id}/approve", _shown(house, f"/jobs/{job_id}"))
+    MISHAPS[mishap](house.root / "a.md")
+    before = _state(house.root)
+    house.work()
+    assert _state(house.root) == before
+    assert house.engine.job(job_id).state in ("held", "failed")
+
+
+def test_what_the_refusal_shows_can_be_approved(house: House) -> None:
+    job_id = house.hold("a.md", "# b\n")
+    form = _shown(house, f"/jobs/{job_id}")
+    (house.root / "a.md").write_text("other\n")
+    refused = house.post(f"/jobs/{job_id}/approve", form)
+    found = re.search(r'name="shown" value="([^"]+)"', refused.text)
+    assert found
+    assert "Approved" in house.post(f"/jobs/{job_id}/approve", {"shown": unescape(found[1])}).words
+    house.work()
+    assert (house.root / "a.md").read_text() == "# b\n"
+
+
+def test_a_page_that_showed_other_params_approves_nothing(house: House) -> None:
+    job_id = house.hold("a.md", "# b\n")
+    form = {
+        "shown": str(_shown(house, f"/jobs/{job_id}")["shown"]).replace('"fingerprint":"', '"fingerprint":"0')
+    }
+    answer = house.post(f"/jobs/{job_id}/approve", form)
+    assert answer.status == 409
+    assert "its params are not those that were shown" in answer.words
+
+
+@pytest.mark.parametrize(
+    "shown", ["x", "{}", "[1]", '{"fingerprint":1,"path":null,"found":null,"at":0}', "9" * 9999]
+)
+def test_a_form_that_does_not_tell_what_it_showed_decides_nothing(house: House, shown: str) -> None:
+    job_id = house.hold()
+    assert house.post(f"/jobs/{job_id}/approve", {"shown": shown}).status == 422
+    assert (
+        house.post("/inbox", {"job": str(job_id), "decision": "approve", f"shown.{job_id}": shown}).status
+        == 422
+    )
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_several_approvals_bind_each_to_what_the_inbox_showed(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=name, content="new\n") for name in ("a.md", "b.md")]
+    house.run(house.ask(*jobs), house.complete)
+    first, second = (job.id for job in house.engine.jobs(states=["held"]))
+    shown = {**_shown(house, "/inbox", f"shown.{first}"), **_shown(house, "/inbox", f"shown.{second}")}
+    (house.root / "b.md").write_text("somebody was faster\n")
+    house.get("/inbox")
+    answer = house.post("/inbox", {"job": [str(first), str(second)], "decision": "approve", **shown})
+    assert answer.status == 409
+    assert "1 of 2 jobs were decided" in answer.words
+    assert "'b.md' was not there when it was shown" in answer.words
+    house.work()
+    assert (house.root / "a.md").read_text() == "new\n"
+    assert (house.root / "b.md").read_text() == "somebody was faster\n"
+
+
+def test_appends_of_one_mission_to_one_file_can_be_approved_one_after_the_other(house: House) -> None:
+    jobs = [house.job("write_file", rel_path="a.md", content=f"{n}\n", mode="append") for n in (1, 2)]
+    house.run(house.ask(*jobs), house.complete)
+    first, second = (job.id for job in house.engine.jobs(states=["held"]))
+    shown = _shown(house, f"/jobs/{second}")
+    house.post(f"/jobs/{first}/approve", _shown(house, f"/jobs/{first}"))
+    house.work()
+    assert "Approved" in house.post(f"/jobs/{second}/approve", shown).words
+    house.work()
+    assert (house.root / "a.md").read_text() == "# a\n1\n2\n"
+
+
+def test_from_the_inbox_a_decision_leads_back_to_the_same_view(house: House) -> None:
+    job_id = house.hold()
+    for back, address in (
+        ("mission=1&kind=write_file", "/inbox?mission=1&kind=write_file&note=approved"),
+        ("note=x&evil=//evil.example", "/inbox?note=approved_before"),
+    ):
+        sent = {"csrf": house.keys.csrf, "back": back}
+        answer = house.browser.post(
+            f"/jobs/{job_id}/approve", data=sent, headers={"Origin": house.home}, follow_redirects=False
+        )
+        assert answer.headers["location"] == address
+
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp\x85\t&amp;"
+
+
+def test_what_a_diff_holds_is_text_and_its_controls_are_seen(house: House) -> None:
+    (house.root / "odd.md").write_text(f"{HOSTILE}\nold\n")
+    job_id = house.hold("odd.md", f"{HOSTILE}\nnew\n")
+    for path in (f"/jobs/{job_id}", "/inbox", f"/jobs/{job_id}/diff", f"/jobs/{job_id}/edit"):
+        text = house.get(path).text
+        assert "<script>alert" not in text
+        if not path.endswith("/edit"):  # which has it as JSON
+            assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202egnp\\x85\t&amp;amp;" in text, path
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]", text), path
+    patch = house.get(f"/jobs/{job_id}/diff.txt")
+    assert patch.headers["content-type"].startswith("text/plain")
+    assert "-old" in patch.text
+
+
+def test_a_long_diff_is_cut_and_the_rest_is_a_link_away(house: House) -> None:
+    job_id = house.hold("long.md", "".join(f"line {n}\n" for n in range(5000)))
+    text = house.get(f"/jobs/{job_id}").text
+    assert f'<a href="/jobs/{job_id}/diff">the whole diff</a>' in text
+    assert "+line 100<" in text
+    assert "+line 200<" not in text
+    alone = house.get(f"/jobs/{job_id}/diff").text
+    assert "+line 1900<" in alone
+    assert f'<a href="/jobs/{job_id}/diff.txt">the whole diff</a>' in alone
+    assert "+line 4999\n" in house.get(f"/jobs/{job_id}/diff.txt").text
+
+
+def test_a_job_tells_which_rule_decides(house: House) -> None:
+    job_id = house.hold()
+    words = house.get(f"/jobs/{job_id}/policy").words
+    assert "Which rule decides" in words
+    assert "decides" in words
+    assert "auto_dispatch" in words
