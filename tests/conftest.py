@@ -8,11 +8,24 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
 SERVER = os.environ.get("LCP_TEST_POSTGRES_URL")
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
+
+EXAMPLES = os.environ.get("LCP_TEST_EXAMPLES")
+"""How many examples each property is tried with; without it, the same few every time."""
+
+# A machine that is busy with other things is slow, and no property is broken by that.
+settings.register_profile(
+    "few", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "many", settings.get_profile("few"), derandomize=False, max_examples=int(EXAMPLES or 1)
+)
+settings.load_profile("many" if EXAMPLES else "few")
 
 
 @pytest.fixture(scope="session", autouse=True)

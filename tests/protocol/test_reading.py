@@ -295,8 +295,10 @@ def test_what_was_removed_is_told_with_the_action_and_with_the_errors() -> None:
         assert reply.recovered == ("Markdown fence", "prose before the object")
 
 
+# U+0000 is Malformed wherever it stands, before any key is looked at (R1); it has tests of its own.
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.sampled_from(["list_files", "write_file", "a"]),
+    st.none(), st.booleans(), st.integers(), TEXTS, st.sampled_from(["list_files", "write_file", "a"]),
     st.just([]), st.just({}), st.just([{"kind": "list_files", "params": {"patterns": [1]}}]),
 )  # fmt: skip
 NAMES = [
@@ -325,6 +327,10 @@ def test_any_object_gives_an_action_or_the_reasons_why_not(body: Body) -> None:
     else:
         assert reply.ok is body["ok"]
         assert type(reply).model_validate(reply.model_dump()) == reply.note((), ())
+
+
+def test_u0000_is_malformed_even_where_the_reply_says_that_it_failed() -> None:
+    assert isinstance(read({"ok": False, "error": "a\0b"}), Malformed)
 
 
 @given(st.text())
