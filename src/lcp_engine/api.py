@@ -26,6 +26,7 @@ from lcp_engine.differences import (
 from lcp_engine.diffs import Diff
 from lcp_engine.engine import answering, deciding, saying, steering
 from lcp_engine.engine.explaining import explain_job
+from lcp_engine.engine.plans import spec_of
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.forking import Forked, fork
@@ -256,6 +257,16 @@ class Engine:
             )
 
         return [Job(row) for row in self._database.read(find)]
+
+    def read_reply(self, mission_id: int, text: str) -> Action | Malformed:
+        """The action that `text` states to this mission, in its dialect and with its kinds; nothing is stored.
+
+        Raises `NOT_FOUND`.
+        """
+        known = known_id("mission", mission_id)
+        spec = spec_of(self._database.read(lambda tx: spec_and_root(tx, known))[0])
+        kinds = {kind: worker.params for kind, worker in self.workers.items()}
+        return reader_of(spec.planner.dialect)(text, kinds)
 
     def events(
         self,

@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import pty
+import json
+import re
 import signal
-import subprocess
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
+from tests.cli.conftest import Lcp
+from tests.cli.terminal import Terminal
 
-if TYPE_CHECKING:
-    from tests.cli.conftest import Lcp
-
-
-class Terminal:
-    """A program on a terminal of its own, and what it has shown so far."""
-
-    def __init__(self, lcp: Lcp, *arguments: object) -> None:
-        self._master, slave = pty.openpty()
-        environment = {**lcp.environment, "TERM": "xterm"}
-        self.process = subprocess.Popen(
-            lcp.command(*arguments), cwd=lcp.home, env=environment, stdin=slave, stdout=slave, stderr=slave,
-            process_group=0,
-        )  # fmt: skip
-        os.close(slave)
-        self.shown = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._master)
-
-    def expect(self, text: str) -> None:
-        """Read until `text` is shown; what was shown before it is not looked at again."""
-        while text not in self.shown:
-            more = self._read()
-            assert more, f"{text!r} is not in {self.shown!r}"
-            self.shown += more
-        self.shown = self.shown.partition(text)[2]
-
-    def answer(self, text: str) -> None:
-        os.write(self._master, f"{text}\n".encode())
-
-    def end(self) -> int:
-        while more := self._read():
-            self.shown += more
-        return self.process.wait()
-
-    def _read(self) -> str:
-        try:
-            return os.read(self._master, 65536).decode(errors="replace")
-        except OSError:  # the other end is closed
-            return ""
-
-
-QUESTION = "[d]etails: "
+QUESTION = "run it? [y,n,e,d,s,l,a,q,?] "
+RUN = ("run", "mission-0.yaml", "--root", "root")
 
 
 @pytest.fixture
@@ -69,33 +24,78 @@ def asking(lcp: Lcp) -> Lcp:
     return lcp
 
 
+def together(lcp: Lcp, *jobs: tuple[str, dict[str, JsonValue]], **keys: JsonValue) -> Lcp:
+    """`mission-0.yaml` asks for these jobs in one turn."""
+    new_jobs: list[JsonValue] = [{"kind": kind, "params": params} for kind, params in jobs]
+    reply: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs}
+    lcp.mission(reply, lcp.complete, lcp.complete, **keys)
+    return lcp
+
+
+def write(path: str) -> tuple[str, dict[str, JsonValue]]:
+    return "write_file", {"rel_path": path, "content": "x"}
+
+
+def editor(lcp: Lcp, text: str, code: int = 0) -> str:
+    """The command of an editor that leaves `text` in its file."""
+    script = lcp.home / "editor"
+    script.write_text(f"#!/bin/sh\nprintf '%s' '{text}' > \"$1\"\nexit {code}\n")
+    script.chmod(0o755)
+    return str(script)
+
+
 def _files(lcp: Lcp) -> set[str]:
-    return {path.name for path in lcp.root.iterdir()} & {"b", "c"}
+    return {path.name for path in lcp.root.iterdir()} - {"a.md", "main.py"}
 
 
 def test_yes_runs_the_job_and_no_tells_the_planner_why(asking: Lcp) -> None:
-    with Terminal(asking, "run", "mission-0.yaml", "--root", "root") as terminal:
+    with Terminal(asking, *RUN) as terminal:
         terminal.expect("job 2: write_file b")
         terminal.expect(QUESTION)
         terminal.answer("y")
         terminal.expect("job 4: write_file c")
         terminal.expect(QUESTION)
         terminal.answer("no")
-        terminal.expect("the planner reads it: ")
+        terminal.expect("no reason): ")
         terminal.answer("not this one")
         assert terminal.end() == 0
         assert "not this one" in terminal.shown
     assert _files(asking) == {"b"}
 
 
-def test_details_show_the_content_and_later_leaves_it_held(asking: Lcp) -> None:
-    with Terminal(asking, "run", "mission-0.yaml", "--root", "root") as terminal:
+def test_what_would_change_stands_above_the_question(asking: Lcp) -> None:
+    with Terminal(asking, *RUN) as terminal:
+        assert "+one\r\n+two" in terminal.expect(QUESTION)
+
+
+def test_a_long_diff_is_cut_and_paged_in_full(lcp: Lcp) -> None:
+    lines = "".join(f"line {number}\n" for number in range(1, 101))
+    together(lcp, ("write_file", {"rel_path": "b", "content": lines}))
+    with Terminal(lcp, *RUN, environment={"PAGER": "sed s/^/paged/"}) as terminal:
+        shown = terminal.expect(QUESTION)
+        assert "+line 17" in shown
+        assert "+line 18" not in shown
+        assert "83 more lines" in shown
+        terminal.answer("d")
+        assert "paged+line 100" in terminal.expect(QUESTION)
+
+
+def test_a_diff_that_fits_is_not_paged(asking: Lcp) -> None:
+    with Terminal(asking, *RUN, environment={"PAGER": "sed s/^/paged/"}) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("diff")
+        shown = terminal.expect(QUESTION)
+        assert "+two" in shown
+        assert "paged" not in shown
+
+
+def test_what_is_no_answer_shows_the_answers_and_later_leaves_it_held(asking: Lcp) -> None:
+    with Terminal(asking, *RUN) as terminal:
         terminal.expect(QUESTION)
         terminal.answer("what?")
-        terminal.expect("answer with y, n, l, a or d")
-        terminal.answer("d")
-        terminal.expect("│ one")
-        terminal.expect(QUESTION)
+        assert "[l]ater" in terminal.expect(QUESTION)
+        terminal.answer("")
+        assert "[l]ater" in terminal.expect(QUESTION)
         terminal.answer("later")
         assert terminal.end() == 3
         assert "lcp approve 2" in terminal.shown
@@ -103,7 +103,7 @@ def test_details_show_the_content_and_later_leaves_it_held(asking: Lcp) -> None:
 
 
 def test_all_asks_no_more_about_this_kind(asking: Lcp) -> None:
-    with Terminal(asking, "run", "mission-0.yaml", "--root", "root") as terminal:
+    with Terminal(asking, *RUN) as terminal:
         terminal.expect(QUESTION)
         terminal.answer("a")
         assert terminal.end() == 0
@@ -111,10 +111,266 @@ def test_all_asks_no_more_about_this_kind(asking: Lcp) -> None:
     assert _files(asking) == {"b", "c"}
 
 
+def test_quit_asks_no_more_and_keeps_what_was_decided(lcp: Lcp) -> None:
+    together(lcp, *(write(name) for name in ("b", "c", "d")))
+    with Terminal(lcp, *RUN) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("y")
+        terminal.expect(QUESTION)
+        terminal.answer("q")
+        terminal.end()
+        assert QUESTION not in terminal.shown
+    assert _files(lcp) == {"b"}
+
+
+def test_edited_params_run_instead(asking: Lcp) -> None:
+    command = editor(asking, json.dumps({"rel_path": "d", "content": "mine"}))
+    with Terminal(asking, *RUN, environment={"EDITOR": "false", "VISUAL": command}) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("e")
+        terminal.expect("job 4: write_file c")
+        terminal.expect(QUESTION)
+        terminal.answer("q")
+        assert terminal.end() == 3
+    assert (asking.root / "d").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "fact"),
+    [('{"rel_path": "d"', 0, "JSON object"), ('{"rel_path": "d"}', 0, "does not fit"),
+     ('{"rel_path": ".env", "content": ""}', 0, "may not run"), ("{}", 3, "ended with 3")],
+)  # fmt: skip
+def test_an_edit_that_comes_to_nothing_is_told_and_asked_again(
+    asking: Lcp, text: str, code: int, fact: str
+) -> None:
+    with Terminal(asking, *RUN, environment={"EDITOR": editor(asking, text, code)}) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("e")
+        assert fact in terminal.expect(QUESTION)
+        terminal.answer("l")
+        assert terminal.end() == 3
+    assert _files(asking) == set()
+
+
+def test_an_edit_goes_on_where_it_was_wrong(asking: Lcp) -> None:
+    fixing = editor(asking, "")
+    Path(fixing).write_text(
+        '#!/bin/sh\ngrep -q content "$1" && echo \'{"rel_path": "d"}\' > "$1" || cp "$1" seen\n'
+    )
+    with Terminal(asking, *RUN, environment={"EDITOR": fixing}) as terminal:
+        for _ in range(2):
+            terminal.expect(QUESTION)
+            terminal.answer("e")
+        terminal.expect(QUESTION)
+    assert json.loads((asking.home / "seen").read_text()) == {"rel_path": "d"}
+
+
+def test_what_is_said_reaches_the_planner_and_the_job_is_asked_about_again(asking: Lcp) -> None:
+    with Terminal(asking, *RUN) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("s")
+        terminal.expect("the job stays held: ")
+        terminal.answer("rather in docs")
+        assert "turn 2" in terminal.expect("job 2 (1 of 2)")
+        terminal.expect(QUESTION)
+    assert "rather in docs" in asking("show", 1).out
+
+
+def test_a_file_that_changed_is_shown_again_and_nothing_is_written(lcp: Lcp) -> None:
+    together(lcp, ("write_file", {"rel_path": "a.md", "content": "theirs\n"}))
+    with Terminal(lcp, *RUN) as terminal:
+        assert "-# a" in terminal.expect(QUESTION)
+        (lcp.root / "a.md").write_text("mine\n")
+        terminal.answer("y")
+        shown = terminal.expect(QUESTION)
+        assert "has to be what was shown" in shown
+        assert "-mine" in shown
+        assert (lcp.root / "a.md").read_text() == "mine\n"
+        terminal.answer("y")
+        assert terminal.end() == 0
+    assert (lcp.root / "a.md").read_text() == "theirs\n"
+
+
+def test_what_somebody_else_decided_is_not_asked_again(asking: Lcp) -> None:
+    with Terminal(asking, *RUN) as terminal:
+        terminal.expect(QUESTION)
+        asking("reject", 2, "--reason", "no")
+        terminal.answer("y")
+        assert "has rejected it" in terminal.expect("job 4: write_file c")
+
+
+def test_a_question_takes_the_number_of_an_option_or_words(lcp: Lcp) -> None:
+    question: dict[str, JsonValue] = {"question": "Which\x1b[2J colour?", "options": ["red", "blue"]}
+    together(lcp, ("ask_user", question), ("ask_user", {"question": "Why?"}))
+    with Terminal(lcp, *RUN) as terminal:
+        assert "Which\\x1b[2J colour?\r\n  1) red\r\n  2) blue" in terminal.expect("(empty: later): ")
+        terminal.answer("3")
+        assert "options 1 to 2" in terminal.expect("(empty: later): ")
+        terminal.answer("2")
+        terminal.expect("your answer (empty: later): ")
+        terminal.answer("because")
+        assert terminal.end() == 0
+    answers = [lcp("job", number, "--json").object["result"] for number in (2, 3)]
+    assert [answer["answer"] for answer in answers if isinstance(answer, dict)] == ["blue", "because"]
+
+
+def test_many_held_jobs_begin_with_an_overview(lcp: Lcp) -> None:
+    writes = [write(f"{place}/{number}") for place in ("docs", "src/x") for number in range(20)]
+    together(lcp, *writes, limits={"max_followups": 50})
+    with Terminal(lcp, *RUN) as terminal:
+        shown = terminal.expect(QUESTION)
+        assert "40 jobs of mission 1 wait for you" in shown
+        assert re.search(r"20 +write_file +docs/ *\r\n +20 +write_file +src/x/", shown)
+        assert "[a]ll 40 of write_file" in shown
+        terminal.answer("a")
+        assert terminal.end() == 0
+    assert len([*lcp.root.glob("**/[0-9]*")]) == 40
+
+
+# -- leaving, and odd terminals
+
+
 def test_an_interrupt_at_the_question_leaves_the_job_held(asking: Lcp) -> None:
-    with Terminal(asking, "run", "mission-0.yaml", "--root", "root") as terminal:
+    with Terminal(asking, *RUN) as terminal:
         terminal.expect(QUESTION)
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.end() == 130
         assert "lcp approve 2" in terminal.shown
     assert asking("held").out.count("write_file") == 1
+
+
+def test_control_c_leaves_and_control_d_puts_off(asking: Lcp) -> None:
+    for key, code in (("\x03", 130), ("\x04", 3)):
+        with Terminal(asking, *RUN) as terminal:
+            terminal.expect(QUESTION)
+            terminal.type(key)
+            assert terminal.end() == code
+            assert "lcp approve" in terminal.shown
+            assert "Traceback" not in terminal.shown
+    assert asking("held").out.count("write_file") == 2
+
+
+def test_control_d_at_a_second_question_goes_back_to_the_first(asking: Lcp) -> None:
+    with Terminal(asking, *RUN) as terminal:
+        for word, prompt in (("n", "no reason): "), ("s", "stays held: ")):
+            terminal.expect(QUESTION)
+            terminal.answer(word)
+            terminal.expect(prompt)
+            terminal.type("\x04")
+        terminal.expect(QUESTION)
+    assert asking("held").out.count("write_file") == 1
+
+
+def test_control_c_in_the_editor_is_the_editors(asking: Lcp) -> None:
+    command = editor(asking, "")
+    Path(command).write_text("#!/bin/sh\ntrap 'exit 7' INT\necho editing\nread answer\n")
+    with Terminal(asking, *RUN, environment={"EDITOR": command}) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("e")
+        terminal.expect("editing")
+        terminal.type("\x03")
+        assert "ended with 7" in terminal.expect(QUESTION)
+
+
+def test_a_terminal_may_change_its_size_at_the_question(asking: Lcp) -> None:
+    with Terminal(asking, *RUN) as terminal:
+        terminal.expect(QUESTION)
+        terminal.resize(24, 40)
+        terminal.answer("?")
+        legend = terminal.expect(QUESTION)
+        assert max(map(len, legend.split("\r\n"))) <= 40
+        terminal.answer("a")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"NO_COLOR": "", "TERM": "dumb"}])
+def test_a_terminal_without_colour_gets_none(asking: Lcp, environment: dict[str, str]) -> None:
+    with Terminal(asking, *RUN, environment=environment) as terminal:
+        shown = terminal.expect(QUESTION)
+        assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", shown)
+        assert ("\x1b" in shown) == ("TERM" not in environment)
+        terminal.answer("a")
+        assert terminal.end() == 0
+
+
+def test_a_diff_is_coloured_on_a_terminal_with_colours(asking: Lcp) -> None:
+    with Terminal(asking, *RUN, environment={"NO_COLOR": ""}) as terminal:
+        assert "\x1b[32m+one" in terminal.expect(QUESTION)
+
+
+def test_nothing_that_a_planner_names_steers_the_terminal(lcp: Lcp) -> None:
+    evil = "\x1b]0;mine\x07\x9b2J\u202egnp"
+    together(lcp, ("write_file", {"rel_path": f"b{evil[-4:]}", "content": evil}), ("sayso", {"it": evil}))
+    with Terminal(lcp, *RUN, environment={"TERM": "dumb"}) as terminal:
+        shown = ""
+        for word in ("d", "q"):
+            shown += terminal.expect("[y,n,e,d,s,l,a,q,?] ")
+            terminal.answer(word)
+        terminal.end()
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown + terminal.shown)
+
+
+# -- a person as the planner
+
+SEAT = "your reply? [p,e,f,v,l,q,?] "
+
+
+@pytest.fixture
+def relaying(lcp: Lcp) -> Lcp:
+    """`mission-0.yaml` has a person as its planner."""
+    lcp.mission(planner="human")
+    return lcp
+
+
+def test_a_reply_is_pasted_however_long_its_line_is(relaying: Lcp) -> None:
+    long = json.dumps(relaying.complete | {"summary": "é" * 5000 + " the end"}, ensure_ascii=False)
+    with Terminal(relaying, *RUN) as terminal:
+        terminal.expect(SEAT)
+        terminal.answer("p")
+        terminal.expect("ends it")
+        terminal.type(f"Here it is:\n\n{long[:10]}x\x7f{long[10:]}\n\n")
+        assert terminal.end() == 0
+    assert str(relaying("show", 1, "--json").object["summary"]) == "é" * 5000 + " the end"
+
+
+def test_a_reply_comes_from_a_file_or_the_editor(relaying: Lcp) -> None:
+    reply = json.dumps(relaying.complete)
+    (relaying.home / "reply.json").write_text(reply)
+    for answers, environment in ((("f", "reply.json"), {}), (("e",), {"EDITOR": editor(relaying, reply)})):
+        with Terminal(relaying, *RUN, environment=environment) as terminal:
+            terminal.expect(SEAT)
+            terminal.answer(answers[0])
+            if len(answers) > 1:
+                terminal.expect("file: ")
+                terminal.answer(answers[1])
+            assert terminal.end() == 0
+
+
+def test_the_question_is_a_file_and_can_be_viewed(relaying: Lcp) -> None:
+    with Terminal(relaying, *RUN, environment={"PAGER": "sed s/^/paged/"}) as terminal:
+        shown = terminal.expect(SEAT)
+        found = re.search(r"/\S+/turn-1\.md", shown)
+        assert found
+        assert "# Goal\nTry it." in Path(found[0]).read_text()
+        terminal.answer("v")
+        assert "paged# Goal" in terminal.expect(SEAT)
+        terminal.answer("l")
+        assert terminal.end() == 3
+        assert not Path(found[0]).exists()
+
+
+def test_a_reply_that_is_none_is_brought_only_on_request(relaying: Lcp) -> None:
+    with Terminal(relaying, *RUN) as terminal:
+        terminal.expect(SEAT)
+        terminal.answer("p")
+        terminal.expect("ends it")
+        terminal.type('{"ok": true}\x04')
+        assert "action" in terminal.expect("[n,y,?] ")
+        terminal.answer("n")
+        terminal.expect(SEAT)
+        terminal.answer("f")
+        terminal.expect("file: ")
+        terminal.answer("not-there.json")
+        assert "not-there.json" in terminal.expect(SEAT)
+        terminal.type("\x04")
+        assert terminal.end() == 3

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from lcp_engine.api import Engine
+from lcp_engine.cli.dialogue import Closed, say
+from lcp_engine.cli.overview import MANY, overview
+from lcp_engine.cli.questioning import Answer, Questioner
 from lcp_engine.cli.screen import make_console
 from lcp_engine.effects import CONFLICT
 from lcp_engine.engine.binding import DRIFT
@@ -15,13 +18,8 @@ from lcp_engine.engine.records import Job
 from lcp_engine.engine.relaying import RELAYED
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
-from lcp_engine.report import explain_reason
-from lcp_engine.visible import block, json_block, one_line
-from lcp_engine.wording import as_question, subject
+from lcp_engine.visible import one_line
 from lcp_engine.workers.ask_user import KIND as ASK_USER
-
-_WORDS = ("yes", "no", "later", "all", "details")
-_CHOICES = "[y]es  [n]o  [l]ater  [a]ll {kind}  [d]etails"
 
 
 @dataclass
@@ -34,120 +32,69 @@ class Decider:
     asks: bool = False
     _later: set[int] = field(default_factory=set)
     _all: set[str] = field(default_factory=set)
+    _doubtful: set[int] = field(default_factory=set)
 
-    def approve_named(self) -> bool:
-        """Approve what is held and of the named kinds; whether anything was."""
-        if not (self.kinds or self._all):
+    def approve_named(self, tell: Callable[[str], None]) -> bool:
+        """Approve what is held and of the named kinds; whether anything was. What was in the way is told."""
+        named = {*self.kinds, *self._all}
+        if not named:
             return False
-        approved = [self._approve(job) for job in self._open() if self._is_named(job)]
+        held = self._open(() if "all" in named else sorted(named))
+        approved = [self._approve(job, tell) for job in held if self._is_named(job)]
         return any(approved)
 
     def ask(self) -> bool:
-        """Ask about every other held job that was not put off; whether anything was decided."""
-        decided = False
-        while self.asks and (waiting := self._open()):
-            decided = self._ask(waiting[0]) or decided
-        return decided
+        """Ask about every other held job that was not put off; whether the mission can go on."""
+        if not self.asks:
+            return False
+        waiting = self._open()
+        if len(waiting) >= MANY:
+            say(f"{len(waiting):,} jobs of mission {self.mission_id} wait for you")
+            make_console(sys.stderr).print(overview(waiting), soft_wrap=False)
+        try:
+            return self._ask_each(waiting)
+        except Closed:
+            self.asks = False
+            return True  # what was decided before goes on
 
-    def _open(self) -> list[Job]:
+    def _ask_each(self, waiting: list[Job]) -> bool:
+        questioner = Questioner(self.engine, self.engine.expiries(), [job.kind for job in waiting])
+        decided, silent = False, 0
+        for place, job in enumerate(waiting, 1):
+            if self._is_named(job) and self._approve(job, say):
+                silent += 1
+                continue
+            match questioner.ask(job, f" ({place:,} of {len(waiting):,})" if len(waiting) > 1 else ""):
+                case Answer.DECIDED:
+                    decided = True
+                case Answer.ALL:
+                    self._all.add(job.kind)
+                    decided = True
+                case Answer.SAID:  # the planner reads it first; then this job is asked about again
+                    return True
+                case Answer.LATER:
+                    self._later.add(job.id)
+        if silent:
+            say(f"{silent:,} more approved: {', '.join(map(one_line, sorted(self._all)))}")
+        return decided or silent > 0
+
+    def _open(self, kinds: Collection[str] = ()) -> list[Job]:
         """The held jobs that were not put off."""
-        held = self.engine.jobs(mission_id=self.mission_id, states=[State.HELD])
+        held = self.engine.jobs(mission_id=self.mission_id, states=[State.HELD], kinds=[*kinds])
         return [job for job in held if job.id not in self._later]
 
     def _is_named(self, job: Job) -> bool:
         """A file that is another now is something new to decide; questions and kinds without a worker take no yes."""
-        if job.kind == ASK_USER or job.reason == RELAYED:
+        if job.kind == ASK_USER or job.reason == RELAYED or job.id in self._doubtful:
             return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._all
         return named and job.reason not in (CONFLICT, DRIFT, NO_WORKER)
 
-    def _ask(self, job: Job) -> bool:
-        if self._is_named(job):
-            return self._approve(job)
-        if job.kind == ASK_USER:
-            return self._answer(job)
-        if job.reason == RELAYED:
-            shows, brings = f"`lcp job {job.id} --prompt`", f"`lcp answer {job.id} --file REPLY`"
-            _say(f"job {job.id}: {shows} shows the question, {brings} brings the reply")
-            self._later.add(job.id)
-            return False
-        _say(f"job {job.id}: {one_line(job.kind)} {subject(job.json)}")
-        _say(f"  held: {one_line(explain_reason(job.reason or 'a person has to decide'))}")
-        while True:
-            answer = _read_answer(f"  run it?  {_CHOICES.format(kind=one_line(job.kind))}: ")
-            match _choice(answer):
-                case "yes":
-                    return self._approve(job)
-                case "all":
-                    self._all.add(job.kind)
-                    return self._approve(job)
-                case "no":
-                    reason = _read_answer("  why? the planner reads it: ") or "a person said no"
-                    return self._reject(job, reason)
-                case "details":
-                    _show(job)
-                case "later":
-                    self._later.add(job.id)
-                    return False
-                case _:
-                    _say("  answer with y, n, l, a or d")
-
-    def _answer(self, job: Job) -> bool:
-        """Put the question; no answer puts it off."""
-        _say(block(f"job {job.id}: {as_question(job.params)}"))
-        answer = _read_answer("  your answer (empty: later): ")
-        if answer in ("", "later"):
-            self._later.add(job.id)
-            return False
-        try:
-            return self.engine.answer(job.id, answer)
-        except LcpError as refused:
-            return self._put_off(job, refused)
-
-    def _approve(self, job: Job) -> bool:
+    def _approve(self, job: Job, tell: Callable[[str], None]) -> bool:
+        """What cannot be approved unseen is left to be asked about, or to wait."""
         try:
             return self.engine.approve(job.id)
         except LcpError as refused:
-            return self._put_off(job, refused)
-
-    def _reject(self, job: Job, reason: str) -> bool:
-        try:
-            return self.engine.reject(job.id, reason)
-        except LcpError as refused:
-            return self._put_off(job, refused)
-
-    def _put_off(self, job: Job, refused: LcpError) -> bool:
-        """What cannot be decided, perhaps because somebody else did, is not asked about again."""
-        _say(f"  {one_line(str(refused))}")
-        self._later.add(job.id)
-        return False
-
-
-def _choice(answer: str) -> str | None:
-    """The word that `answer` is, or begins."""
-    word = answer.lower()
-    return next((choice for choice in _WORDS if word and choice.startswith(word)), None)
-
-
-def _read_answer(question: str) -> str:
-    """A line from the terminal; the end of the input puts off the decision."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        sys.stderr.write("\n")
-        return "later"
-    return line.strip()
-
-
-def _show(job: Job) -> None:
-    """Params as JSON, and long texts in them as text."""
-    texts = {key: value for key, value in job.params.items() if isinstance(value, str) and "\n" in value}
-    _say(json_block({key: value for key, value in job.params.items() if key not in texts}))
-    for key, text in texts.items():
-        _say(f"  {one_line(key)}:")
-        _say("\n".join(f"  │ {line}" for line in block(text).splitlines()))
-
-
-def _say(text: str) -> None:
-    make_console(sys.stderr).print(text)
+            self._doubtful.add(job.id)
+            tell(one_line(str(refused)))
+            return False

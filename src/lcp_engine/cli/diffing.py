@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.dialogue import page
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
 from lcp_engine.cli.screen import make_console, print_json
 from lcp_engine.diffs import Diff
 from lcp_engine.report import TURN_KIND
-from lcp_engine.visible import one_line
+from lcp_engine.visible import one_line, shortened
 
 _STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}
 
@@ -67,13 +69,7 @@ def print_diffs(diffs: Sequence[Diff]) -> None:
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
         show_diffs(console, diffs)
         return
-    with console.capture() as captured:
-        show_diffs(console, diffs)
-    text = captured.get()
-    if text.count("\n") < console.height:
-        sys.stdout.write(text)
-    else:
-        click.echo_via_pager(text, color=not console.no_color)
+    page(lambda shown: show_diffs(shown, diffs))
 
 
 def show_diffs(console: Console, diffs: Sequence[Diff]) -> None:
@@ -87,6 +83,16 @@ def show_diffs(console: Console, diffs: Sequence[Diff]) -> None:
             console.print(Text(_visible(line), style=style))
         if diff.note is not None:
             console.print(Text(f"({one_line(diff.note)})", style="yellow"))
+
+
+def show_excerpt(console: Console, diffs: Sequence[Diff], most: int) -> int:
+    """The first lines of diffs, each at most three lines of the terminal long; how many are left out."""
+    room, width = most, 3 * console.width
+    for diff in diffs:
+        lines = tuple(shortened(line, width) for line in diff.lines[:room])
+        room -= len(lines)
+        show_diffs(console, [replace(diff, lines=lines)])
+    return sum(len(diff.lines) for diff in diffs) - (most - room)
 
 
 def _visible(line: str) -> str:

@@ -169,7 +169,7 @@ def _work_it_off(
 
     def look() -> None:
         progress.show(follower.news())
-        decider.approve_named()
+        decider.approve_named(progress.say)
 
     while True:
         runner = engine.runner(until_idle=True, threads=threads, mission_id=decider.mission_id)
@@ -182,7 +182,7 @@ def _work_it_off(
         except KeyboardInterrupt:
             interrupts.received = signal.SIGINT
             return
-        if not (decider.approve_named() or decided or _has_ready(engine, decider.mission_id)):
+        if not (decider.approve_named(progress.say) or decided or _has_ready(engine, decider.mission_id)):
             progress.show(follower.news())
             return
 

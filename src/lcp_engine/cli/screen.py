@@ -83,8 +83,13 @@ def until(at: str | None) -> str:
         return at or "-"
     from lcp_engine.wording import duration
 
-    seconds = (datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()
+    seconds = seconds_until(at, datetime.now(UTC))
     return f"in {duration(seconds)}" if seconds > 0 else "now"
+
+
+def seconds_until(at: str, now: datetime) -> float:
+    """Seconds from `now` to a time in ISO 8601; negative where it has passed."""
+    return (datetime.fromisoformat(at) - now).total_seconds()
 
 
 def when(at: str | None) -> str:

@@ -1,0 +1,51 @@
+"""Show many held jobs at a glance: how many of which kind, and where (pure but for the table)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from posixpath import dirname
+
+from rich.table import Table
+
+from lcp_engine.cli.screen import make_table
+from lcp_engine.engine.records import Job
+from lcp_engine.visible import one_line, shortened
+
+MANY = 10
+"""From so many held jobs on, an overview comes first."""
+MOST_GROUPS = 10
+
+
+def overview(jobs: Sequence[Job]) -> Table:
+    """A line for each kind and directory, the largest first."""
+    groups = count_groups(jobs)
+    table = make_table("jobs", "kind", "where", numbers=("jobs",))
+    for kind, where, count in groups[:MOST_GROUPS]:
+        table.add_row(f"{count:,}", one_line(shortened(kind, 30)), one_line(shortened(where, 60)))
+    left = groups[MOST_GROUPS:]
+    if left:
+        table.add_row(f"{sum(count for _, _, count in left):,}", "…", f"in {len(left):,} other places")
+    return table
+
+
+def count_groups(jobs: Sequence[Job]) -> list[tuple[str, str, int]]:
+    """Kind, directory, how many. Where directories are many, those at the top of the root stand for them."""
+    paths = [(job.kind, _path(job)) for job in jobs]
+    counts = Counter((kind, _directory(path)) for kind, path in paths)
+    if len(counts) > MOST_GROUPS:
+        counts = Counter((kind, _top(path)) for kind, path in paths)
+    return [(kind, where, count) for (kind, where), count in counts.most_common()]
+
+
+def _path(job: Job) -> str | None:
+    return next((path for key in ("rel_path", "path") if isinstance(path := job.params.get(key), str)), None)
+
+
+def _directory(path: str | None) -> str:
+    return "" if path is None else f"{dirname(path) or '.'}/"
+
+
+def _top(path: str | None) -> str:
+    top, slash, rest = (path or "").partition("/")
+    return f"{top}/{'…' if '/' in rest else ''}" if slash else _directory(path)

@@ -1,0 +1,94 @@
+"""Run a program on a terminal of its own, as a person would sit before it."""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Lcp
+
+PATIENCE_SECONDS = 30
+"""Only a program that hangs is ever waited for so long."""
+
+
+class Terminal:
+    """`lcp` on a terminal that is its controlling one, and what it has shown so far."""
+
+    def __init__(self, lcp: Lcp, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+        self._master, slave = pty.openpty()
+        self.resize(24, 120)
+        self.process = subprocess.Popen(
+            ["setsid", "--ctty", *lcp.command(*arguments)],
+            cwd=lcp.home,
+            env=_of_terminal(lcp.environment, environment or {}),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+        )
+        os.close(slave)
+        self.shown = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def expect(self, text: str) -> str:
+        """Read until `text` is shown; what was shown before it, which is not looked at again."""
+        while text not in self.shown:
+            more = self._read()
+            assert more, f"{text!r} is not in {self.shown!r}"
+            self.shown += more
+        before, _, self.shown = self.shown.partition(text)
+        return before
+
+    def answer(self, text: str) -> None:
+        self.type(f"{text}\n")
+
+    def type(self, keys: str) -> None:
+        """Put keys into the terminal, and read what comes meanwhile: neither side then waits for the other."""
+        left = keys.encode()
+        while left:
+            reads, writes, _ = select.select([self._master], [self._master], [], PATIENCE_SECONDS)
+            assert reads or writes, f"it hangs after {self.shown!r}"
+            if reads:
+                self.shown += self._read()
+            if writes:
+                left = left[os.write(self._master, left[:1024]) :]
+
+    def resize(self, lines: int, columns: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        while more := self._read():
+            self.shown += more
+        return self.process.wait()
+
+    def _read(self) -> str:
+        assert select.select([self._master], [], [], PATIENCE_SECONDS)[0], f"it hangs after {self.shown!r}"
+        try:
+            return self._decode(os.read(self._master, 65536))
+        except OSError:  # the other end is closed
+            return ""
+
+
+def _of_terminal(inherited: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Width and height are those of the terminal; colours are left to the test."""
+    theirs = ("COLUMNS", "LINES", "PAGER", "LESS", "EDITOR", "VISUAL")
+    return {
+        **{name: value for name, value in inherited.items() if name not in theirs}, "TERM": "xterm", **given,
+    }  # fmt: skip
