@@ -45,13 +45,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield sqlite_url(tmp_path)
     else:
-        yield from _postgres_database()
+        yield from postgres_database()
 
 
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
     """The URL of an empty PostgreSQL database, for what only PostgreSQL does."""
-    yield from _postgres_database()
+    yield from postgres_database()
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def shared_postgres_url() -> Iterator[str]:
 
     Its commits do not wait for the disk: nothing that uses it cuts the power.
     """
-    for url in _postgres_database():
+    for url in postgres_database():
         _on_server(f"ALTER DATABASE {make_url(url).database} SET synchronous_commit = off")
         yield url
 
@@ -69,7 +69,7 @@ def sqlite_url(directory: Path) -> str:
     return f"sqlite:///{directory / 'lcp.db'}"
 
 
-def _postgres_database() -> Iterator[str]:
+def postgres_database() -> Iterator[str]:
     if SERVER is None:
         reason = "LCP_TEST_POSTGRES_URL is not set; `tools/postgres pytest` starts a server"
         if REQUIRED:

@@ -1,0 +1,200 @@
+"""Kill every act of every story at every point, finish it, and compare it with the undisturbed run.
+
+Usage: python -m tests.crash.matrix [--step K] [--first N] [--story NAME] DATABASE_URL DIRECTORY
+
+Each run is a forked process of its own, so that nothing is imported again. Prints one JSON object a line: the point and
+what was found wrong. With `--step K` only each K-th point, from point `--first`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+from tests.crash.points import Killer, WatchedBackend
+from tests.crash.stories import BREAK, STORIES, Act, Object, Place, Story, answered, picture, tree
+
+from lcp_engine import Engine
+from lcp_engine.store.check import check_database
+
+LAZY = ("lcp_engine.store.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
+T = TypeVar("T")
+EVERY_OTHER = 4  # before and after alternate: two points with a runner first, two without
+
+
+def main() -> None:
+    given = _arguments()
+    for module in LAZY:  # once, not in every process
+        with suppress(ModuleNotFoundError):
+            import_module(module)
+    _in_a_process(lambda: Engine(given.url).close())
+    for story in STORIES:
+        if given.story in (None, story.name):
+            for point, problems in _kill_everywhere(given, story):
+                said = {"story": story.name, "point": point, "problems": problems}
+                print(json.dumps(said), flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--story", choices=[story.name for story in STORIES])
+    return parser.parse_args()
+
+
+def _kill_everywhere(given: argparse.Namespace, story: Story) -> Iterator[tuple[str, list[str]]]:
+    calm = Telling(given.url, _place(given.directory / story.name / "undisturbed", story), story, 0)
+    wanted = calm.tell()
+    yield "undisturbed", calm.problems + _strange(story, wanted)
+    for at in range(given.first, calm.passed + 1, given.step):
+        telling = Telling(
+            given.url, _place(given.directory / story.name / str(at), story), story, at, calm.trees
+        )
+        told = telling.tell()
+        yield telling.point, telling.problems + _differences(wanted, told)
+
+
+def _place(directory: Path, story: Story) -> Place:
+    place = Place(directory)
+    place.root.mkdir(parents=True)
+    for path, text in story.before.items():
+        (place.root / path).write_text(text)
+    return place
+
+
+@dataclass
+class Telling:
+    """One run of a story, killed at point `at`; 0 is the undisturbed run."""
+
+    url: str
+    place: Place
+    story: Story
+    at: int
+    wanted_trees: tuple[dict[str, str | None], ...] = ()
+
+    def __post_init__(self) -> None:
+        self.problems: list[str] = []
+        self.point = ""
+        self.passed = 0
+        self.trees: tuple[dict[str, str | None], ...] = ()
+
+    def tell(self) -> Object:
+        """Do all acts; what it came to."""
+        self.trees = (tree(self.place),)
+        for act in self.story.acts:
+            left = self.at - self.passed if not self.point else 0
+            if act.is_killed and self._is_killed(act, max(left, 0)):
+                self._go_on(act)
+            elif not act.is_killed:
+                self._do(act)
+            self.trees += (tree(self.place),)
+            wanted = self.wanted_trees[len(self.trees) - 1] if self.wanted_trees else self.trees[-1]
+            self._expect(self.trees[-1] == wanted, f"after {act.name!r} the files are {self.trees[-1]}")
+        self.problems += self._ask(lambda engine: check_database(self.url))
+        self._expect(bool(self.point) or not self.at, "no process was killed")
+        return self._ask(lambda engine: picture(engine, self.place))
+
+    def _is_killed(self, act: Act, at: int) -> bool:
+        trace = self.place.directory / "trace"
+        trace.unlink(missing_ok=True)
+        ended = _in_a_process(lambda: self._perform(act, Killer(at, trace)))
+        names = trace.read_text().splitlines() if trace.exists() else []
+        self.passed += len(names)
+        if ended == -signal.SIGKILL:
+            self.point = f"{act.name}: {names[-1]}"
+            return True
+        self._expect(ended == 0, f"{act.name!r} ended with {ended}")
+        return False
+
+    def _go_on(self, act: Act) -> None:
+        """As whoever comes next would: what was paid for is not paid again, and nothing is left half done."""
+        stored = self._ask(lambda engine: answered(engine, self.place))
+        asked = len(_calls(self.place))
+        if act.by_runner and self.at % EVERY_OTHER >= EVERY_OTHER // 2:
+            before = self.trees[-1]
+            self._do(Act("a runner", _work_all))
+            now, after = tree(self.place), self.wanted_trees[len(self.trees)]
+            self._expect(now in (before, after), f"a runner left {act.name!r} half done: {now}")
+        self._do(act)
+        twice = [number for number in _calls(self.place)[asked:] if number in stored]
+        self._expect(not twice, f"questions {twice} were asked again, their replies are stored")
+
+    def _do(self, act: Act) -> None:
+        ended = _in_a_process(lambda: self._perform(act, Killer()))
+        self._expect(ended == 0, f"{act.name!r} ended with {ended}")
+
+    def _perform(self, act: Act, killer: Killer) -> None:
+        with Engine(self.url, workers=[BREAK]) as engine:
+            database = engine.site.database  # an up-to-date one, which has not written yet
+            database.backend = WatchedBackend(database.backend, killer)
+            killer.watch_files()
+            killer.watch_planner(self.place.calls)
+            act.do(engine, self.place)
+
+    def _ask(self, question: Callable[[Engine], T]) -> T:
+        """What a forked process found out: SQLite does not bear a fork of a process that has used it."""
+        file = self.place.directory / "answer.json"
+
+        def ask() -> None:
+            with Engine(self.url, workers=[BREAK]) as engine:
+                file.write_text(json.dumps(question(engine)))
+
+        assert _in_a_process(ask) == 0
+        answer: T = json.loads(file.read_text())
+        return answer
+
+    def _expect(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.problems.append(otherwise)
+
+
+def _work_all(engine: Engine, place: Place) -> None:
+    engine.work(until_idle=True)
+
+
+def _strange(story: Story, told: Object) -> list[str]:
+    """What is wrong with the undisturbed run, by which all others are judged."""
+    files = told["files"]
+    assert isinstance(files, dict)
+    found = {path: text for path, text in files.items() if text is not None}
+    return [] if found == story.wanted else [f"the files are {found}, expected {story.wanted}"]
+
+
+def _differences(wanted: Object, told: Object) -> list[str]:
+    return [
+        f"{what}: {told[what]}, undisturbed {wanted[what]}" for what in wanted if told[what] != wanted[what]
+    ]
+
+
+def _calls(place: Place) -> list[int]:
+    return [int(line) for line in place.calls.read_text().split()] if place.calls.exists() else []
+
+
+def _in_a_process(work: Callable[[], object]) -> int:
+    """How a forked process ended: 0, its exit code, or minus the signal that killed it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 -- a fork must not go on as its parent would
+            traceback.print_exc()
+            os._exit(70)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    main()

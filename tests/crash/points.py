@@ -1,0 +1,177 @@
+"""Name the points at which a process may die, and end it at one of them as the kernel would.
+
+Nothing in the engine knows of them: commits are met at the database's cursor, everything else at the functions of `os`
+and at the planner.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lcp_engine.clock import Clock
+from lcp_engine.errors import LcpError
+from lcp_engine.planners.base import Question, Reply
+from lcp_engine.planners.script import ScriptPlanner
+from lcp_engine.sandbox.replace import is_temporary
+from lcp_engine.store.transaction import Backend, Connection, Cursor, Params, Row
+
+ON_FILES = ("fsync", "rename", "mkdir", "unlink", "rmdir")
+
+
+class Killer:
+    """Counts the points that this process passes, notes their names in `trace`, ends it at point `at` (0: never)."""
+
+    def __init__(self, at: int = 0, trace: Path | None = None) -> None:
+        self._at = at
+        self._passed = 0
+        self._counts: Counter[str] = Counter()
+        self._trace = None if trace is None else os.open(trace, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def around(self, what: str, detail: str, call: Callable[[], object]) -> object:
+        """Make a call between two points."""
+        self._counts[what] += 1
+        name = f"{what} {self._counts[what]}"
+        self._point(f"{name} before{detail}")
+        done = call()
+        self._point(f"{name} after{detail}")
+        return done
+
+    def _point(self, name: str) -> None:
+        self._passed += 1
+        if self._trace is not None:
+            os.write(self._trace, f"{name}\n".encode())
+        if self._passed == self._at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch_files(self) -> None:
+        """Every change of a directory and every fsync of this process has a point before and after it."""
+        for name in ON_FILES:
+            setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def _watched(self, name: str, function: Callable[..., None]) -> Callable[..., None]:
+        def watched(*given: object, **named: object) -> None:
+            self.around(name, f" ({_subject(given)})", lambda: function(*given, **named))
+
+        return watched
+
+    def watch_planner(self, calls: Path) -> None:
+        """Every question to a script has a point before and after it; its number is added to the file `calls`."""
+        answer = ScriptPlanner.answer
+
+        def counted(planner: ScriptPlanner, question: Question) -> Reply:
+            with calls.open("a") as file:
+                file.write(f"{question.number}\n")
+            return answer(planner, question)
+
+        def watched(planner: ScriptPlanner, question: Question, /) -> Reply:
+            detail = f" (question {question.number})"
+            reply = self.around("planner call", detail, lambda: counted(planner, question))
+            assert isinstance(reply, Reply)
+            return reply
+
+        ScriptPlanner.answer = watched  # type: ignore[method-assign]  # it counts what is asked, and answers as before
+
+
+def _subject(given: Sequence[object]) -> str:
+    """What a function of `os` is called for, the same in every run."""
+    subject = given[-1]
+    name = Path(f"/proc/self/fd/{subject}").readlink().name if isinstance(subject, int) else str(subject)
+    return "temporary file" if is_temporary(name) else name
+
+
+class WatchedCursor:
+    """A cursor whose commits have names; what they say is taken from the events that they store."""
+
+    def __init__(self, cursor: Cursor, killer: Killer, events: list[str]) -> None:
+        self._cursor = cursor
+        self._killer = killer
+        self._events = events  # of the transaction: all cursors of a connection share it
+
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount
+
+    @rowcount.setter
+    def rowcount(self, value: int) -> None:
+        raise AttributeError(value)
+
+    def execute(self, sql: str, params: Params | None = None, /) -> object:
+        if sql.startswith("BEGIN"):
+            self._events.clear()
+        if sql == "COMMIT":
+            detail = f" ({', '.join(self._events)})" if self._events else ""
+            return self._killer.around("commit", detail, lambda: self._cursor.execute(sql))
+        if params is None:
+            return self._cursor.execute(sql)
+        if "seq" in params and "event" in params:
+            self._note(params)
+        return self._cursor.execute(sql, params)
+
+    def executemany(self, sql: str, rows: Sequence[Params], /) -> object:
+        if rows and "seq" in rows[0] and "event" in rows[0]:
+            for row in rows:
+                self._note(row)
+        return self._cursor.executemany(sql, rows)
+
+    def _note(self, row: Mapping[str, object]) -> None:
+        event = row["event"]  # many rows are arrays on PostgreSQL
+        self._events += list(map(str, event)) if isinstance(event, list) else [str(event)]
+
+    def fetchall(self) -> list[Row]:
+        return self._cursor.fetchall()
+
+    def fetchone(self) -> Row | None:
+        return self._cursor.fetchone()
+
+    def close(self) -> None:
+        self._cursor.close()
+
+
+class WatchedConnection:
+    """The writer's connection, whose commits are points."""
+
+    def __init__(self, connection: Connection, killer: Killer) -> None:
+        self._connection = connection
+        self._killer = killer
+        self._events: list[str] = []
+
+    @property
+    def closed(self) -> bool:
+        return bool(getattr(self._connection, "closed", False))
+
+    def cursor(self) -> Cursor:
+        return WatchedCursor(self._connection.cursor(), self._killer, self._events)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class WatchedBackend:
+    """A backend whose writer's commits are points."""
+
+    def __init__(self, backend: Backend, killer: Killer) -> None:
+        self._backend = backend
+        self._killer = killer
+        self.name, self.begin, self.dialect = backend.name, backend.begin, backend.dialect
+
+    def connect(self) -> Connection:
+        return WatchedConnection(self._backend.connect(), self._killer)
+
+    def connect_to_read(self) -> Connection:
+        return self._backend.connect_to_read()
+
+    def clock(self, connection: Connection) -> Clock:
+        return self._backend.clock(connection)
+
+    def explain(self, error: Exception) -> LcpError | None:
+        return self._backend.explain(error)
+
+    def may_retry(self, error: Exception) -> bool:
+        return self._backend.may_retry(error)
+
+    def is_usable(self, connection: Connection) -> bool:
+        return self._backend.is_usable(connection)

@@ -1,0 +1,300 @@
+"""Tell the missions that are killed: what people and runners do, act by act, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine import Engine
+from lcp_engine.engine.records import Job, Mission
+from lcp_engine.workers.base import Context, Outcome, Worker
+
+Object = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one telling of a story takes place."""
+
+    directory: Path
+
+    @property
+    def root(self) -> Path:
+        return self.directory / "root"
+
+    @property
+    def calls(self) -> Path:
+        """A file with the number of each question that the planner was asked."""
+        return self.directory / "calls"
+
+
+@dataclass(frozen=True)
+class Act:
+    """What one process does. It is done again by another one when the first was killed.
+
+    `by_runner`: every other time a runner comes first, who has to finish what the dead one had decided or not begin it.
+    """
+
+    name: str
+    do: Callable[[Engine, Place], object]
+    is_killed: bool = True
+    by_runner: bool = False
+
+
+@dataclass(frozen=True)
+class Story:
+    """A mission and its acts; `wanted` are the files at the end, so that the undisturbed run is judged as well."""
+
+    name: str
+    spec: Object
+    acts: tuple[Act, ...]
+    wanted: Mapping[str, str]
+    before: Mapping[str, str] = field(default_factory=lambda: {"a.txt": "a\n", "log.txt": "zero\n"})
+
+
+class Anything(BaseModel, extra="allow"):
+    """Whatever the job was given."""
+
+
+def _break(params: Anything, context: Context) -> Outcome:
+    raise ConnectionError("it never works")
+
+
+BREAK = Worker(
+    kind="break",
+    params=Anything,
+    result=Anything,
+    execute=_break,
+    has_effects=False,
+    max_attempts=2,
+    backoff=0.01,
+).for_any_params()
+
+
+def mission_of(engine: Engine, place: Place) -> Mission:
+    (mission,) = [mission for mission in engine.missions() if mission.root == str(place.root)]
+    return mission
+
+
+def _launcher(spec: Object) -> Callable[[Engine, Place], object]:
+    return lambda engine, place: engine.launch(spec, root=place.root, key=str(place.root))
+
+
+def _work(engine: Engine, place: Place) -> None:
+    engine.work(until_idle=True, mission_id=mission_of(engine, place).id)
+
+
+def _approve(engine: Engine, place: Place) -> None:
+    for job in engine.jobs(mission_id=mission_of(engine, place).id, kinds=["write_file"]):
+        if job.state == "held":
+            engine.approve(job.id, by="ada")
+
+
+def _answer(engine: Engine, place: Place) -> None:
+    (question,) = engine.jobs(mission_id=mission_of(engine, place).id, kinds=["ask_user"])
+    engine.answer(question.id, "blue", by="ada")
+
+
+def _undo(engine: Engine, place: Place) -> None:
+    engine.undo(mission_of(engine, place).id, by="ada")
+
+
+def _redo(engine: Engine, place: Place) -> None:
+    undo = engine.jobs(mission_id=mission_of(engine, place).id, kinds=["undo"])[0]
+    engine.undo(job_id=undo.id, by="ada")
+
+
+def _followup(*jobs: tuple[str, Object]) -> Object:
+    new_jobs: list[JsonValue] = [{"kind": kind, "params": params} for kind, params in jobs]
+    return {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs}
+
+
+def _write(path: str, content: str, mode: str = "overwrite") -> tuple[str, Object]:
+    return "write_file", {"rel_path": path, "content": content, "mode": mode}
+
+
+def _spec(name: str, *replies: JsonValue, dialect: str = "lcp") -> Object:
+    return {
+        "name": name,
+        "goal": "Write and append.",
+        "planner": {"type": "script", "replies": list(replies), "dialect": dialect},
+        "policy": [
+            {"kinds": ["write_file"], "paths": ["held/**"], "do": "hold"},
+            {"kinds": ["*"], "do": "auto"},
+        ],
+    }
+
+
+DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
+
+WORK = _spec(
+    "work",
+    _followup(
+        ("list_files", {}),
+        ("read_file", {"rel_path": "a.txt"}),
+        _write("a.txt", "first\n"),
+        _write("log.txt", "one\n", "append"),
+        _write("sub/deep/b.txt", "b\n"),
+    ),
+    "this is no LCP",
+    _followup(
+        _write("log.txt", "two\n", "append"),
+        ("rewrite_file", {"rel_path": "a.txt", "content": "second\n"}),
+        ("break", {}),
+        ("agent_plan", {"user_prompt": "Write c.txt.", "scope": "step"}),
+    ),
+    _followup(_write("sub/c.txt", "c\n")),
+    {"ok": True, "action": "analysis_result", "summary": "c.txt is there"},
+    _followup(
+        _write("held/d.txt", "d\n"),
+        ("ask_user", {"question": "Which colour?", "options": ["red", "blue"]}),
+    ),
+    DONE,
+)
+
+
+def _respond(kind: str, **parts: JsonValue) -> Object:
+    return {"response_type": kind, "status": "success", "message": "m", **parts}
+
+
+PLAN = _spec(
+    "plan",
+    _respond(
+        "planning",
+        planning_data={
+            "summary": "Two steps.",
+            "steps": [{"step_number": 1, "action": "Write"}, {"step_number": 2, "action": "Look"}],
+        },
+    ),
+    _respond("custom", custom_fields={"lcp": _followup(_write("log.txt", "one\n", "append"))}),
+    _respond("answer"),
+    _respond("custom", custom_fields={"lcp": _followup(("read_file", {"rel_path": "log.txt"}))}),
+    _respond("answer"),
+    _respond("answer"),
+    dialect="universal",
+)
+
+CHANGE = _spec(
+    "change",
+    _followup(
+        _write("a.txt", "A\n"),
+        _write("log.txt", "one\n", "append"),
+        _write("new/deep/c.txt", "c\n"),
+        _write("new/d.txt", "d\n"),
+    ),
+    _followup(_write("a.txt", "B\n", "append")),
+    DONE,
+)
+
+STORIES = (
+    Story(
+        "work",
+        WORK,
+        (
+            Act("launch", _launcher(WORK)),
+            Act("work", _work),
+            Act("approve", _approve),
+            Act("answer", _answer),
+            Act("work on", _work),
+        ),
+        {
+            "a.txt": "second\n", "log.txt": "zero\none\ntwo\n", "sub/deep/b.txt": "b\n", "sub/c.txt": "c\n",
+            "held/d.txt": "d\n",
+        },
+    ),
+    Story(
+        "plan",
+        PLAN,
+        (Act("launch", _launcher(PLAN), is_killed=False), Act("work", _work)),
+        {"a.txt": "a\n", "log.txt": "zero\none\n"},
+    ),
+    Story(
+        "undo",
+        CHANGE,
+        (
+            Act("launch", _launcher(CHANGE), is_killed=False),
+            Act("work", _work, is_killed=False),
+            Act("undo", _undo, by_runner=True),
+            Act("redo", _redo, by_runner=True),
+        ),
+        {"a.txt": "A\nB\n", "log.txt": "zero\none\n", "new/deep/c.txt": "c\n", "new/d.txt": "d\n"},
+    ),
+)  # fmt: skip
+
+
+def tree(place: Place) -> dict[str, str | None]:
+    """The text of every file in the root, None for a directory."""
+    root = place.root
+    return {
+        str(path.relative_to(root)): path.read_text() if path.is_file() else None
+        for path in sorted(root.rglob("*"))
+    }
+
+
+SETTLING = ("succeeded", "failed", "rejected", "skipped", "cancelled")
+
+
+def picture(engine: Engine, place: Place) -> Object:
+    """All that must not depend on deaths: no times, ids counted from the mission's first job."""
+    mission = mission_of(engine, place)
+    jobs, events = engine.jobs(mission_id=mission.id), engine.events(mission.id)
+    place_of: dict[object, JsonValue] = {job.id: n for n, job in enumerate(jobs, 1)}
+    place_of[None] = None
+    settled = [event for event in events if event["event"] in SETTLING]
+    metrics = engine.site.database.read(
+        lambda tx: tx.query_plain(f"SELECT metrics FROM missions WHERE id = {mission.id}")
+    )
+    failures = engine.site.database.read(
+        lambda tx: tx.query_plain(f"SELECT failures FROM jobs WHERE mission_id = {mission.id} ORDER BY id")
+    )
+    stored = {
+        "mission": [mission.status, mission.outcome, mission.summary, mission.deliverables, mission.jobs],
+        "metrics": {name: n for name, n in json.loads(metrics[0][0]).items() if name != "running_seconds"},
+        "jobs": [
+            [
+                place_of[job.id],
+                place_of[job.json["parent_id"]],
+                job.kind,
+                job.state,
+                _params(job),
+                job.json["result"],
+            ]
+            for job in jobs
+        ],
+        "failed attempts": [row[0] for row in failures],
+        "settled": sorted([place_of[event["job_id"]], event["event"]] for event in settled),
+        "turns": [
+            [turn["number"], turn["turn"], turn["prompt"], turn["reply"]] for turn in engine.turns(mission.id)
+        ],
+        "effects": sorted(
+            [place_of[change["job_id"]], change["path"], change["sha256_after"]]
+            for change in engine.changes(mission.id)
+            if change["state"] == "applied"
+        ),
+        "left open": [
+            change["path"]
+            for change in engine.changes(mission.id)
+            if change["state"] not in ("applied", "void")
+        ],
+        "gaps": [event["seq"] for event in events] != list(range(1, len(events) + 1)),
+        "files": tree(place),
+    }
+    told: Object = json.loads(json.dumps(stored))
+    return told
+
+
+def _params(job: Job) -> JsonValue:
+    """Without those of an undo and of a correction, which name ids."""
+    return None if job.kind == "undo" or "corrects" in job.params else job.params
+
+
+def answered(engine: Engine, place: Place) -> list[int]:
+    """The questions whose reply is stored."""
+    mine = [mission for mission in engine.missions() if mission.root == str(place.root)]
+    return [
+        int(str(turn["number"])) for m in mine for turn in engine.turns(m.id) if turn["reply"] is not None
+    ]

@@ -1,0 +1,31 @@
+"""Nothing lost, nothing twice: missions are killed at every kind of point, and end as if they had not been.
+
+`make crash` tries every point; this is every 37th.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_a_mission_that_is_killed_at_any_point_ends_as_if_it_had_not_been(
+    database_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    first = "3" if "sqlite" in request.node.name else "22"
+    command = [
+        sys.executable, "-m", "tests.crash.matrix", database_url, f"{tmp_path}", "--first", first, "--step", "37",
+    ]  # fmt: skip
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+    assert said.returncode == 0, said
+    runs = [json.loads(line) for line in said.stdout.splitlines()]
+    assert [run for run in runs if run["problems"]] == [], said.stderr
+    undisturbed = [run["story"] for run in runs if run["point"] == "undisturbed"]
+    assert undisturbed == ["work", "plan", "undo"]
+    assert len(runs) - len(undisturbed) >= 9
