@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from lcp_engine.acceptance import unmet
 from lcp_engine.effects import Journal
-from lcp_engine.engine.allowing import allowed_kinds, may_read
+from lcp_engine.engine.allowing import allowed_kinds, may_read, writable
 from lcp_engine.engine.asking import Asked, history, keep_cost, keep_reply, open_question
 from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.failing import MAX_TOKENS, paid_tokens
@@ -268,7 +268,9 @@ class Executor:
             stalled=asked.stalled,
             aliases=spec.root_aliases,
             may_read=may_read(bench, spec, asked.mission.root),
+            writable=writable(bench, spec, asked.mission.root),
             dialect=spec.planner.dialect,
+            verifies=asked.verifies,
             said=asked.said,
             said_before=lambda: self._database.read(lambda tx: heard_before(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),

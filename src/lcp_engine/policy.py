@@ -106,6 +106,22 @@ class Policy:
 
         return judge
 
+    def only_files(self, kind: str, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
+        """The files that are left to jobs of that kind, where rules name them one by one and deny all others.
+
+        None where it may be any file. What has no suffix may be a directory, which stands for all beneath it.
+        """
+        judge = self.for_kind(kind, has_effects=has_effects, writes=writes)
+        named: dict[str, None] = {}
+        for rule in (rule for group in self._rules for rule in group if rule.has_kind(kind)):
+            if rule.ruling.verdict is Verdict.DENY and rule.matches_everything:
+                return tuple(path for path in named if judge(path).verdict is not Verdict.DENY)
+            if rule.ruling.verdict is not Verdict.DENY:
+                if any(_FILE.fullmatch(path) is None for path in rule.paths or ("*",)):
+                    return None
+                named |= dict.fromkeys(path.removeprefix("/") for path in rule.paths or ())
+        return None
+
     def explain(
         self, kind: str, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()
     ) -> list[Explained]:
@@ -172,16 +188,30 @@ def _is_git_file(folded: str) -> bool:
     return any(_GIT_NAME.fullmatch(part) for part in _UNSEEN.sub("", folded).split("/"))
 
 
+_EVERYTHING = frozenset({"*", "**"})
+# Anchored to the root, without anything that a pattern knows.
+_FILE = re.compile(r"/(?:[\w.@+-][\w .@+-]*/)*[\w@+.-][\w @+-]*(?:\.[\w@+-]+)+")
+
+
+def _excludes(paths: Sequence[str]) -> bool:
+    return any(path.startswith("!") for path in paths)
+
+
 @dataclass(frozen=True)
 class _NamedRule:
     origin: str
     kinds: frozenset[str]
+    paths: tuple[str, ...] | None
     patterns: Patterns | None
     exact: Patterns | None
     ruling: Ruling
 
     def has_kind(self, kind: str) -> bool:
         return "*" in self.kinds or kind in self.kinds
+
+    @property
+    def matches_everything(self) -> bool:
+        return self.paths is None or (not _EVERYTHING.isdisjoint(self.paths) and not _excludes(self.paths))
 
     def matches(self, path: str) -> bool:
         return self.patterns is None or (bool(path) and self.patterns.matches(path))
@@ -281,5 +311,10 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
         # A hold is a refusal where it stands alone, and a grant where it takes the place of a denial.
         exact = compile_patterns(rule.paths, fold_include=False, fold_exclude=True)
     return _NamedRule(
-        _FINAL if is_final else origin, frozenset(rule.kinds), patterns, exact, Ruling(rule.do, reason)
+        _FINAL if is_final else origin,
+        frozenset(rule.kinds),
+        rule.paths,
+        patterns,
+        exact,
+        Ruling(rule.do, reason),
     )

@@ -142,3 +142,26 @@ def test_a_rule_whose_path_is_no_pattern_is_refused() -> None:
     with pytest.raises(LcpError) as refused:
         Policy([rule(AUTO, "../x")])
     assert refused.value.code is ErrorCode.INVALID_PATTERN
+
+
+@pytest.mark.parametrize(
+    ("mission", "user", "left"),
+    [
+        ([rule(HOLD, "/docs/a.md"), rule(DENY, "*")], [], ("docs/a.md",)),
+        ([rule(AUTO, "/a.md", "/b.md"), rule(DENY)], [rule(AUTO, "docs/**")], ("a.md", "b.md")),
+        ([rule(DENY, "/a.md"), rule(AUTO, "/a.md", "/b.md"), rule(DENY)], [], ("b.md",)),
+        ([rule(AUTO, "/.env.md", "/.git/x.md", "/.github/a.md"), rule(DENY)], [], (".github/a.md",)),
+        ([rule(DENY, kinds=("write_file",))], [], ()),
+        ([rule(HOLD, "/docs/a.md")], [rule(DENY, "**")], ("docs/a.md",)),
+        ([rule(HOLD, "/docs/a.md")], [], None),
+        ([rule(HOLD, "/docs"), rule(DENY)], [], None),
+        ([rule(HOLD, "a.md"), rule(DENY)], [], None),
+        ([rule(HOLD, "/*.md"), rule(DENY)], [], None),
+        ([rule(HOLD, "/a.md"), rule(DENY, "*", "!docs/**")], [], None),
+        ([rule(HOLD, "/a.md"), rule(DENY, kinds=("read_file",))], [], None),
+    ],
+)
+def test_rules_that_name_files_and_deny_all_others_leave_these(
+    mission: list[Rule], user: list[Rule], left: tuple[str, ...] | None
+) -> None:
+    assert Policy(mission, user).only_files("write_file", has_effects=True, writes=True) == left

@@ -64,10 +64,6 @@ class Stage:
             self.engine.work(until_idle=True)
         return self.engine.mission(launched.id)
 
-    def said(self, mission: Mission) -> str:
-        """Everything that the mission's history tells of its end."""
-        return str(mission.error.get("user_message") or mission.summary)
-
 
 def twin_of(name: str) -> Twin:
     """The twin that stands beside this file under the mission's name."""

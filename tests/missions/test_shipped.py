@@ -44,9 +44,23 @@ def test_the_one_file_of_a_mission_waits_for_a_person(stage: Stage, name: str) -
 @pytest.mark.parametrize("name", WRITING)
 def test_a_mission_does_not_count_as_done_before_its_file_is_written(stage: Stage, name: str) -> None:
     done: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All is well."}
-    mission = stage.run(name, Twin(twin_of(name).variables, [done] * 5))
-    assert (mission.status, mission.outcome) == ("failed", "no_progress")
-    assert "acceptance checks do not pass" in stage.said(mission)
+    launched = stage.engine.launch(spec_of(name, Twin(twin_of(name).variables, [done] * 5)), root=stage.root)
+    stage.engine.work(until_idle=True)
+    assert stage.engine.mission(launched.id).status == "waiting"
+    [asked] = stage.engine.jobs(mission_id=launched.id, states=[State.HELD])
+    assert asked.kind == "ask_user"
+    assert "acceptance checks do not pass" in str(asked.params["question"])
+
+
+def test_a_review_that_does_not_verify_is_not_accepted(stage: Stage) -> None:
+    twin = twin_of("review")
+    *work, verdict = twin.replies
+    doubt: JsonValue = {"ok": False, "action": "error", "error": "the first issue names no file"}
+    mission = stage.run("review", Twin(twin.variables, [*work, doubt, work[-1], verdict]))
+    assert mission.outcome == "analysis_result"
+    assert mission.turns == len(work) + 3
+    ended_at_once = stage.run("review", Twin(twin.variables, [*work, doubt]))
+    assert ended_at_once.outcome != "analysis_result"
 
 
 @pytest.mark.parametrize("name", MODELLED)

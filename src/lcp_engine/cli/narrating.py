@@ -144,7 +144,7 @@ def _said(result: Mapping[str, JsonValue]) -> str:
 
 def _fact(job: Job, event: JsonObject) -> str:
     reason = _data(event).get("reason")
-    if job.error is not None and str(event["event"]) in ("failed", "plan_failed", "refused"):
+    if job.error is not None and str(event["event"]) in ("failed", "plan_failed", "refused", "backed_off"):
         return f"{job.error.get('error_code')}: {_message(job.error)}"
     return explain_reason(str(reason)) if reason else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from lcp_engine.engine.judging import Bench
 from lcp_engine.mission import MissionSpec
@@ -25,6 +25,17 @@ def allowed_kinds(bench: Bench, spec: MissionSpec, root: str | None) -> tuple[Ki
         is_held = verdict is Verdict.HOLD or worker.permission is not Permission.USER or worker.asks_person
         kinds.append(Kind(name, worker.description, worker.params, is_held))
     return tuple(kinds)
+
+
+def writable(bench: Bench, spec: MissionSpec, root: str | None) -> Mapping[str, Sequence[str]]:
+    """The files that each kind may write, where policy names them one by one; other kinds may write any."""
+    policy = bench.policy(spec, root)
+    named = {
+        kind: policy.only_files(kind, has_effects=worker.has_effects, writes=True)
+        for kind, worker in bench.workers.items()
+        if worker.writes
+    }
+    return {kind: files for kind, files in named.items() if files is not None}
 
 
 def may_read(bench: Bench, spec: MissionSpec, root: str | None) -> Callable[[str], bool]:

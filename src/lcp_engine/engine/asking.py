@@ -34,6 +34,7 @@ from lcp_engine.store.transaction import Statement, Tx
 from lcp_engine.store.turns import (
     StoredReply,
     ask,
+    make_last,
     question,
     question_of,
     settled_jobs,
@@ -59,6 +60,7 @@ class Asked:
     said: tuple[Said, ...]
     corrected: TurnRow | None
     stalled: int
+    verifies: bool
     problems: tuple[Problem, ...]
 
 
@@ -78,6 +80,8 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
     turn = question_of(ledger.tx, job.id)
     if turn is None:
         turn = new_question(ledger, job, mission, plan, params)
+    elif turn.reply is None and turn.last_turn is None:
+        turn = _asked_again(ledger, job, mission, plan, turn)
     if turn is None:
         return None
     corrects = question(ledger.tx, mission.id, turn.corrects) if turn.corrects is not None else None
@@ -94,6 +98,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         said=tuple(heard(ledger.tx, turn)),
         corrected=corrects,
         stalled=plan.stalled,
+        verifies=VERIFIES in params,
         problems=_problems(corrects),
     )
 
@@ -142,12 +147,8 @@ def new_question(
     if corrected is not None:
         usage = Usage(usage.turns - 1, usage.seconds, usage.tokens)
     limit = limit_reached(spec.limits, usage)
-    if limit is not None:
-        if plan.job_id is not None:
-            drop_turn(ledger, job, mission, f"the mission reached {limit}")
-        cancel_sub_plans(ledger, mission, limit)
-        if plan.job_id is not None:
-            return None
+    if limit is not None and not _takes_last_turn(ledger, job, mission, plan, limit):
+        return None
     mission.questions += 1
     if corrected is None:
         mission.turns += 1
@@ -176,6 +177,29 @@ def new_question(
     data: dict[str, JsonValue] = {"question": turn.number, "turn": turn.turn}
     ledger.note(mission, "asked", job.id, data if limit is None else {**data, "last_turn": limit})
     return turn
+
+
+def _asked_again(
+    ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, turn: TurnRow
+) -> TurnRow | None:
+    """The question of an attempt that got no reply; what was paid for nothing may have used up a limit (R6)."""
+    used = usage_of(mission, ledger.tx.now)
+    limit = limit_reached(spec_of(mission.spec).limits, Usage(used.turns - 1, used.seconds, used.tokens))
+    if limit is None:
+        return turn
+    if not _takes_last_turn(ledger, job, mission, plan, limit):
+        return None
+    make_last(ledger.tx, turn.mission_id, turn.number, limit)
+    ledger.note(mission, "asked", job.id, {"question": turn.number, "turn": turn.turn, "last_turn": limit})
+    return question_of(ledger.tx, job.id)
+
+
+def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, limit: str) -> bool:
+    """Cancel the sub-plans of a mission that reached a limit; whether the turn is one of the root plan (R6)."""
+    if plan.job_id is not None:
+        drop_turn(ledger, job, mission, f"the mission reached {limit}")
+    cancel_sub_plans(ledger, mission, limit)
+    return plan.job_id is None
 
 
 def _own_text(ledger: Ledger, job: JobRow, plan: PlanRow, name: str) -> str | None:

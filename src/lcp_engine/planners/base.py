@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pydantic import BaseModel, JsonValue
@@ -71,8 +71,9 @@ class Question:
 
     What the rules allow: `kinds` are those that may be asked for at all, `max_followups` jobs in one reply, `jobs_left`
     in the mission and `turns_left` behind this one (None where nothing limits them); `may_read` is False for a path
-    that policy denies. `stalled` replies in a row asked for nothing new (R11). `aliases` are further names of the root.
-    `dialect` is what the reply is read as.
+    that policy denies, and `writable` has the files of a kind that policy lets write these and no others. `stalled`
+    replies in a row asked for nothing new (R11). `aliases` are further names of the root. `dialect` is what the reply
+    is read as. `verifies`: the planner is asked whether its goal is reached (R9).
     """
 
     mission_id: int
@@ -97,7 +98,9 @@ class Question:
     stalled: int = 0
     aliases: Sequence[str] = ()
     may_read: Callable[[str], bool] = lambda path: True
+    writable: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dialect: Dialect = "lcp"
+    verifies: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ _PROMPT = Statement(
     .where(turns.c.reply.is_(None))
     .values(prompt=bindparam("new_prompt"))
 )
+_MAKE_LAST = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .values(last_turn=bindparam("new_last_turn"))
+)
 _CONCLUDE = Statement(
     update(turns)
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
@@ -122,6 +127,11 @@ def ask(tx: Tx, turn: TurnRow) -> None:
         until_seq=turn.until_seq,
         asked_at=turn.asked_at,
     )
+
+
+def make_last(tx: Tx, mission_id: int, number: int, limit: str) -> None:
+    """Make a question the last one, because of a limit that was reached since it was asked."""
+    tx.run(_MAKE_LAST, mission=mission_id, question=number, new_last_turn=limit)
 
 
 def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> bool:

@@ -59,6 +59,19 @@ def test_a_limit_sees_what_was_paid_for_nothing(engine: Engine, faults: FaultSer
     assert [turn["last_turn"] for turn in engine.turns(mission_id)] == [None, "max_tokens"]
 
 
+def test_an_attempt_after_which_a_limit_is_used_up_leaves_one_more_which_is_the_last(
+    engine: Engine, faults: FaultServer, tmp_path: Path
+) -> None:
+    faults.play(*[faults.says(DONE, finish="length")] * 3, faults.says(DONE))
+    mission = engine.mission(run(engine, faults, tmp_path, max_tokens=40))
+    assert [turn["last_turn"] for turn in engine.turns(mission.id)] == ["max_tokens"]
+    assert mission.status == "completed"
+    metrics = mission.json["metrics"]
+    assert isinstance(metrics, dict)
+    assert metrics["limit"] == "max_tokens"
+    assert engine.replay(mission.id).differences == ()
+
+
 @pytest.mark.parametrize(
     ("refusal", "advice"),
     [

@@ -233,6 +233,25 @@ def test_a_stalled_plan_cannot_ask_for_the_repeated_job_again() -> None:
     assert "agent_plan" not in jobs_of(wire_schema(asked(*jobs, stalled=1)))
 
 
+def test_where_policy_names_the_files_that_may_be_written_no_others_can_be() -> None:
+    done = (listing(1, *FILES), reading(2, "README.md"))
+    files = {"write_file": ("docs/a.md", "docs/b.md"), "rewrite_file": ()}
+    schema = wire_schema(asked(*done, writable=files))
+    allowed = {"type": "string", "enum": ["docs/a.md", "docs/b.md"]}
+    assert at(jobs_of(schema)["write_file"], "properties")["rel_path"] == allowed
+    assert at(actions(schema)["write_file"], "properties")["rel_path"] == allowed
+    nothing = wire_schema(asked(*done, writable={"write_file": (), "rewrite_file": ()}))
+    assert not {"write_file", "rewrite_file"} & {*jobs_of(nothing), *actions(nothing)}
+
+
+def test_who_verifies_asks_for_no_jobs() -> None:
+    question = asked(listing(1, *FILES), verifies=True)
+    assert actions(wire_schema(question)).keys() == ENDS
+    responses = branches(universal_wire_schema(question))
+    said = {str(at(branch, "properties", "response_type")["const"]) for branch in responses}
+    assert said == {"verification", "error"}
+
+
 def test_a_kind_that_does_not_exist_cannot_be_asked_for() -> None:
     few = tuple(kind for kind in KINDS if kind.name in ("list_files", "read_file"))
     schema = wire_schema(asked(listing(1, *FILES), reading(2, "README.md"), kinds=few))

@@ -105,7 +105,9 @@ def _kinds(question: Question) -> Iterator[str]:
         for key, schema in properties_of(params.get(kind.name, {})).items():
             described = schema.get("description")
             said = f": {described}" if isinstance(described, str) else ""
-            yield f"    {key} ({_type(schema)}){said}" if key not in _ROOTS else f'    {key}: "."'
+            files = question.writable.get(kind.name, ()) if key == "rel_path" else ()
+            only = " or ".join(f'"{place}"' for place in ((".",) if key in _ROOTS else files))
+            yield f"    {key}: {only}" if only else f"    {key} ({_type(schema)}){said}"
 
 
 def _type(schema: Schema) -> str:

@@ -30,10 +30,10 @@ def universal_wire_schema(
         going_on = [_without_commentary(branch) for branch in going_on]
     lcp: Schema = {"anyOf": [*going_on]} if len(going_on) != 1 else going_on[0]
     kinds = {kind.name for kind in question.kinds}
-    responses = ["error"]
+    responses = ["verification", "error"] if narrow and question.verifies else ["error"]
     if going_on:
         responses.append("custom")
-    if "mission_complete" in actions:
+    if "mission_complete" in actions and "verification" not in responses:
         responses += ["answer", "research"]
         # These lead to jobs of a kind of their own, and the last turn takes none.
         for response, kind in _LEADS_TO.items():

@@ -117,7 +117,8 @@ def _narrowed(
     question: Question, kinds: Mapping[str, Schema], narrowing: Narrowing, cut: Mapping[str, int]
 ) -> list[Schema]:
     known = look(question)
-    jobs = {} if question.last_turn is not None else _jobs(question, kinds, known, narrowing, cut)
+    may_go_on = question.last_turn is None and not question.verifies
+    jobs = {} if not may_go_on else _jobs(question, kinds, known, narrowing, cut)
     most = (
         question.max_followups
         if question.jobs_left is None
@@ -133,7 +134,8 @@ def _narrowed(
         some = narrowing.some(any_of([*jobs.values()]), most, at_least=1)
         branches.append(_action("create_followup_jobs", {"new_jobs": some}))
         if "write_file" in jobs:
-            write = {"root": constant(ROOT), "rel_path": _PATH, "content": _TEXT, "mode": _MODE}
+            place = _place(question, "write_file")
+            write = {"root": constant(ROOT), "rel_path": place, "content": _TEXT, "mode": _MODE}
             branches.append(_action("write_file", write))
     return [*branches, *([] if needs_reading else _ends(known, narrowing)), _error()]
 
@@ -177,8 +179,10 @@ def _jobs(
             params = _lists(known, narrowing)
         elif kind.name == "ask_user":
             params = _asks(narrowing)
+        elif kind.name in _WRITES and not question.writable.get(kind.name, (ROOT,)):
+            params = None
         elif kind.name in (*_WRITES, "agent_plan"):
-            params = _in_root(kinds[kind.name])
+            params = _in_root(kinds[kind.name], _place(question, kind.name))
         if params is not None:
             jobs[kind.name] = _job(kind, params)
     return jobs
@@ -191,8 +195,14 @@ def _job(kind: Kind, params: Schema) -> Schema:
     return closed(fields)
 
 
-def _in_root(params: Schema) -> Schema:
-    fixed = {"root": constant(ROOT), "project_root": constant(ROOT), "rel_path": _PATH}
+def _place(question: Question, kind: str) -> Schema:
+    """The files that jobs of this kind may name."""
+    files = question.writable.get(kind)
+    return one_of_texts(files) if files else _PATH
+
+
+def _in_root(params: Schema, place: Schema) -> Schema:
+    fixed = {"root": constant(ROOT), "project_root": constant(ROOT), "rel_path": place}
     return closed({key: fixed.get(key, part) for key, part in properties_of(params).items()})
 
 
