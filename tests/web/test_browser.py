@@ -37,7 +37,17 @@ PAGES = (
     *(f"/missions/3{view}" for view in ("", "/changes", "/undo", "/report")),
     *(f"/jobs/4{view}" for view in ("", "/edit", "/diff", "/policy")),
     *("/jobs/{written}", "/jobs/{written}/undo", "/jobs/{question}", "/jobs/{relayed}"),
-    *("/jobs", "/jobs?text=a&state=held", "/jobs/2", "/jobs/3", "/jobs/5", "/jobs/6", "/inbox", "/launch"),
+    *(
+        "/jobs",
+        "/jobs?text=a&state=held",
+        "/jobs/2",
+        "/jobs/3",
+        "/jobs/5",
+        "/jobs/6",
+        "/inbox",
+        "/inbox/all",
+        "/launch",
+    ),
 )
 CHECKS = (Path(__file__).parent / "checks.js").read_text()
 
@@ -179,7 +189,7 @@ def test_the_prompt_of_a_turn_is_copied_and_the_reply_brought(window: Window) ->
     page.get_by_role("button", name="Copy the prompt").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert "Find out." in page.evaluate("navigator.clipboard.readText()")
-    page.get_by_label("Reply").fill(json.dumps(window.house.complete))
+    page.get_by_role("textbox", name="Reply").fill(json.dumps(window.house.complete))
     page.get_by_role("button", name="Bring the reply").click()
     page.get_by_text("Answered; a runner goes on").wait_for()
 

@@ -35,6 +35,7 @@ CHANGES = [
     "/missions/1/cancel",
     "/missions/1/resume",
     "/inbox",
+    "/inbox/all",
     "/launch",
 ]
 

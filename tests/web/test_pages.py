@@ -88,7 +88,7 @@ def test_the_report_tells_what_was_done_and_what_waits(house: House) -> None:
         house.complete,
     )
     words = house.get("/missions/1/report").words
-    for expected in ("The planner says All done.", "Waits for a person write_file", "1 list_files"):
+    for expected in ("The planner says All done.", "Waits for a person Decide write_file", "1 list_files"):
         assert expected in words
     text = house.get("/missions/1/report.md")
     assert text.headers["content-type"].startswith("text/plain")

@@ -87,6 +87,26 @@ def page_jobs(
     return _page(tx, clause, (*_JOB, *_LARGE), limit)
 
 
+@dataclass(frozen=True)
+class HeldHead:
+    """A held job without what may be large."""
+
+    id: int
+    mission_id: int
+    kind: str
+    reason: str | None
+
+
+def find_held_heads(tx: Tx, wanted: JobFilter, *, until: int | None, limit: int) -> list[HeldHead]:
+    """Jobs that fit, in the order of their ids, up to the id `until`."""
+    names = ("id", "mission_id", "kind", "reason")
+    where = _where(wanted)
+    if until is not None:
+        where.append(column("id") <= in_column(until))
+    clause = _select("job_history", names, where).order_by(column("id")).limit(limit)
+    return [HeldHead(*row) for row in tx.query(clause)]
+
+
 def find_turn_heads(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
     """The questions that jobs `first` to `last` asked, without prompt and reply."""
     where = [column("mission_id") == in_column(mission_id), column("job_id").between(first, last)]

@@ -12,6 +12,7 @@ from lcp_engine.errors import LcpError
 from lcp_engine.web import (
     answering,
     changes,
+    clearing,
     editing,
     explaining,
     inbox,
@@ -48,6 +49,7 @@ LOOKS = (
     Route("/jobs/{job}/edit", editing.edit_form),
     Route("/jobs/{job}/undo", undoing.undo_form),
     Route("/inbox", inbox.inbox),
+    Route("/inbox/all", clearing.clear_form),
     Route("/launch", launching.launch_form),
     Route("/events", live.events),
     Route("/missions/{mission}/events", live.events),
@@ -65,6 +67,7 @@ CHANGES = {
     "/missions/{mission}/cancel": steering.cancel,
     "/missions/{mission}/resume": steering.resume,
     "/inbox": inbox.decide,
+    "/inbox/all": clearing.clear,
     "/launch": launching.launch,
 }
 

@@ -11,7 +11,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.visible import block, json_block
 
-_WIDTH = 80
+_WIDTH = 120
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from lcp_engine.engine.records import Mission
 from lcp_engine.report import Report, as_markdown, make_report
+from lcp_engine.reporting.responding import respond
 from lcp_engine.store import paging
 from lcp_engine.store.paging import JobFilter, Page
 from lcp_engine.store.schema import STATUSES
@@ -104,7 +105,14 @@ def report(request: Request) -> Response:
     """What was done, written, refused; what waits; what the planner said."""
     desk = desk_of(request)
     mission = _mission(desk, request)
-    return desk.page("report.html", mission=mission.json, tab="report", report=_report(desk, mission))
+    facts, course = desk.engine.standing(mission.id, most=LISTED)
+    return desk.page(
+        "report.html",
+        mission=mission.json,
+        tab="report",
+        report=make_report(facts),
+        response=respond(facts, course).as_json(),
+    )
 
 
 def report_text(request: Request) -> Response:

@@ -1,0 +1,87 @@
+"""A thousand jobs that wait are decided at once, and none that the page did not list."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import JsonValue
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+
+def _hold_many(house: House, count: int) -> None:
+    jobs = [house.job("write_file", rel_path=f"{n}.md", content="x") for n in range(count)]
+    others = [house.job("ask_user", question="Which?"), house.job("deploy")]
+    limits: JsonValue = {"max_followups": count + 2, "max_jobs": count + 2}
+    house.run(house.ask(*jobs, *others), house.complete, limits=limits)
+
+
+def _until(house: House, path: str) -> dict[str, str | list[str]]:
+    found = re.search(r'name="until" value="(\d+)"', house.get(path).text)
+    assert found
+    return {"until": found[1]}
+
+
+def test_a_thousand_jobs_are_approved_with_one_form(house: House) -> None:
+    _hold_many(house, 1000)
+    path = "/inbox/all?mission=1&kind=write_file"
+    assert "Approve 1,000 jobs" in house.get(path).words
+    assert "Approved" in house.post(path, {"decision": "approve", **_until(house, path)}).words
+    assert house.engine.mission(1).jobs["held"] == 2
+    assert house.engine.mission(1).jobs["queued"] == 1000
+
+
+def test_what_was_held_after_the_page_was_made_is_left_alone(house: House) -> None:
+    _hold_many(house, 2)
+    form = _until(house, "/inbox/all")
+    late = house.hold("late.md")
+    house.post("/inbox/all", {"decision": "approve", **form})
+    assert house.engine.job(late).state == "held"
+    assert house.engine.mission(1).jobs["queued"] == 2
+
+
+def test_a_common_yes_is_no_answer_and_a_common_no_is_for_all(house: House) -> None:
+    _hold_many(house, 3)
+    words = house.get("/inbox/all").words
+    assert "Approve 3 jobs" in words
+    assert "Reject 5 jobs" in words
+    house.post("/inbox/all", {"decision": "reject", "reason": "enough", **_until(house, "/inbox/all")})
+    assert house.engine.mission(1).jobs["rejected"] == 5
+
+
+def test_a_file_that_changed_since_it_was_shown_keeps_its_job_held(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=name, content="x") for name in ("a.md", "b.md")]
+    house.run(house.ask(*jobs), house.complete)
+    form = _until(house, "/inbox/all")
+    (house.root / "a.md").write_text("somebody was faster")
+    answer = house.post("/inbox/all", {"decision": "approve", **form})
+    assert answer.status == 409
+    assert "1 jobs were not decided, all others were" in answer.words
+    assert "'a.md'" in answer.words
+    assert [job.state for job in house.engine.jobs(kinds=["write_file"])] == ["held", "queued"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"decision": "destroy", "until": "9"}, "to approve or to reject"),
+        ({"decision": "reject", "until": "9"}, "needs a reason"),
+        ({"decision": "approve"}, "an id is a whole number"),
+    ],
+)
+def test_a_form_that_is_not_whole_decides_nothing(
+    house: House, fields: dict[str, str | list[str]], words: str
+) -> None:
+    job_id = house.hold()
+    answer = house.post("/inbox/all", fields)
+    assert (answer.status, words in answer.words) == (422, True)
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_the_report_tells_how_far_a_mission_has_come(house: House) -> None:
+    house.run(house.complete)
+    answer = house.get("/missions/1/report")
+    assert '<progress max="100" value="100' in answer.text
