@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
+from tests.web.test_binding import MISHAPS
 
 from lcp_engine.web.serving import Serving
 
@@ -159,17 +160,30 @@ def test_a_person_launches_a_survey_edits_and_approves_it_and_sees_it_end(window
     assert not (window.house.root / "SURVEY.md").exists()
 
 
-def test_an_approval_from_an_old_window_is_refused_and_shows_what_is_new(window: Window) -> None:
+@pytest.mark.parametrize("mishap", MISHAPS)
+def test_an_approval_from_an_old_window_is_refused_and_shows_what_is_new(window: Window, mishap: str) -> None:
     job_id = window.house.hold("a.md", "# b\n")
     page = window.open(f"/jobs/{job_id}", java_script_enabled=False)
     page.get_by_text("-# a").wait_for()
-    (window.house.root / "a.md").write_text("somebody was faster\n")
+    MISHAPS[mishap](window.house.root / "a.md")
     page.get_by_role("button", name="Approve").click()
     page.get_by_role("alert").get_by_text("Nothing was decided").wait_for()
-    page.get_by_text("-somebody was faster").wait_for()
-    assert (window.house.root / "a.md").read_text() == "somebody was faster\n"
-    page.get_by_role("button", name="Approve").click()
-    page.get_by_text("Approved; a runner executes it.").wait_for()
+    assert page.get_by_text("-# a", exact=True).count() == 0
+    assert window.house.engine.job(job_id).state == "held"
+    if mishap == "changed":
+        page.get_by_text("-somebody else's").wait_for()
+        page.get_by_role("button", name="Approve").click()
+        page.get_by_text("Approved; a runner executes it.").wait_for()
+
+
+def test_all_that_fit_are_decided_with_one_form(window: Window) -> None:
+    jobs = [window.house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(5)]
+    window.house.run(window.house.ask(*jobs), window.house.complete)
+    page = window.open("/inbox?kind=write_file")
+    page.get_by_role("link", name="Decide on all that fit").click()
+    page.get_by_role("button", name="Approve 5 jobs").click()
+    page.get_by_text("Nothing waits here.").wait_for()
+    assert len(window.house.engine.jobs(states=["queued"])) >= 5
 
 
 def test_a_question_is_answered_by_choosing_an_option(window: Window) -> None:
