@@ -61,3 +61,13 @@ def test_urls_are_made_absolute_and_shown_without_a_password() -> None:
     assert shown_url("postgresql://me:secret@host/name") == "postgresql://me@host/name"
     assert shown_url("postgresql://host/n?user=me&password=p/q") == "postgresql://host/n?user=me&password=…"
     assert shown_url("postgresql:///name") == "postgresql:///name"
+
+
+def test_isolation_is_one_of_three(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    assert read_settings({}, config).isolation == "auto"
+    config.write_text("isolation: require\n")
+    assert read_settings({}, config).isolation == "require"
+    assert read_settings({"LCP_ISOLATION": "off"}, config).isolation == "off"
+    with pytest.raises(LcpError, match="LCP_ISOLATION is one of require, auto, off; it is 'on'"):
+        read_settings({"LCP_ISOLATION": "on"}, config)

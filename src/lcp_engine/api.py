@@ -30,6 +30,7 @@ from lcp_engine.engine.plans import spec_of
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.forking import Forked, fork
+from lcp_engine.isolation.mode import Isolation
 from lcp_engine.jobs import State
 from lcp_engine.mission import MissionSpec, PlannerSpec, build_mission, nearest
 from lcp_engine.planners.registry import make_planner
@@ -80,7 +81,8 @@ class Engine:
     `database_url` is `sqlite:///PATH` or `postgresql://…`; a new database is created. `workers` are added to the
     built-in and the installed ones. `user_rules` are policy rules of the person who runs this (R5),
     `planners` options for planners by their type, where a mission leaves them open. `on_wait` is a command that is
-    run when a mission starts to wait for a person while this works.
+    run when a mission starts to wait for a person while this works. `isolation`: whether file kinds run in confined
+    processes, which `lcp` does where it can; with `require` runners raise `NOT_ISOLATED` on a kernel without Landlock.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Engine:
         busy_seconds: float = BUSY_SECONDS,
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
         on_wait: Sequence[str] = (),
+        isolation: Isolation = Isolation.OFF,
     ) -> None:
         self.site = open_site(
             database_url,
@@ -104,6 +107,7 @@ class Engine:
             busy_seconds=busy_seconds,
             planners=planners,
             on_wait=on_wait,
+            isolation=isolation,
         )
         self._database = self.site.database
 

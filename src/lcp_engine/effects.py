@@ -18,7 +18,8 @@ from lcp_engine.preimages import Before, look_before
 from lcp_engine.restoring import finish_if_free, finish_within
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.free import locked_if_free
-from lcp_engine.sandbox.replace import Target, locked, look_at, temporary_name
+from lcp_engine.sandbox.hands import HERE, Hands, Interrupted
+from lcp_engine.sandbox.replace import Target, temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import (
     changes_of,
@@ -45,27 +46,32 @@ _NOT_THERE = (ErrorCode.PATH_NOT_FOUND, ErrorCode.NOT_A_FILE, ErrorCode.PATH_DEN
 class Journal:
     """Applies the effects of leased jobs. `settle` settles a job inside the transaction it is given.
 
-    `keeps`: up to how many bytes a content that is replaced is kept, so that it can be undone.
+    `keeps`: up to how many bytes a content that is replaced is kept, so that it can be undone. `hands` touch the file.
     """
 
     database: Database
     settle: Callable[[Tx, JobRow, Succeeded | Failed | Hold], None]
     keeps: int = Caps.preimage_bytes
+    hands: Hands = HERE
 
     def perform(self, job: JobRow, effect: FileEffect, root: Root, cap: int) -> None:
         """Bring the file to what `effect` wants, once, and settle `job`. `cap` is in bytes. Raises `LeaseLost`."""
         try:
-            with locked(root, effect.path) as target:
+            with self.hands.locked(root, effect.path) as target:
                 self._perform(job, effect, root, target, cap)
         except LeaseLost:
             raise
         except Drifted as drifted:
             self._hold_again(job, drifted)
+        except Interrupted as error:
+            # The intent stays open: the next attempt, or else the watch, finds out what became of the file.
+            interrupted = error.failed
+            self.database.write(lambda tx: self.settle(tx, job.copy(), interrupted))
         except LcpError as error:
             if error.code in OF_DATABASE:
                 raise
             failed = error.failed
-            blocked = self._drift(job, effect, root, _found(root, effect.path, cap))
+            blocked = self._drift(job, effect, root, _found(self.hands, root, effect.path, cap))
             if blocked is not None:
                 self._hold_again(job, blocked)
                 return
@@ -97,6 +103,8 @@ class Journal:
         change_id = self.database.write(lambda tx: _record(tx, job, change, before))
         try:
             target.replace(data, change.temporary)
+        except Interrupted:
+            raise
         except LcpError as error:
             failed = error.failed
             became = APPLIED if target.replaced else "void"
@@ -127,10 +135,10 @@ class Journal:
         self.settle(tx, job.copy(), outcome)
 
 
-def _found(root: Root, path: str, cap: int) -> str | None:
+def _found(hands: Hands, root: Root, path: str, cap: int) -> str | None:
     """What stands in a file's place: its hash, None for nothing, or the code of what keeps it from being a file."""
     try:
-        current = look_at(root, path, cap)
+        current = hands.look_at(root, path, cap)
     except LcpError as error:
         return error.code
     return None if current is None else current.sha256

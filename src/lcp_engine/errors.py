@@ -54,6 +54,9 @@ class ErrorCode(StrEnum):
     NO_PLANNER = "NO_PLANNER"
     NO_WORKER = "NO_WORKER"
     WORKER_FAILED = "WORKER_FAILED"
+    WORKER_DIED = "WORKER_DIED"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    NOT_ISOLATED = "NOT_ISOLATED"
     RUNNER_DIED = "RUNNER_DIED"
     TIMEOUT = "TIMEOUT"
     LIMIT_REACHED = "LIMIT_REACHED"
@@ -137,6 +140,19 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ),
     ErrorCode.WORKER_FAILED: Meaning(
         _T.EXECUTION, "The worker raised an exception.", "Look at the attempt's details.", retry=True
+    ),
+    ErrorCode.WORKER_DIED: Meaning(
+        _T.SYSTEM, "The process that executed the job ended.", "Find out what ends it.", retry=True
+    ),
+    ErrorCode.OUT_OF_MEMORY: Meaning(
+        _T.RESOURCE,
+        "The job took more memory than the process that executed it may.",
+        "Make the job smaller, or raise the caps: the memory follows them.",
+    ),
+    ErrorCode.NOT_ISOLATED: Meaning(
+        _T.SYSTEM,
+        "File kinds have to run in confined processes, and cannot.",
+        "Use a kernel with Landlock, or set isolation to auto.",
     ),
     ErrorCode.RUNNER_DIED: Meaning(
         _T.SYSTEM, "The runner died during the job too often.", "Find out what kills it before a retry."

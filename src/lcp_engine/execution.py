@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,12 +21,15 @@ from lcp_engine.engine.asking import Asked, history, keep_cost, keep_reply, open
 from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.failing import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.hearing import heard_before
-from lcp_engine.engine.judging import Bench
+from lcp_engine.engine.judging import Bench, beneath
 from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
 from lcp_engine.engine.plans import spec_of
 from lcp_engine.engine.relaying import hold_turn
 from lcp_engine.engine.settling import Settling, settle_all
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
+from lcp_engine.isolation.confinement import Assignment, Confinement
+from lcp_engine.isolation.mode import isolates
+from lcp_engine.isolation.setup import Setup
 from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
 from lcp_engine.planners.registry import make_planner
@@ -44,6 +48,7 @@ from lcp_engine.protocol.actions import (
 from lcp_engine.protocol.dialects import READERS
 from lcp_engine.restoring import UNDO, carry_out
 from lcp_engine.roots import EVERY_ROOT, Roots
+from lcp_engine.sandbox.hands import HERE, Hands
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
@@ -102,6 +107,7 @@ class _Mission:
     aliases: tuple[str, ...] = ()
     planner: Planner | None = None
     judges: dict[str, PathPolicy] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid4().hex)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, question: Question) -> object:
@@ -125,6 +131,12 @@ class Executor:
         self._missions: dict[int, _Mission] = {}
         self._lock = threading.Lock()
         self._kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
+        self._confinement = Confinement(site.caps) if isolates(site.isolation) else None
+
+    def close(self) -> None:
+        """End the processes that executed file kinds."""
+        if self._confinement is not None:
+            self._confinement.close()
 
     def execute(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | None:
         """Do the job; what it came to, or None where that is settled already.
@@ -151,6 +163,11 @@ class Executor:
         return Conclusion(job, settling, seconds=time.monotonic() - began)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
+        mission, confinement = self._mission(job.mission_id), self._confinement
+        if confinement is not None and mission.root is not None and confinement.executes(worker.kind):
+            setup = self._setup(mission, mission.root.path)
+            wish = Assignment(worker, _name(job), job.params, mission.key, setup, bool(job.approved))
+            return confinement.work(mission.root, wish)
         try:
             params = worker.params.model_validate(from_json(job.params))
         except ValidationError as error:
@@ -165,9 +182,18 @@ class Executor:
             self._settle_now(tx, Settling(leased, outcome, worker.backoff))
 
         context = self._context(job, worker)
-        Journal(self._database, settle_one, context.caps.preimage_bytes).perform(
+        Journal(self._database, settle_one, context.caps.preimage_bytes, self._hands(worker)).perform(
             job, effect, context.root, context.caps.write_bytes
         )
+
+    def _hands(self, worker: Worker[BaseModel]) -> Hands:
+        return HERE if self._confinement is None else self._confinement.hands(worker.timeout)
+
+    def _setup(self, mission: _Mission, root: str) -> Setup:
+        """What a confined process is told of the mission: the same as `_context` gives a worker here."""
+        bench, spec = self._site.bench, mission.spec
+        inner = beneath(bench.engine_files, root)
+        return Setup(self._site.caps, mission.aliases, spec.policy, bench.user_rules, inner)
 
     def _context(self, job: JobRow, worker: Worker[BaseModel]) -> Context:
         mission = self._mission(job.mission_id)
@@ -215,7 +241,8 @@ class Executor:
         worker = self._site.bench.workers.get(spec.kind)
         if worker is None or worker.preview is None:
             return None
-        return preview_of(worker, spec.params, replace(self._context(job, worker), approved=True))
+        context = replace(self._context(job, worker), approved=True)
+        return preview_of(worker, spec.params, context, self._hands(worker))
 
     def _ask(self, job: JobRow, asked: Asked, spec: MissionSpec) -> TurnRow | None:
         """Have the planner answer; the reply is stored before anybody reads it (R21).
@@ -223,6 +250,8 @@ class Executor:
         None where a person is the planner: the turn is held then.
         """
         mission = self._mission(asked.mission.id)
+        if self._confinement is not None and mission.root is not None:
+            self._confinement.expect()
         question = self._question(asked, spec)
         began = time.monotonic()
         try:

@@ -10,7 +10,6 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.presence import runtime_directory
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.site import identity_of
 from lcp_engine.store.check import check_database, find_version, try_writing
 from lcp_engine.store.create import make_backend
@@ -92,8 +91,3 @@ def _root(path: Path) -> Iterator[Finding]:
             yield doubtful(
                 "confinement", fact, "It is as safe, and slower; links within the root are refused."
             )
-    landlock = landlock_version()
-    told = (
-        "not offered by this kernel" if landlock is None else f"offered by this kernel (version {landlock})"
-    )
-    yield well("landlock", f"{told}; not used: every path is confined one by one")

@@ -15,7 +15,7 @@ from lcp_engine.engine.outcomes import outcome_of
 from lcp_engine.engine.plans import spec_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.compose import compose
-from lcp_engine.sandbox.replace import look_at
+from lcp_engine.sandbox.hands import HERE, Hands
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import spec_and_root
@@ -96,9 +96,9 @@ class Previews:
 
 
 def preview_of(
-    worker: Worker[BaseModel], params: Mapping[str, JsonValue], context: Context
+    worker: Worker[BaseModel], params: Mapping[str, JsonValue], context: Context, hands: Hands = HERE
 ) -> Preview | None:
-    """What a job of that worker would change; None for a kind that does not tell."""
+    """What a job of that worker would change; None for a kind that does not tell. `hands` look at the file."""
     tell = worker.preview
     if tell is None:
         return None
@@ -114,7 +114,7 @@ def preview_of(
     outcome = outcome_of(worker, worker.kind, lambda: tell(read, context))
     match outcome:
         case FileEffect():
-            return _composed(outcome, context)
+            return _composed(outcome, context, hands)
         case Failed() as failed:
             return Preview("", failed.code, refused=failed)
         case Hold(reason):
@@ -129,10 +129,10 @@ def sight_of(kind: str, params: Mapping[str, JsonValue], preview: Preview | None
     return Sight(mark, None, None, at) if preview is None else Sight(mark, preview.path, preview.found, at)
 
 
-def _composed(effect: FileEffect, context: Context) -> Preview:
+def _composed(effect: FileEffect, context: Context, hands: Hands) -> Preview:
     cap = context.caps.write_bytes
     try:
-        current = look_at(context.root, effect.path, cap)
+        current = hands.look_at(context.root, effect.path, cap)
     except LcpError as error:
         return Preview(effect.path, error.code, refused=error.failed)
     before = None if current is None else current.data

@@ -116,6 +116,7 @@ class Runner:
         finally:
             self._presence.leave()
             notice.finish()
+            self._executor.close()
         if self._error is not None:
             raise self._error
 

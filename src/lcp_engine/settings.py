@@ -13,6 +13,7 @@ from platformdirs import user_config_path, user_data_path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.isolation.mode import Isolation
 from lcp_engine.mission import nearest
 from lcp_engine.policy import Rule
 from lcp_engine.workers.base import Caps
@@ -57,6 +58,7 @@ class ConfigFile(BaseModel):
     database_url: str | None = None
     on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = ()
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    isolation: Isolation = Isolation.AUTO
     policy: tuple[Rule, ...] = ()
     caps: CapSettings = CapSettings()
     planners: Annotated[dict[str, dict[str, JsonValue]], AfterValidator(_without_keys)] = {}
@@ -75,11 +77,12 @@ class Settings(BaseModel):
     policy: tuple[Rule, ...]
     caps: Caps
     on_wait: tuple[str, ...] = ()
+    isolation: Isolation = Isolation.AUTO
     planners: Mapping[str, Mapping[str, JsonValue]] = {}
 
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
-    """The settings: `LCP_DATABASE_URL` and `LCP_BUSY_SECONDS`, else the file, else the defaults.
+    """The settings: `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS` and `LCP_ISOLATION`, else the file, else the defaults.
 
     Raises `INVALID_ARGUMENT` for a value that is not usable, naming where it stands.
     """
@@ -92,6 +95,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         policy=stated.policy,
         caps=Caps(**stated.caps.model_dump()),
         on_wait=stated.on_wait,
+        isolation=_isolation(given.get("LCP_ISOLATION"), stated.isolation),
         planners=stated.planners,
     )
 
@@ -167,6 +171,18 @@ def _explain(refused: ValidationError) -> str:
         return f"{where}: {first['msg'].removeprefix('Value error, ')}"
     model = _MODELS.get(str(first["loc"][0]), ConfigFile) if len(first["loc"]) > 1 else ConfigFile
     return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
+
+
+def _isolation(text: str | None, default: Isolation) -> Isolation:
+    if not text:
+        return default
+    try:
+        return Isolation(text)
+    except ValueError:
+        expected = ", ".join(Isolation)
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"LCP_ISOLATION is one of {expected}; it is {text!r}"
+        ) from None
 
 
 def _seconds(text: str | None, default: float) -> float:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import Clock
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.remembering import StoredProbes
+from lcp_engine.isolation.mode import Isolation
 from lcp_engine.line import make_line
 from lcp_engine.planners.surroundings import NOWHERE, Surroundings
 from lcp_engine.policy import Rule
@@ -36,6 +37,7 @@ class Site:
     caps: Caps = field(default_factory=Caps)
     surroundings: Surroundings = NOWHERE
     on_wait: tuple[str, ...] = ()
+    isolation: Isolation = Isolation.OFF
 
 
 def open_site(
@@ -48,6 +50,7 @@ def open_site(
     busy_seconds: float = BUSY_SECONDS,
     planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
     on_wait: Sequence[str] = (),
+    isolation: Isolation = Isolation.OFF,
 ) -> Site:
     """Open the database at `url`, created or upgraded as needed.
 
@@ -68,6 +71,7 @@ def open_site(
         caps or Caps(),
         Surroundings(planners or {}, StoredProbes(database)),
         tuple(on_wait),
+        isolation,
     )
 
 

@@ -65,6 +65,7 @@ class Invocation:
                 busy_seconds=settings.busy_seconds,
                 planners=settings.planners,
                 on_wait=settings.on_wait,
+                isolation=settings.isolation,
             )
         with engine:
             yield engine

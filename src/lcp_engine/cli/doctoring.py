@@ -75,6 +75,7 @@ def _examine(
     invocation: Invocation, planner: str | None, mission: str | None, root: Path | None
 ) -> Iterator[Finding]:
     from lcp_engine.installation import examine_installation, examine_root
+    from lcp_engine.isolation.mode import examine_isolation
     from lcp_engine.planners.surroundings import Surroundings
     from lcp_engine.settings import config_path, make_room, shown_url
 
@@ -89,6 +90,7 @@ def _examine(
         "settings", f"{config_path()}{'' if config_path().exists() else ' (not there; defaults hold)'}"
     )
     yield from examine_installation(url, shown_url(url), os.environ)
+    yield examine_isolation(settings.isolation)
     spec = None if planner is None else PlannerSpec(type=planner)
     if mission is not None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os.path import relpath
@@ -132,8 +132,13 @@ def _policy(
 ) -> Policy:  # fmt: skip
     if root is None:
         return Policy(rules, user_rules)
-    inner = [relpath(file, root) for file in files if file.startswith(f"{root.rstrip('/')}/")]
+    inner = beneath(files, root)
     return Policy(rules, user_rules, relative=names_of((root,), aliases).relative, engine_paths=inner)
+
+
+def beneath(files: Iterable[str], root: str) -> tuple[str, ...]:
+    """Those of `files` that lie in `root`, relative to it."""
+    return tuple(relpath(file, root) for file in files if file.startswith(f"{root.rstrip('/')}/"))
 
 
 def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: JobSpec) -> Requested:

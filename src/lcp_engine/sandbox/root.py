@@ -48,10 +48,23 @@ class Root:
     """A directory that an operator named, opened once; hands out descriptors of what lies beneath it.
 
     Paths are relative to it, with "/", without "..", as `paths` makes them. With `kernel` openat2 resolves them;
-    without it a walk that follows no link at all. Default: what the kernel can. Raises `LcpError`.
+    without it a walk that follows no link at all. Default: what the kernel can. `opened` is the descriptor of a root
+    that another process opened, under its `path` and `spellings`. Raises `LcpError`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, kernel: bool | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        kernel: bool | None = None,
+        opened: int | None = None,
+        spellings: tuple[str, ...] = (),
+    ) -> None:
+        if opened is not None:
+            self.path, self.spellings, self.descriptor = os.fspath(path), spellings, opened
+            self.kernel = has_openat2() if kernel is None else kernel
+            self._openers = self._bind()
+            return
         given = os.fspath(path)
         self.path = os.path.realpath(given)
         self.spellings = tuple(dict.fromkeys((os.path.abspath(given), self.path)))

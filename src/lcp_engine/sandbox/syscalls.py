@@ -28,7 +28,7 @@ def opener(directory: int, flags: int, resolve: int) -> Callable[[str], int]:
 
     What all calls have in common is converted once: an open costs little more than os.open.
     """
-    call = _syscall()
+    call = system_call()
     number, where = ctypes.c_long(_NUMBER), ctypes.c_long(directory)
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)  # the kernel only reads it: one for all threads
     how_at, size = ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
@@ -73,7 +73,7 @@ def landlock_version() -> int | None:
     """The version of Landlock that this kernel offers; None where it offers none."""
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return None
-    found = _syscall()(ctypes.c_long(_LANDLOCK), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    found = system_call()(ctypes.c_long(_LANDLOCK), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return found if found > 0 else None
 
 
@@ -82,7 +82,8 @@ class _OpenHow(ctypes.Structure):
 
 
 @cache
-def _syscall() -> Callable[..., int]:
+def system_call() -> Callable[..., int]:
+    """syscall(2): what it returns; the error is in ctypes.get_errno()."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     function: Callable[..., int] = call

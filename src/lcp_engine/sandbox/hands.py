@@ -1,0 +1,27 @@
+"""Touch files here, or have it done elsewhere: the same steps under the same lock (R20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.replace import Glance, Target, locked, look_at
+from lcp_engine.sandbox.root import Root
+
+
+class Interrupted(LcpError):
+    """It is not known what became of a step: whoever takes the lock next finds out, as after a crash."""
+
+
+@dataclass(frozen=True)
+class Hands:
+    """How a file is locked and looked at; functions like `locked` and `look_at`."""
+
+    locked: Callable[[Root, str], AbstractContextManager[Target]] = locked
+    look_at: Callable[[Root, str, int | None], Glance | None] = look_at
+
+
+HERE = Hands()
+"""In this process."""

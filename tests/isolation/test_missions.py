@@ -1,0 +1,95 @@
+"""A mission comes to the same whether its file kinds are confined or not; a death in a write is made good."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.api import Engine
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.isolation import mode
+from lcp_engine.isolation.confinement import _FarTarget
+from lcp_engine.isolation.mode import Isolation, examine_isolation
+
+WRITE: dict[str, JsonValue] = {
+    "name": "n",
+    "kind": "write_file",
+    "params": {"rel_path": "new/b.txt", "content": "one line\n", "mode": "append"},
+}
+SPEC: dict[str, JsonValue] = {
+    "name": "m",
+    "goal": "g",
+    "policy": [{"kinds": ["write_file"], "do": "auto"}],
+    "planner": {
+        "type": "script",
+        "replies": [
+            {"ok": True, "action": "create_followup_jobs", "new_jobs": [
+                {"name": "l", "kind": "list_files", "params": {}},
+                {"name": "r", "kind": "read_file", "params": {"rel_path": "a.txt"}},
+                {"name": "o", "kind": "read_file", "params": {"rel_path": "../outside/secret.txt"}},
+                {"name": "s", "kind": "read_file", "params": {"rel_path": ".env"}},
+            ]},
+            {"ok": True, "action": "create_followup_jobs", "new_jobs": [WRITE]},
+            {"ok": True, "action": "mission_complete", "summary": "done"},
+        ],
+    },
+}  # fmt: skip
+
+
+def run(database_url: str, place: Path, isolation: Isolation) -> list[tuple[object, ...]]:
+    with Engine(database_url, isolation=isolation) as engine:
+        mission = engine.launch(SPEC, root=place)
+        engine.work(until_idle=True)
+        jobs = engine.jobs(mission_id=mission.id)
+        return [(job.kind, job.state, job.result, job.error and job.error["user_message"]) for job in jobs]
+
+
+def test_a_mission_comes_to_the_same_confined_or_not(database_url: str, place: Path) -> None:
+    confined = run(database_url, place, Isolation.REQUIRE)
+    assert (place / "new" / "b.txt").read_text() == "one line\n"
+    (place / "new" / "b.txt").unlink()
+    (place / "new").rmdir()
+    plain = run(database_url, place, Isolation.OFF)
+    assert confined == plain
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
+    database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    replace = _FarTarget.replace
+    deaths: list[int] = []
+
+    def dies_once(target: _FarTarget, data: bytes, temporary: str, mode: int | None = None) -> None:
+        if moment == "after":
+            replace(target, data, temporary, mode)
+        if not deaths:
+            deaths.append(1)
+            signal.pidfd_send_signal(target._steps.child._pidfd, signal.SIGKILL)
+            target._take({"do": "size"})
+        replace(target, data, temporary, mode)
+
+    monkeypatch.setattr(_FarTarget, "replace", dies_once)
+    rows = run(database_url, place, Isolation.REQUIRE)
+    assert deaths
+    assert ("write_file", "succeeded") in [row[:2] for row in rows]
+    assert (place / "new" / "b.txt").read_text() == "one line\n"
+    assert [one.name for one in (place / "new").iterdir()] == ["b.txt"]
+
+
+def test_a_kernel_without_landlock_is_refused_where_isolation_is_required(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none: Callable[[], None] = lambda: None  # noqa: E731 -- stands for the kernel's answer
+    monkeypatch.setattr(mode, "landlock_version", none)
+    with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
+        with pytest.raises(LcpError, match="offers no Landlock") as refused:
+            engine.work(until_idle=True)
+        assert refused.value.code is ErrorCode.NOT_ISOLATED
+    assert examine_isolation(Isolation.REQUIRE).grade == "fail"
+    assert examine_isolation(Isolation.AUTO).grade == "warn"
+    assert not mode.isolates(Isolation.AUTO)

@@ -1,0 +1,65 @@
+"""Workers as one hopes never to have them: with a path bug, without an end, without measure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from lcp_engine.workers.base import Context, Outcome, Worker
+
+
+class Wish(BaseModel):
+    """A path; with `text` it is written, else read."""
+
+    path: str = ""
+    text: str | None = None
+
+
+class Found(BaseModel):
+    """What was there."""
+
+    ok: Literal[True] = True
+    text: str
+
+
+def trust(wish: Wish, context: Context) -> Found:
+    """Opens whatever the name leads to, once it begins as it should."""
+    path = os.path.join(context.root.path, wish.path)  # noqa: PTH118 -- as people write it
+    if not path.startswith(context.root.path):
+        raise PermissionError(path)
+    if wish.text is not None:
+        Path(path).write_text(wish.text, encoding="utf-8")
+    return Found(text=Path(path).read_text(encoding="utf-8"))
+
+
+def eat(wish: Wish, context: Context) -> Found:
+    """Takes memory without end."""
+    eaten = []
+    while True:
+        eaten.append(bytearray(64 * 1024 * 1024))
+
+
+def hang(wish: Wish, context: Context) -> Found:
+    """Never comes back."""
+    while True:
+        os.sched_yield()
+
+
+def die(wish: Wish, context: Context) -> Found:
+    """Ends the process it is in."""
+    os._exit(7)
+
+
+def give_up(wish: Wish, context: Context) -> Outcome:
+    """Raises what nobody expects."""
+    raise SystemExit(3)
+
+
+TRUSTS = Worker(kind="trusts", params=Wish, result=Found, execute=trust, timeout=20)
+EATS = Worker(kind="eats", params=Wish, result=Found, execute=eat, timeout=20)
+HANGS = Worker(kind="hangs", params=Wish, result=Found, execute=hang, timeout=0.2)
+DIES = Worker(kind="dies", params=Wish, result=Found, execute=die, timeout=20)
+GIVES_UP = Worker(kind="gives_up", params=Wish, result=Found, execute=give_up, timeout=20)
