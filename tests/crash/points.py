@@ -100,8 +100,6 @@ class WatchedCursor:
         raise AttributeError(value)
 
     def execute(self, sql: str, params: Params | None = None, /) -> object:
-        if sql.startswith("BEGIN"):
-            self._events.clear()
         if sql == "COMMIT":
             detail = f" ({', '.join(self._events)})" if self._events else ""
             return self._killer.around("commit", detail, lambda: self._cursor.execute(sql))
@@ -135,19 +133,19 @@ class WatchedConnection:
     """The writer's connection, whose commits are points."""
 
     def __init__(self, connection: Connection, killer: Killer) -> None:
-        self._connection = connection
+        self.watched = connection
         self._killer = killer
-        self._events: list[str] = []
+        self.events: list[str] = []
 
     @property
     def closed(self) -> bool:
-        return bool(getattr(self._connection, "closed", False))
+        return bool(getattr(self.watched, "closed", False))
 
     def cursor(self) -> Cursor:
-        return WatchedCursor(self._connection.cursor(), self._killer, self._events)
+        return WatchedCursor(self.watched.cursor(), self._killer, self.events)
 
     def close(self) -> None:
-        self._connection.close()
+        self.watched.close()
 
 
 class WatchedBackend:
@@ -156,10 +154,19 @@ class WatchedBackend:
     def __init__(self, backend: Backend, killer: Killer) -> None:
         self._backend = backend
         self._killer = killer
-        self.name, self.begin, self.dialect = backend.name, backend.begin, backend.dialect
+        self.name, self.dialect = backend.name, backend.dialect
 
     def connect(self) -> Connection:
         return WatchedConnection(self._backend.connect(), self._killer)
+
+    def begin(self, connection: Connection) -> str | None:
+        assert isinstance(connection, WatchedConnection)
+        connection.events.clear()
+        return self._backend.begin(connection.watched)
+
+    def has_committed(self, connection: Connection, transaction: str) -> bool | None:
+        assert isinstance(connection, WatchedConnection)
+        return self._backend.has_committed(connection.watched, transaction)
 
     def connect_to_read(self) -> Connection:
         return self._backend.connect_to_read()

@@ -197,8 +197,8 @@ class Database:
 
     def _transact(self, batch: list[Unit[Any]]) -> tuple[Tx, Unit[Any] | None]:
         connection = self._writable()
+        transaction = self.backend.begin(connection)
         cursor = connection.cursor()
-        cursor.execute(self.backend.begin)
         tx = Tx(connection, self.backend.dialect, self.now())
         try:
             for unit in batch:
@@ -215,7 +215,7 @@ class Database:
             tx.end()
             if tx.wakes:
                 self.in_transaction_wake(tx)
-            self._end(connection, cursor)
+            self._end(connection, cursor, transaction)
         except BaseException:
             _roll_back(cursor)
             raise
@@ -223,16 +223,30 @@ class Database:
             tx.close()
         return tx, None
 
-    def _end(self, connection: Connection, cursor: Cursor) -> None:
+    def _end(self, connection: Connection, cursor: Cursor, transaction: str | None) -> None:
         try:
             cursor.execute("COMMIT")
         except Exception as error:
             if self.backend.is_usable(connection):
                 raise
-            message = (
-                "the database's connection was lost during a commit; whether it took effect cannot be told"
-            )
-            raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
+            # Only the acknowledgement may have been lost: to do it again then would do it twice.
+            took_effect = None if transaction is None else self._took_effect(transaction)
+            if took_effect is None:
+                message = "the database's connection was lost during a commit; whether it took effect cannot be told"
+                raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
+            if not took_effect:
+                raise
+
+    def _took_effect(self, transaction: str) -> bool | None:
+        """What became of a transaction whose connection was lost; None where nobody can be asked."""
+        for retries in range(RETRIES):
+            with suppress(Exception):  # the server may be gone for a while
+                self._writer = self.backend.connect()
+                known = self.backend.has_committed(self._writer, transaction)
+                if known is not None:
+                    return known
+            _pause(retries)
+        return None
 
     def _writable(self) -> Connection:
         if self._writer is None:

@@ -21,12 +21,14 @@ _OF_OTHERS = (
 )
 _LOST = ("08", "57P")  # classes of SQLSTATE: connection exceptions, the server shuts down or starts
 
+_BEGIN = "BEGIN; SELECT pg_current_xact_id()::text"  # in one round trip
+_END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
+
 
 class Postgres:
     """PostgreSQL through psycopg 3."""
 
     name = "postgresql"
-    begin = "BEGIN"
 
     def __init__(self, url: str) -> None:
         self.url = url.replace("postgresql+psycopg://", "postgresql://", 1)
@@ -36,6 +38,21 @@ class Postgres:
 
     def connect(self) -> Connection:
         return psycopg.connect(self.url, autocommit=True)  # type: ignore[return-value]  # psycopg types SQL strictly
+
+    def begin(self, connection: Connection) -> str:
+        cursor = _ours(connection).execute(_BEGIN)
+        cursor.nextset()
+        row = cursor.fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def has_committed(self, connection: Connection, transaction: str) -> bool | None:
+        # Its server process may not know yet that nobody listens: it would keep its locks, and its commit open.
+        asked = _ours(connection)
+        asked.execute(_END_IT, (transaction,))
+        row = asked.execute("SELECT pg_xact_status(%s::xid8)", (transaction,)).fetchone()
+        known = {"committed": True, "aborted": False}
+        return None if row is None else known.get(str(row[0]))
 
     def connect_to_read(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)
@@ -70,3 +87,9 @@ class Postgres:
 
 def _is_lost(error: Exception) -> bool:
     return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_LOST)
+
+
+def _ours(connection: object) -> psycopg.Connection:
+    """The driver's connection, all of it."""
+    assert isinstance(connection, psycopg.Connection)
+    return connection

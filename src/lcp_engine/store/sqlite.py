@@ -22,8 +22,6 @@ class Sqlite:
     """SQLite in WAL mode; a commit is on disk when it returns (`synchronous=FULL`)."""
 
     name = "sqlite"
-    # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout
-    begin = "BEGIN IMMEDIATE"
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
@@ -45,6 +43,13 @@ class Sqlite:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
+
+    def begin(self, connection: Connection) -> None:
+        # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout
+        connection.cursor().execute("BEGIN IMMEDIATE")
+
+    def has_committed(self, connection: Connection, transaction: str) -> None:
+        """No connection is lost here."""
 
     def connect_to_read(self) -> Connection:
         connection = self._open("rw")

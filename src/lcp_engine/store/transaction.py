@@ -46,12 +46,17 @@ class Backend(Reading, Protocol):
     """What differs between SQLite and PostgreSQL."""
 
     name: str
-    begin: str
 
     @property
     def dialect(self) -> Dialect: ...
 
     def connect(self) -> Connection: ...
+    def begin(self, connection: Connection) -> str | None:
+        """Begin a transaction that writes. What `has_committed` knows it by; None where a commit leaves no doubt."""
+
+    def has_committed(self, connection: Connection, transaction: str) -> bool | None:
+        """Whether the transaction of a connection that was lost took effect; None while that is open."""
+
     def clock(self, connection: Connection) -> Clock: ...
     def explain(self, error: Exception) -> LcpError | None:
         """The error in the engine's words, or None where it is not one of the driver's."""
