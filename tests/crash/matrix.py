@@ -10,33 +10,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
 from tests.crash.points import Killer, WatchedBackend
+from tests.crash.processes import ask, do, import_all
 from tests.crash.stories import BREAK, STORIES, Act, Object, Place, Story, answered, picture, tree
 
 from lcp_engine import Engine
 from lcp_engine.store.check import check_database
 
-LAZY = ("lcp_engine.store.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
 T = TypeVar("T")
 EVERY_OTHER = 4  # before and after alternate: two points with a runner first, two without
 
 
 def main() -> None:
     given = _arguments()
-    for module in LAZY:  # once, not in every process
-        with suppress(ModuleNotFoundError):
-            import_module(module)
-    _in_a_process(lambda: Engine(given.url).close())
+    import_all()
+    do(lambda: Engine(given.url).close())
     for story in STORIES:
         if given.story in (None, story.name):
             for point, problems in _kill_everywhere(given, story):
@@ -109,7 +103,7 @@ class Telling:
     def _is_killed(self, act: Act, at: int) -> bool:
         trace = self.place.directory / "trace"
         trace.unlink(missing_ok=True)
-        ended = _in_a_process(lambda: self._perform(act, Killer(at, trace)))
+        ended = do(lambda: self._perform(act, Killer(at, trace)))
         names = trace.read_text().splitlines() if trace.exists() else []
         self.passed += len(names)
         if ended == -signal.SIGKILL:
@@ -132,7 +126,7 @@ class Telling:
         self._expect(not twice, f"questions {twice} were asked again, their replies are stored")
 
     def _do(self, act: Act) -> None:
-        ended = _in_a_process(lambda: self._perform(act, Killer()))
+        ended = do(lambda: self._perform(act, Killer()))
         self._expect(ended == 0, f"{act.name!r} ended with {ended}")
 
     def _perform(self, act: Act, killer: Killer) -> None:
@@ -144,16 +138,11 @@ class Telling:
             act.do(engine, self.place)
 
     def _ask(self, question: Callable[[Engine], T]) -> T:
-        """What a forked process found out: SQLite does not bear a fork of a process that has used it."""
-        file = self.place.directory / "answer.json"
-
-        def ask() -> None:
+        def asked() -> T:
             with Engine(self.url, workers=[BREAK]) as engine:
-                file.write_text(json.dumps(question(engine)))
+                return question(engine)
 
-        assert _in_a_process(ask) == 0
-        answer: T = json.loads(file.read_text())
-        return answer
+        return ask(asked, self.place.directory / "answer.json")
 
     def _expect(self, holds: bool, otherwise: str) -> None:
         if not holds:
@@ -180,20 +169,6 @@ def _differences(wanted: Object, told: Object) -> list[str]:
 
 def _calls(place: Place) -> list[int]:
     return [int(line) for line in place.calls.read_text().split()] if place.calls.exists() else []
-
-
-def _in_a_process(work: Callable[[], object]) -> int:
-    """How a forked process ended: 0, its exit code, or minus the signal that killed it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException:  # noqa: BLE001 -- a fork must not go on as its parent would
-            traceback.print_exc()
-            os._exit(70)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
 
 
 if __name__ == "__main__":

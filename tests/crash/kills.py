@@ -1,0 +1,236 @@
+"""Kill runners at random instants while they drain a queue and carry out missions.
+
+Usage: python -m tests.crash.kills [--kills N] [--runners N] [--every SECONDS] [--seed N] DATABASE_URL DIRECTORY
+
+Without `--every` kills come as fast as runners start. Prints one JSON object: what was done, and what was found wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from pydantic import BaseModel
+from tests.crash.processes import ask, begin, do, end_of, has_ended, import_all
+from tests.crash.stories import STORIES, Object
+
+from lcp_engine import Engine
+from lcp_engine.store.check import check_database
+from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
+
+THREADS = 2
+BATCH = 150
+LINES = 15
+SOON = 0.2
+(CHANGE,) = (story for story in STORIES if story.name == "undo")
+
+
+class Mark(BaseModel):
+    """`n` names the job; `runs` is the file where each execution is noted."""
+
+    n: int
+    runs: str
+
+
+class Line(BaseModel):
+    """A line for the end of a file."""
+
+    text: str
+
+
+def _mark(params: Mark, context: Context) -> Outcome:
+    file = os.open(params.runs, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.write(file, f"{params.n}\n".encode())
+    os.close(file)
+    time.sleep(params.n % 5 / 1000)
+    return params
+
+
+def _line(params: Line, context: Context) -> Outcome:
+    return FileEffect("log.txt", f"{params.text}\n", "append", lambda applied: params)
+
+
+WORKERS = [
+    Worker(kind="mark", params=Mark, result=Mark, execute=_mark, has_effects=False).for_any_params(),
+    Worker(kind="line", params=Line, result=Line, execute=_line).for_any_params(),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--runners", type=int, default=3)
+    parser.add_argument("--every", type=float)
+    parser.add_argument("--seed", type=int, default=20)
+    given = parser.parse_args()
+    import_all()
+    said = Slaughter(
+        given.url, given.directory, given.runners, given.every, random.Random(given.seed)
+    ).carry_out(given.kills)
+    print(json.dumps(said))
+    sys.exit(bool(said["problems"]))
+
+
+class Slaughter:
+    """Runners that are killed, one after the other, and replaced."""
+
+    def __init__(
+        self, url: str, directory: Path, runners: int, every: float | None, chance: random.Random
+    ) -> None:
+        self._url = url
+        self._directory = directory
+        self._runners = runners
+        self._every = every
+        self._chance = chance
+        self._errors = directory / "errors"
+        self._batches = 0
+        self._alive: list[int] = []
+        self._problems: list[str] = []
+
+    def carry_out(self, kills: int) -> Object:
+        """Kill that many, let the rest come to its end, and count."""
+        self._must(partial(_open, self._url))
+        for _ in range(kills):
+            self._replace()
+            time.sleep(self._every or self._chance.random() * SOON)
+            victim = self._chance.choice(self._alive)
+            os.kill(victim, signal.SIGKILL)
+        for child in self._alive:
+            self._bury(child)
+        self._must(self._work)
+        told = ask(partial(_look, self._url, self._directory, self._batches), self._directory / "answer.json")
+        errors = self._errors.read_text() if self._errors.exists() else ""
+        if errors:
+            self._problems.append(f"somebody read on stderr: {errors[-2000:]}")
+        found = told.pop("problems")
+        assert isinstance(found, list)
+        return {"kills": kills, **told, "problems": [*self._problems, *found]}
+
+    def _replace(self) -> None:
+        """As many runners as wanted; more jobs when one of them found nothing left to do."""
+        for child in [child for child in self._alive if has_ended(child)]:
+            self._alive.remove(child)
+            if self._bury(child) == 0:
+                self._feed()
+        if self._batches == 0:
+            self._feed()
+        while len(self._alive) < self._runners:
+            self._alive.append(begin(self._work, self._errors))
+
+    def _bury(self, child: int) -> int:
+        ended = end_of(child)
+        if ended not in (0, -signal.SIGKILL):
+            self._problems.append(f"a runner ended with {ended}")
+        return ended
+
+    def _feed(self) -> None:
+        self._batches += 1
+        self._must(partial(_feed, self._url, self._directory, self._batches))
+
+    def _must(self, work: partial[None]) -> None:
+        ended = do(work, self._errors)
+        if ended:
+            self._problems.append(f"{work} ended with {ended}")
+
+    @property
+    def _work(self) -> partial[None]:
+        return partial(_work, self._url)
+
+
+def _open(url: str) -> None:
+    Engine(url).close()
+
+
+def _work(url: str) -> None:
+    with Engine(url, workers=WORKERS) as engine:
+        engine.work(until_idle=True, threads=THREADS)
+
+
+def _feed(url: str, directory: Path, batch: int) -> None:
+    root = directory / f"root-{batch}"
+    root.mkdir()
+    for path, text in CHANGE.before.items():
+        (root / path).write_text(text)
+    with Engine(url, workers=WORKERS) as engine:
+        mission = engine.launch(CHANGE.spec, root=root)
+        lines = engine.launch({**CHANGE.spec, "name": "lines"}, root=_made(directory / f"lines-{batch}"))
+        for n in range(BATCH):
+            engine.enqueue("mark", {"n": batch * BATCH + n, "runs": str(directory / "runs")})
+        for n in range(LINES):
+            engine.enqueue("line", {"text": f"{batch}-{n}"}, mission_id=lines.id)
+        assert mission.id
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+def _look(url: str, directory: Path, batches: int) -> Object:
+    """What was lost, what was done twice."""
+    problems = [*check_database(url)]
+    with Engine(url, workers=WORKERS) as engine:
+        jobs = engine.jobs()
+        succeeded = _count(
+            engine, "SELECT job_id, count(*) FROM events WHERE event = 'succeeded' GROUP BY job_id"
+        )
+        in_flight = _count(
+            engine, "SELECT job_id, count(*) FROM attempts WHERE outcome = 'rescued' GROUP BY job_id"
+        )
+        applied = _count(
+            engine, "SELECT job_id, count(*) FROM changes WHERE state = 'applied' GROUP BY job_id"
+        )
+        missions = Counter(mission.status for mission in engine.missions())
+    lost = [job.id for job in jobs if job.state != "succeeded"]
+    twice = [job for job, count in succeeded.items() if count > 1]
+    runs = Counter(int(line) for line in (directory / "runs").read_text().split())
+    number = {job.id: int(str(job.params["n"])) for job in jobs if job.kind == "mark"}
+    again = sum(runs.values()) - len(runs)
+    problems += [f"job {job} was lost" for job in lost]
+    problems += [f"job {job} was completed twice" for job in twice]
+    problems += [f"job {job} changed its file {count} times" for job, count in applied.items() if count > 1]
+    problems += [
+        f"job {job} ran {runs[n]} times and was in flight at {in_flight[job]} deaths"
+        for job, n in number.items()
+        if not 1 <= runs[n] <= 1 + in_flight[job]
+    ]
+    for batch in range(1, batches + 1):
+        files = {
+            str(path.relative_to(directory / f"root-{batch}")): path.read_text()
+            for path in (directory / f"root-{batch}").rglob("*")
+            if path.is_file()
+        }
+        if files != CHANGE.wanted:
+            problems.append(f"batch {batch}: the files are {files}")
+        lines = (directory / f"lines-{batch}" / "log.txt").read_text().split()
+        problems += [
+            f"batch {batch}: line {n} stands {lines.count(f'{batch}-{n}')} times in the log"
+            for n in range(LINES)
+            if lines.count(f"{batch}-{n}") != 1
+        ]
+    if set(missions) != {"completed", "running"} or missions["running"] != 1:  # the queue itself never ends
+        problems.append(f"the missions are {dict(missions)}")
+    return {
+        "jobs": len(jobs), "lost": len(lost), "twice": len(twice), "ran again": again,
+        "in flight": sum(in_flight.values()), "problems": list(problems),
+    }  # fmt: skip
+
+
+def _count(engine: Engine, query: str) -> Counter[int]:
+    return Counter(
+        dict(engine.site.database.read(lambda tx: [(row[0], row[1]) for row in tx.query_plain(query)]))
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Fork processes that may die: the parent has everything imported and never opens a database."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+LAZY = ("lcp_engine.store.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
+
+
+def import_all() -> None:
+    """Once, not in every process."""
+    for module in LAZY:
+        with suppress(ModuleNotFoundError):
+            import_module(module)
+
+
+def begin(work: Callable[[], object], errors: Path | None = None) -> int:
+    """The id of a process that does `work` and ends, with 70 where that raises; stderr is added to `errors`."""
+    child = os.fork()
+    if child == 0:
+        try:
+            if errors is not None:
+                os.dup2(os.open(errors, os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
+            work()
+        except BaseException:  # noqa: BLE001 -- a fork must not go on as its parent would
+            traceback.print_exc()
+            os._exit(70)
+        os._exit(0)
+    return child
+
+
+def end_of(child: int) -> int:
+    """How it ended: 0, its exit code, or minus the signal that killed it."""
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def has_ended(child: int) -> bool:
+    """Whether it has, without taking its end away from `end_of`."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def do(work: Callable[[], object], errors: Path | None = None) -> int:
+    """How a process ended that did `work`."""
+    return end_of(begin(work, errors))
+
+
+def ask(question: Callable[[], T], file: Path) -> T:
+    """What a process found out, as JSON by way of `file`: SQLite does not bear a fork of a process that has used it."""
+    assert do(lambda: file.write_text(json.dumps(question()))) == 0
+    answer: T = json.loads(file.read_text())
+    return answer
