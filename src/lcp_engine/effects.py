@@ -85,6 +85,8 @@ class Journal:
         written = len(effect.content.encode())
         earlier = self.database.read(lambda tx: _earlier(tx, job, written))
         if earlier is not None:
+            if isinstance(earlier, Succeeded):
+                target.sync()  # that may be what failed the attempt
             self.database.write(lambda tx: self.settle(tx, job.copy(), earlier))
             return
         before = look_before(self.database, job, effect, target, cap=cap, keeps=self.keeps)
@@ -207,7 +209,10 @@ def _fates(left: Sequence[ChangeRow], target: Target) -> dict[int, str]:
         target.discard(change.temporary)
     current = target.read(None)
     sha = None if current is None else current.sha256
-    return {change.id: _fate(change, sha) for change in left}
+    fates = {change.id: _fate(change, sha) for change in left}
+    if APPLIED in fates.values():
+        target.sync()  # whoever renamed it may have died before
+    return fates
 
 
 def _fate(change: ChangeRow, sha: str | None) -> str:

@@ -133,6 +133,7 @@ def _bring(database: Database, change: ChangeRow, target: Target) -> bool:
     current = target.read(None)
     sha = None if current is None else current.sha256
     if sha == change.sha256_after:
+        target.sync()  # whoever renamed it may have died before
         return True
     if sha != change.sha256_before:
         return False

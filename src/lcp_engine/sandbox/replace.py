@@ -170,6 +170,13 @@ class Target:
         except OSError as error:
             raise refusal(error, self.path) from error
 
+    def sync(self) -> None:
+        """Makes durable what an interrupted `replace` or `remove` did to the directory. Raises `FILE_SYSTEM`."""
+        try:
+            os.fsync(self._directory)
+        except OSError as error:
+            raise refusal(error, self.path) from error
+
     def remove(self) -> None:
         """Takes the file away durably; nothing happens where it is not there."""
         try:
