@@ -10,7 +10,7 @@ import pytest
 
 from lcp_engine.errors import LcpError
 from lcp_engine.mission import PlannerSpec
-from lcp_engine.store.check import _faults
+from lcp_engine.store.check import faults_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def write(path: str, content: str, **more: JsonValue) -> Object:
 def _whole(lab: Lab) -> Iterator[None]:
     """After every test the database is checked as `lcp db check` does."""
     yield
-    assert lab.engine.site.database.read(_faults) == []
+    assert lab.engine.site.database.read(faults_in) == []
 
 
 def test_a_fork_asks_the_turn_again_and_knows_what_was_before(lab: Lab) -> None:

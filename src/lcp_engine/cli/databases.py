@@ -61,15 +61,17 @@ def upgrade_command(invocation: Invocation) -> int:
 @db_command.command("check")
 @pass_invocation
 def check_command(invocation: Invocation) -> int:
-    """Check that the database is whole: the file, the references, the event numbers, the counters.
+    """Check that the database is whole, while others use it.
 
-    Changes nothing. Exit code 1: something is wrong, and named.
+    The file and its references, the numbers of events, every job against its history, attempts, approvals, leases,
+    counters, and every kept content against its hash. Changes nothing. Exit code 1: something is wrong, and named.
     """
     from lcp_engine.store.check import check_database
 
     url = invocation.database_url
     with naming(url):
-        faults = check_database(url, invocation.settings.busy_seconds)
+        settings = invocation.settings
+        faults = check_database(url, settings.busy_seconds, kept_bytes=settings.caps.preimage_bytes)
     if invocation.json:
         print_json({"ok": not faults, "faults": [*faults]})
     else:

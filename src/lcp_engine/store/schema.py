@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from lcp_engine.jobs import State
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration; a database that stands here needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
 """An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
@@ -85,9 +85,11 @@ missions = Table(
     Column("created_at", Micros, nullable=False),
     Column("started_at", Micros),
     Column("ended_at", Micros),
+    Column("pruned_at", Micros),
     CheckConstraint(_in("status", STATUSES), name="status"),
 )
-"""`events`, `requested` and the count of jobs in each state are kept by the transactions that change them."""
+"""`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
+that was pruned only this row is left: ids and keys are never used again."""
 
 plans = Table(
     "plans",
@@ -260,10 +262,10 @@ changes = Table(
     Column("attempt", Integer, nullable=False),
     Column("root", Text, nullable=False),
     Column("path", Text, nullable=False),
-    Column("file", Text, nullable=False),
+    Column("file", Text, nullable=False, index=True),
     Column("mode", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("sha256_before", ForeignKey("blobs.sha256")),
+    Column("sha256_before", ForeignKey("blobs.sha256"), index=True),
     Column("sha256_after", Text),
     Column("size_bytes", BigInteger, nullable=False),
     Column("temporary", Text, nullable=False),

@@ -73,7 +73,7 @@ SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.su
     m.error, {{limits}} AS limits, m.turns, {{object:{_COUNTS}}} AS jobs,
     {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
     {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at
-FROM missions m
+FROM missions m WHERE m.pruned_at IS NULL
 """,
     ),
     View("job_history", f"SELECT {_JOB} FROM jobs j"),
@@ -100,7 +100,7 @@ FROM turns t
         "change_history",
         """
 SELECT c.id, c.mission_id, c.job_id, c.attempt, c.root, c.path, c.mode, c.state, c.sha256_before, c.sha256_after,
-    c.size_bytes, {time:c.intended_at} AS intended_at, {time:c.closed_at} AS closed_at
+    c.size_bytes, {time:c.intended_at} AS intended_at, {time:c.closed_at} AS closed_at, c.undoes
 FROM changes c
 """,
     ),

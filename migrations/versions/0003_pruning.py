@@ -1,0 +1,26 @@
+"""Missions whose history was pruned, changes found by their file and by the content before them.
+
+Revision ID: 0003
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("missions", sa.Column("pruned_at", sa.BigInteger()))
+    op.create_index("ix_changes_file", "changes", ["file"])
+    op.create_index("ix_changes_sha256_before", "changes", ["sha256_before"])
+
+
+def downgrade() -> None:
+    op.drop_index("ix_changes_sha256_before", "changes")
+    op.drop_index("ix_changes_file", "changes")
+    op.drop_column("missions", "pruned_at")
