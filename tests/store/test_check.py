@@ -92,7 +92,9 @@ DAMAGES = {
     "UPDATE jobs SET after_id = 1 WHERE id = 1": "job 1: it has to follow job 1, which was made later",
     f"UPDATE jobs SET after_id = {FAILED} WHERE kind = 'undo'": ", which has to succeed before it, is failed",
     "UPDATE jobs SET approved = 1 WHERE kind = 'undo'": "it is an undo, which belongs to no plan",
-    "UPDATE jobs SET state = 'running', runner_id = 1 WHERE id = 1": "job 1: its lease ended ",
+    "UPDATE runners SET alive_until = 1 WHERE id = 1; UPDATE jobs SET state = 'running', runner_id = 1 WHERE id = 1": (
+        "job 1: its lease with runner 1 has ended; runners were there for "
+    ),
     "UPDATE jobs SET state = 'running', runner_id = 99 WHERE id = 1": "job 1: it is running on attempt 1; it names no",
     "UPDATE jobs SET state = 'running' WHERE id = 1": "job 1: attempt 1 is under way and has ended as 'succeeded'",
     "UPDATE events SET event = 'approved' WHERE job_id = 1 AND event = 'queued'": "('approved') is its first",
@@ -134,7 +136,8 @@ def _named(database: Database, damage: str) -> list[str]:
     def work(tx: Tx) -> None:
         if tx.is_sqlite:
             tx.plain("PRAGMA defer_foreign_keys = ON")
-        tx.plain(damage)
+        for statement in damage.split("; "):
+            tx.plain(statement)
         found.extend(faults_in(tx, Caps.preimage_bytes))
         raise _TakenBackError
 

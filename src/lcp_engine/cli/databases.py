@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lcp_engine.cli.command import Invocation, LcpGroup, naming, pass_invocation
@@ -80,6 +82,30 @@ def check_command(invocation: Invocation) -> int:
         if not faults:
             print_out("ok")
     return Exit.FAILED if faults else Exit.DONE
+
+
+@db_command.command(
+    "backup", examples=("lcp db backup lcp-backup.db", "lcp db backup --force /backups/lcp.dump")
+)
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--force", is_flag=True, help="Replace FILE where it is there.")
+@pass_invocation
+def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
+    """Copy the database into FILE while others use it; nobody waits for that.
+
+    The copy is one state of it, whole or not there at all, and readable by this user alone. SQLite gives a database
+    that --db opens; PostgreSQL an archive of pg_dump for pg_restore.
+    """
+    from lcp_engine.store.backup import back_up
+
+    url = invocation.database_url
+    with naming(url):
+        count = back_up(url, file, force=force, busy_seconds=invocation.settings.busy_seconds)
+    if invocation.json:
+        print_json({"file": str(file), "bytes": count})
+    elif not invocation.quiet:
+        print_out(f"{one_line(str(file))} has {size(count)}")
+    return Exit.DONE
 
 
 @db_command.command("stats")

@@ -36,7 +36,7 @@ def find_version(url: str, busy_seconds: float = BUSY_SECONDS) -> str | None:
     backend = make_backend(url, busy_seconds)
     if isinstance(backend, Sqlite) and not (backend.path.is_file() and backend.path.stat().st_size):
         return None
-    with _opened(url, busy_seconds) as database:
+    with opened(url, busy_seconds) as database:
         return database.read(version_of)
 
 
@@ -48,7 +48,7 @@ def check_database(
     `kept_bytes` is the size up to which contents that are replaced are kept. Raises `DATABASE_FAILED` where there is
     no database.
     """
-    with _opened(url, busy_seconds) as database:
+    with opened(url, busy_seconds) as database:
         broken = database.read(_broken_pages)
         if broken:
             return broken
@@ -68,18 +68,18 @@ def faults_in(tx: Tx, kept_bytes: int | None = None) -> list[str]:
 
 def try_writing(url: str, busy_seconds: float = BUSY_SECONDS) -> None:
     """Begin and end a transaction that could write. Raises `DATABASE_BUSY`, `DATABASE_FAILED` where none can."""
-    with _opened(url, busy_seconds) as database:
+    with opened(url, busy_seconds) as database:
         database.write(lambda tx: None)
 
 
 def measure(url: str, busy_seconds: float = BUSY_SECONDS) -> list[TableSize]:
     """The size of every table. Raises `DATABASE_FAILED` where there is no database."""
-    with _opened(url, busy_seconds) as database:
+    with opened(url, busy_seconds) as database:
         return database.read(_sizes)
 
 
 @contextmanager
-def _opened(url: str, busy_seconds: float) -> Iterator[Database]:
+def opened(url: str, busy_seconds: float) -> Iterator[Database]:
     """The database as it is: nothing is created or upgraded."""
     backend = make_backend(url, busy_seconds)
     if isinstance(backend, Sqlite) and not backend.path.is_file():

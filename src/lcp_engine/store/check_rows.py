@@ -16,6 +16,8 @@ from lcp_engine.workers.registry import UNDO_KIND
 
 MOST = 100
 """Rows that one rule names."""
+GRACE = 60 * SECOND
+"""How long runners may take to notice that one of them is gone."""
 
 _SETTLED = "(" + ", ".join(f"'{state}'" for state in sorted(SETTLED)) + ")"
 _PRUNED = "(SELECT id FROM missions WHERE pruned_at IS NOT NULL)"
@@ -147,10 +149,13 @@ _LEASES = (
         "SELECT j.id, j.attempt FROM jobs j LEFT JOIN runners r ON r.id = j.runner_id "
         "WHERE j.state = 'running' AND r.id IS NULL",
     ),
+    # A lease that nobody was there to take back is nothing wrong: the next runner does.
     Rule(
-        "job {0}: its lease ended {2} s ago with runner {1}; `lcp work` takes it back",
-        f"SELECT j.id, r.id, ({{now}} - r.alive_until) / {SECOND} FROM jobs j JOIN runners r ON r.id = j.runner_id "
-        "WHERE j.state = 'running' AND r.alive_until <= {now}",
+        "job {0}: its lease with runner {1} has ended; runners were there for {2} s since, and did not take it back",
+        f"SELECT j.id, r.id, (l.alive_until - r.alive_until) / {SECOND} FROM jobs j "
+        "JOIN runners r ON r.id = j.runner_id "
+        "CROSS JOIN (SELECT max(alive_until) AS alive_until FROM runners WHERE started_at < {now}) l "
+        f"WHERE j.state = 'running' AND r.alive_until < {{now}} AND l.alive_until - r.alive_until > {GRACE}",
     ),
 )
 _ATTEMPTS = (
