@@ -26,10 +26,12 @@ from lcp_engine.sandbox.replace import Target
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.together import Found, Place, locked_together
 from lcp_engine.site import Site
+from lcp_engine.store.archive import missing_blobs
 from lcp_engine.store.changes import keep
 from lcp_engine.store.history import find_job
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.text import JsonObject
+from lcp_engine.store.transaction import Tx
 
 _TRIES = 10
 
@@ -106,7 +108,13 @@ def _decide(site: Site, wish: Wish, wanted: Sequence[Restoration], *, dry_run: b
             return 0
         for one, place in zip(wanted, found, strict=True):
             _keep(site, wish, one, place)
-        return site.database.write(lambda tx: record(ledger_of(tx), wish, wanted, modes, by=by))
+        hashes = [one.sha256_now for one in wanted if one.sha256_now is not None]
+
+        def work(tx: Tx) -> int | None:
+            # A prune may have found that nobody refers to them yet.
+            return None if missing_blobs(tx, hashes) else record(ledger_of(tx), wish, wanted, modes, by=by)
+
+        return site.database.write(work)
 
 
 @contextmanager

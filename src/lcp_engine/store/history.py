@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, column, select, table
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.effects import explained
+from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.schema import jobs, missions, plans
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
@@ -58,6 +59,7 @@ def find_mission(tx: Tx, mission_id: int) -> JsonObject:
     """The mission. Raises `NOT_FOUND`."""
     found = _read(tx, "mission_overview", column("id") == known_id("mission", mission_id))
     if not found:
+        spec_and_root(tx, mission_id)
         raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
     return found[0]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from lcp_engine.clock import SECOND, Micros
+from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import CREATIONS, SETTLED, SUCCEED, State, Transition
 from lcp_engine.store import statements
@@ -49,7 +49,15 @@ def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
     row = tx.row(statements.SPEC, id=mission_id)
     if row is None:
         raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+    if row[2] is not None:
+        raise was_pruned(mission_id, row[2])
     return row[0], row[1]
+
+
+def was_pruned(mission_id: int, at: Micros) -> LcpError:
+    """What is said of a mission that was there once."""
+    gone = "its history, and the contents that an undo would need, are gone"
+    return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} was pruned at {iso(at)}; {gone}")
 
 
 def ledger_of(tx: Tx) -> Ledger:
@@ -308,6 +316,8 @@ class Ledger:
 
     def _keep(self, row: Row) -> MissionRow:
         mission = MissionRow(*row)
+        if mission.pruned_at is not None:
+            raise was_pruned(mission.id, mission.pruned_at)
         self._missions[mission.id] = mission
         self._saved_missions[mission.id] = statements.MISSION_VALUES(mission)
         self._highest = max(self._highest, mission.id)

@@ -36,6 +36,7 @@ class MissionRow:
     asking: int | None
     ran: int
     running_since: int | None
+    pruned_at: int | None
     started_at: int | None
     held: int
     blocked: int

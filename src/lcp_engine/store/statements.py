@@ -47,8 +47,22 @@ MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_l
 PLAN = Statement(_select(plans, PlanRow))
 JOB = Statement(_select(jobs, JobRow))
 RESULT = Statement(select(jobs.c.result).where(jobs.c.id == bindparam("id")))
-SPEC = Statement(select(missions.c.spec, missions.c.root).where(missions.c.id == bindparam("id")))
-_FIXED = {"id", "uid", "name", "goal", "root", "planner", "mission_id", "job_id", "parent_id", "depth"}
+SPEC = Statement(
+    select(missions.c.spec, missions.c.root, missions.c.pruned_at).where(missions.c.id == bindparam("id"))
+)
+_FIXED = {
+    "id",
+    "uid",
+    "name",
+    "goal",
+    "root",
+    "planner",
+    "mission_id",
+    "job_id",
+    "parent_id",
+    "depth",
+    "pruned_at",
+}
 
 
 def _save(table: Table, record: type[R]) -> Statement:

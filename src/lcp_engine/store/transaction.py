@@ -137,6 +137,11 @@ class Tx:
         """Execute SQL that needs no params and no dialect."""
         self._cursor.execute(sql)
 
+    def run_plain(self, sql: str) -> int:
+        """Like `plain`; the number of rows that were changed."""
+        self._cursor.execute(sql)
+        return self._cursor.rowcount
+
     def query_plain(self, sql: str) -> list[Row]:
         """The rows of SQL that needs no params and no dialect."""
         self._cursor.execute(sql)

@@ -1,0 +1,110 @@
+"""Removing what ended long ago, on both kinds of database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.api import Engine
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.check import faults_in
+from lcp_engine.store.pruning import Pruned, prune
+
+WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "after\n"}
+COMPLETE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
+FUTURE = 2**60
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.md").write_text("before\n")
+    return root
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    with Engine(database_url) as engine:
+        yield engine
+
+
+def _run(engine: Engine, root: Path, *replies: JsonValue) -> int:
+    policy: JsonValue = [{"kinds": ["*"], "do": "auto"}]
+    planner: JsonValue = {"type": "script", "replies": [*replies]}
+    mission = engine.launch({"goal": "x", "policy": policy, "planner": planner}, root=root)
+    engine.work(until_idle=True)
+    return mission.id
+
+
+def _prune(engine: Engine, *, keep: int = 0, preimages: bool = False, dry_run: bool = False) -> Pruned:
+    database = engine.site.database
+    done = prune(database, ended_before=FUTURE, keep=keep, preimages=preimages, dry_run=dry_run)
+    assert database.read(faults_in) == []
+    return done
+
+
+def _missions(engine: Engine) -> list[int]:
+    return [mission.id for mission in engine.missions()]
+
+
+def test_missions_that_ended_go_and_the_last_ones_stay(engine: Engine, root: Path) -> None:
+    first, second, third = (_run(engine, root, COMPLETE) for _ in range(3))
+    assert _prune(engine, keep=1, dry_run=True).missions == 2
+    assert _missions(engine) == [third, second, first]
+    done = _prune(engine, keep=1)
+    assert (done.missions, done.rows > 8) == (2, True)
+    assert _missions(engine) == [third]
+
+
+def test_a_mission_that_has_not_ended_stays(engine: Engine, root: Path) -> None:
+    waiting = engine.launch({"goal": "x", "planner": {"type": "script", "replies": [WRITE]}}, root=root).id
+    engine.work(until_idle=True)
+    _run(engine, root, COMPLETE)
+    assert _prune(engine).missions == 0
+    assert waiting in _missions(engine)
+
+
+def test_what_could_be_undone_stays_unless_told_otherwise(engine: Engine, root: Path) -> None:
+    mission = _run(engine, root, WRITE, COMPLETE)
+    _run(engine, root, COMPLETE)
+    assert _prune(engine) == Pruned(kept_for_undo=1)
+    engine.undo(mission)
+    assert (root / "a.md").read_text() == "before\n"
+    _run(engine, root, COMPLETE)
+    done = _prune(engine)
+    assert (done.missions, done.kept_for_undo, done.contents) == (2, 0, 2)
+
+
+def test_preimages_go_when_told_so(engine: Engine, root: Path) -> None:
+    mission = _run(engine, root, WRITE, COMPLETE)
+    _run(engine, root, COMPLETE)
+    assert _prune(engine, preimages=True).contents == 1
+    for use in (engine.mission, engine.undo, engine.replay, lambda one: engine.fork(one, turn=1)):
+        with pytest.raises(LcpError, match=f"mission {mission} was pruned at ") as refused:
+            use(mission)
+        assert refused.value.code is ErrorCode.NOT_FOUND
+
+
+def test_no_id_is_used_again(engine: Engine, root: Path) -> None:
+    last = _run(engine, root, COMPLETE)
+    assert _prune(engine).missions == 0
+    job = max(one.id for one in engine.jobs())
+    assert _run(engine, root, COMPLETE) > last
+    _prune(engine)
+    assert min(one.id for one in engine.jobs()) > job
+
+
+def test_a_prune_that_was_interrupted_is_finished_by_the_next(engine: Engine, root: Path) -> None:
+    mission = _run(engine, root, COMPLETE)
+    _run(engine, root, COMPLETE)
+    database = engine.site.database
+    database.write(lambda tx: tx.plain(f"UPDATE missions SET pruned_at = 1 WHERE id = {mission}"))
+    database.write(lambda tx: tx.plain(f"DELETE FROM turns WHERE mission_id = {mission}"))
+    assert database.read(faults_in) == []
+    assert _prune(engine).rows > 0
+    left = database.read(lambda tx: tx.query_plain(f"SELECT 1 FROM jobs WHERE mission_id = {mission}"))
+    assert left == []
