@@ -36,9 +36,23 @@ def test_upgrade_creates_and_then_leaves_alone(lcp: Lcp) -> None:
 def test_stats_counts_the_rows_of_every_table(lcp: Lcp) -> None:
     lcp("launch", lcp.mission(lcp.complete), "--root", "root")
     stats = lcp("db", "stats", "--json").object
-    assert isinstance(stats["missions"], dict)
-    assert stats["missions"]["rows"] == 1
-    assert "missions" in lcp("db", "stats").out
+    tables = stats["tables"]
+    assert isinstance(tables, dict)
+    assert isinstance(tables["missions"], dict)
+    assert tables["missions"]["rows"] == 1
+    assert (stats["missions"], stats["jobs"]) == ({"running": 1}, {"queued": 1})
+    shown = lcp("db", "stats").out
+    assert "missions  1 running" in shown
+    assert "jobs      1 queued" in shown
+
+
+def test_backup_and_prune_say_what_they_did(lcp: Lcp) -> None:
+    lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q")
+    assert "copy.db has " in lcp("db", "backup", "copy.db").out
+    assert lcp("db", "backup", "copy.db").code == 2
+    assert lcp("db", "check", "--db", f"sqlite:///{lcp.home / 'copy.db'}").out == "ok\n"
+    assert lcp("db", "prune", "--older-than", "0s", "--dry-run").out == "0 missions would go\n"
+    assert "takes a number with s, m, h, d or w" in lcp("db", "prune", "--older-than", "soon").err
 
 
 TAMPERING = {

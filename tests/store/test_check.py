@@ -13,6 +13,7 @@ from lcp_engine.mission import PlannerSpec
 from lcp_engine.store.changes import keep
 from lcp_engine.store.check import check_database, faults_in, find_version, measure
 from lcp_engine.store.database import Database
+from lcp_engine.store.overview import overview
 from lcp_engine.store.schema import HEAD
 from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Caps
@@ -165,6 +166,14 @@ def test_every_table_is_measured(engine_url: str) -> None:
     found = {table.name: table for table in measure(engine_url)}
     assert (found["missions"].rows, found["approvals"].rows) == (2, 1)
     assert all(table.bytes for table in found.values())
+
+
+def test_the_overview_counts_what_the_tables_hold(engine_url: str) -> None:
+    held = overview(engine_url)
+    rows = {table.name: table.rows for table in measure(engine_url)}
+    assert (held.missions, sum(held.jobs.values())) == ({"completed": 1, "waiting": 1}, rows["jobs"])
+    assert (held.contents, held.content_bytes) == (rows["blobs"], len("before\n" + "after\n"))
+    assert (held.wal_bytes is not None) == engine_url.startswith("sqlite")
 
 
 def test_an_empty_database_is_not_one_of_ours(database_url: str) -> None:

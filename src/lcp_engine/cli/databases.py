@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lcp_engine.cli.command import Invocation, LcpGroup, naming, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
-from lcp_engine.cli.screen import make_table, print_json, print_out, print_wide
+from lcp_engine.cli.screen import make_table, print_json, print_out, print_wide, when
 from lcp_engine.clock import SECOND
 from lcp_engine.settings import make_room, shown_url
 from lcp_engine.visible import one_line
 from lcp_engine.wording import size
+
+if TYPE_CHECKING:
+    from lcp_engine.store.overview import Overview
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -163,17 +168,37 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
 @db_command.command("stats")
 @pass_invocation
 def stats_command(invocation: Invocation) -> int:
-    """Print how many rows each table has, and how many bytes it takes with its indexes."""
+    """Print what the database holds, and how many rows and bytes each table has with its indexes."""
     from lcp_engine.store.check import measure
+    from lcp_engine.store.overview import overview
 
-    url = invocation.database_url
+    url, busy = invocation.database_url, invocation.settings.busy_seconds
     with naming(url):
-        found = measure(url, invocation.settings.busy_seconds)
+        held, found = overview(url, busy), measure(url, busy)
     if invocation.json:
-        print_json({table.name: {"rows": table.rows, "bytes": table.bytes} for table in found})
+        tables = {table.name: {"rows": table.rows, "bytes": table.bytes} for table in found}
+        print_json({**asdict(held), "tables": tables})
         return Exit.DONE
+    _print_overview(held)
     shown = make_table("table", "rows", "size", numbers=("rows", "size"))
     for table in found:
         shown.add_row(table.name, f"{table.rows:,}", "-" if table.bytes is None else size(table.bytes))
     print_wide(shown)
     return Exit.DONE
+
+
+def _print_overview(held: Overview) -> None:
+    pruned = f", {held.pruned:,} pruned" if held.pruned else ""
+    print_out(f"missions  {_counted(held.missions)}{pruned}")
+    print_out(f"jobs      {_counted(held.jobs)}")
+    saved = f"{size(held.content_bytes)}, stored as {size(held.stored_bytes)}"
+    print_out(f"contents  {held.contents:,}: {saved}")
+    if held.oldest_mission is not None:
+        print_out(f"oldest    {when(held.oldest_mission)}")
+    if held.wal_bytes is not None:
+        print_out(f"WAL       {size(held.wal_bytes)}")
+    print_out("")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {word}" for word, count in counts.items()) or "none"
