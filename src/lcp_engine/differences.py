@@ -17,7 +17,7 @@ from lcp_engine.site import Site
 from lcp_engine.store import changes, history
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.records import ChangeRow
-from lcp_engine.store.reviews import NOBODY, Sight, see, seen
+from lcp_engine.store.reviews import Sight, met, see
 from lcp_engine.store.text import JsonObject, from_json
 from lcp_engine.store.transaction import Tx
 
@@ -118,14 +118,8 @@ def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> Non
     A list shows no file: it never takes the place of a diff that somebody saw.
     """
     held = [job for job in jobs if job["state"] == State.HELD]
-
-    def unmet(tx: Tx) -> list[JsonObject]:
-        return [
-            job for job in held
-            if all(seen(tx, int(str(job["id"])), who) is None for who in (person, NOBODY))
-        ]  # fmt: skip
-
-    new = site.database.read(unmet)
+    known = site.database.read(lambda tx: met(tx, [int(str(job["id"])) for job in held], person))
+    new = [job for job in held if job["id"] not in known]
     if not new:
         return
     with Previews(site) as previews:

@@ -227,6 +227,20 @@ def test_many_held_jobs_begin_with_an_overview(lcp: Lcp) -> None:
     assert len([*lcp.root.glob("**/[0-9]*")]) == 40
 
 
+def test_a_long_list_of_held_jobs_begins_with_an_overview(lcp: Lcp) -> None:
+    together(lcp, *(write(f"docs/{number:02}") for number in range(60)), limits={"max_followups": 60})
+    assert lcp(*RUN, "-q").code == 3
+    held = lcp("held", "--mission", 1).out
+    assert re.search(r"^ +60  write_file  docs/$", held, re.MULTILINE)
+    assert (held.count("write_file  docs/"), "and 10 more" in held) == (51, True)
+    assert not re.search(r" $", held, re.MULTILINE)
+    assert lcp("held", "--limit", 60).out.count("write_file  docs/") == 60
+    assert len(json.loads(lcp("held", "--json").out)) == 60
+    approved = lcp("approve", "--all", "--mission", 1)
+    assert "and 40 more" in approved.err
+    assert approved.out.count("approved") == 60
+
+
 # -- leaving, and odd terminals
 
 

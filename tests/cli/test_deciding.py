@@ -85,7 +85,7 @@ def test_all_lists_what_it_decides_and_asks_nobody_without_a_terminal(waiting: L
     done = waiting("approve", "--all")
     assert (done.code, done.out) == (0, "job 2 approved\njob 3 approved\n")
     listed = done.err.splitlines()
-    assert listed[0].split() == ["id", "mission", "kind", "about", "why"]
+    assert listed[0].split() == ["id", "kind", "about", "held", "since", "why"]
     assert [line.split()[0] for line in listed[1:3]] == ["2", "3"]
     assert waiting("approve", "--all").out == "no job is held\n"
 

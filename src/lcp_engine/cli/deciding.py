@@ -12,7 +12,7 @@ import click
 from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation, read_object
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.failing import fail, tell
-from lcp_engine.cli.screen import last_cell, make_console, make_table, print_json, print_out
+from lcp_engine.cli.screen import make_console, print_json, print_out
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lcp_engine.api import Engine
     from lcp_engine.engine.records import Job
 
+MOST_LISTED = 20
 F = TypeVar("F", bound=Callable[..., int])
 
 
@@ -185,20 +186,18 @@ def _takes_an_answer(engine: Engine, job: Job) -> bool:
 
 def _list(jobs: Sequence[Job]) -> None:
     """Held jobs as a table on stderr: what all means is seen before it is done."""
-    from lcp_engine.report import explain_reason
-    from lcp_engine.visible import one_line, shortened
-    from lcp_engine.wording import subject
+    from lcp_engine.cli.overview import held_table, overview
 
-    table = make_table("id", "mission", "kind", "about", "why", numbers=("id", "mission"))
-    for job in jobs:
-        about, why = shortened(one_line(subject(job.json)), 60), explain_reason(job.reason or "")
-        table.add_row(
-            str(job.id), str(job.mission_id), one_line(job.kind), about, last_cell(shortened(why, 90))
-        )
     console = make_console(sys.stderr)
     if not sys.stderr.isatty():
         console.width = 1000
-    console.print(table, soft_wrap=False)
+    if len(jobs) > MOST_LISTED:
+        console.print(overview(jobs), soft_wrap=False)
+        console.print()
+    one = len({job.mission_id for job in jobs}) == 1
+    console.print(held_table(jobs[:MOST_LISTED], {}, of_one_mission=one), soft_wrap=False)
+    if len(jobs) > MOST_LISTED:
+        console.print(f"and {len(jobs) - MOST_LISTED:,} more")
 
 
 def _edited(engine: Engine, job_id: int) -> dict[str, JsonValue]:

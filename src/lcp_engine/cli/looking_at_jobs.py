@@ -14,6 +14,7 @@ from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
 from lcp_engine.cli.narrating import told
+from lcp_engine.cli.overview import held_table, overview
 from lcp_engine.cli.questions import is_question, question_text
 from lcp_engine.cli.screen import (
     coloured,
@@ -23,7 +24,6 @@ from lcp_engine.cli.screen import (
     print_json,
     print_out,
     print_wide,
-    until,
     when,
 )
 from lcp_engine.engine.records import Job
@@ -36,6 +36,7 @@ from lcp_engine.wording import subject
 
 MOST_LISTED = 100
 MOST_LINES = 20
+MOST_HELD = 50
 
 
 @click.command(
@@ -77,26 +78,44 @@ def jobs_command(
 
 @click.command("held", cls=LcpCommand)
 @click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
+@click.option("--limit", type=click.IntRange(1), metavar="N",
+              help=f"Only the first N.  [default: {MOST_HELD} in a table, all in JSON]")  # fmt: skip
 @pass_invocation
-def held_command(invocation: Invocation, mission: int | None) -> int:
+def held_command(invocation: Invocation, mission: int | None, limit: int | None) -> int:
     """List what waits for a person: jobs that need a yes or a no, and questions that need an answer.
 
-    `lcp job J` shows one with its params; `lcp approve J`, `lcp reject J` and `lcp answer J` decide.
+    Many of them begin with an overview by kind and directory. `lcp diff J` shows what one would change, `lcp job J` its
+    params; `lcp approve J`, `lcp reject J` and `lcp answer J` decide.
     """
     with invocation.engine() as engine:
         if mission is not None:
             engine.mission(mission)
         found = engine.jobs(mission_id=mission, states=[State.HELD])
-        engine.saw(found)
+        listed = found[: limit or (len(found) if invocation.json else MOST_HELD)]
+        engine.saw(listed)
         expiries = engine.expiries()
     if invocation.json:
-        print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in found])
+        print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in listed])
         return Exit.DONE
-    _print_jobs(found, as_json=False, expiries=expiries)
-    for job in found:
+    _print_held(found, listed, expiries, of_one_mission=mission is not None)
+    if not (listed or invocation.quiet):
+        tell("nothing waits for a person")
+    return Exit.DONE
+
+
+def _print_held(
+    found: Sequence[Job], listed: Sequence[Job], expiries: Mapping[int, str], *, of_one_mission: bool
+) -> None:
+    if len(found) > len(listed):
+        print_wide(overview(found))
+        print_out("")
+    if listed:
+        print_wide(held_table(listed, expiries, of_one_mission=of_one_mission))
+    if len(found) > len(listed):
+        print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists all of them")
+    for job in listed:
         if is_question(job):
             print_out(f"\n{block(question_text(job))}")
-    return Exit.DONE
 
 
 @click.command("job", cls=LcpCommand)
@@ -125,7 +144,7 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
     return Exit.DONE
 
 
-def _print_jobs(jobs: Sequence[Job], *, as_json: bool, expiries: Mapping[int, str] = {}) -> None:
+def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
     if as_json:
         print_json([job.json for job in jobs])
         return
@@ -137,7 +156,6 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool, expiries: Mapping[int, st
         "about",
         "state",
         "created",
-        *(["expires"] if expiries else []),
         "why or what",
         numbers=("id", "mission", "turn"),
     )
@@ -150,7 +168,6 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool, expiries: Mapping[int, st
             shortened(subject(job.json), 50),
             coloured(job.state),
             when(str(job.json["created_at"])),
-            *([until(expiries.get(job.id))] if expiries else []),
             last_cell(shortened(told(job), 90)),
         )
     print_wide(table)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from posixpath import dirname
 
 from rich.table import Table
 
-from lcp_engine.cli.screen import make_table
+from lcp_engine.cli.screen import last_cell, make_table, until, when
 from lcp_engine.engine.records import Job
+from lcp_engine.report import explain_reason
 from lcp_engine.visible import one_line, shortened
+from lcp_engine.wording import subject
 
 MANY = 10
 """From so many held jobs on, an overview comes first."""
@@ -26,6 +28,27 @@ def overview(jobs: Sequence[Job]) -> Table:
     left = groups[MOST_GROUPS:]
     if left:
         table.add_row(f"{sum(count for _, _, count in left):,}", "…", f"in {len(left):,} other places")
+    return table
+
+
+def held_table(jobs: Sequence[Job], expiries: Mapping[int, str], *, of_one_mission: bool) -> Table:
+    """Held jobs with how long they wait and why; nothing that is the same for all of them."""
+    columns = ["id", "kind", "about", "held since", "why"]
+    if not of_one_mission:
+        columns.insert(1, "mission")
+    if expires := any(job.id in expiries for job in jobs):
+        columns.insert(-1, "expires")
+    table = make_table(*columns, numbers=("id", "mission"))
+    for job in jobs:
+        table.add_row(
+            str(job.id),
+            *([] if of_one_mission else [str(job.mission_id)]),
+            one_line(shortened(job.kind, 30)),
+            shortened(subject(job.json), 50),
+            when(str(job.json["created_at"])),
+            *([until(expiries.get(job.id))] if expires else []),
+            last_cell(shortened(explain_reason(job.reason or ""), 90)),
+        )
     return table
 
 

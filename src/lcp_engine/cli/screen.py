@@ -74,7 +74,9 @@ def print_wide(shown: Table | Tree) -> None:
     console = make_console(sys.stdout)
     if not sys.stdout.isatty():
         console.width = 1000
-    console.print(shown, soft_wrap=False)
+    with console.capture() as captured:
+        console.print(shown, soft_wrap=False)
+    print_out("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
 
 
 def until(at: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select, text
@@ -12,6 +13,9 @@ from lcp_engine.store.transaction import Statement, Tx
 
 NOBODY = ""
 """The person of the review that is made when a job is held."""
+
+
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,16 @@ def seen(tx: Tx, job_id: int, person: str) -> Sight | None:
     """What the person last saw of the job; None where they never looked."""
     row = tx.row(_SEEN, job=job_id, who=person)
     return None if row is None else Sight(*row)
+
+
+def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
+    """Which of these jobs the person has looked at, or nobody in particular when they were held."""
+    found: set[int] = set()
+    for start in range(0, len(job_ids), _AT_ONCE):
+        some = reviews.c.job_id.in_(job_ids[start : start + _AT_ONCE])
+        clause = select(reviews.c.job_id).where(some, reviews.c.person.in_((person, NOBODY)))
+        found.update(row[0] for row in tx.query(clause))
+    return found
 
 
 def see(tx: Tx, job_id: int, person: str, sight: Sight) -> None:
