@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from lcp_engine.store.sqlite import Sqlite
 from lcp_engine.store.transaction import Tx
 
 CHANNEL = "lcp_engine_ready"
+_SETTLED_NS = 50_000_000
+"""How old a directory's time has to be before it tells of every change: kernels count it in ticks of up to 10 ms."""
 
 
 class Bell(Protocol):
@@ -51,6 +54,8 @@ class DatagramBell:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
         self._here: dict[str, Callable[[], None]] = {}
+        self._others: list[str] = []
+        self._listed_at = 0
 
     def attach(self, database: Database) -> None:
         database.on_wake = self.ring
@@ -58,13 +63,8 @@ class DatagramBell:
     def ring(self) -> None:
         for heard in list(self._here.values()):
             heard()
-        try:
-            names = os.listdir(self._directory)  # noqa: PTH208 -- for each commit: no object for each name
-        except OSError:
-            return  # whoever would have been told looks by itself
-        for name in names:
-            if name.endswith(".sock") and name[:-5] not in self._here:
-                self._send(f"{self._directory}/{name}")
+        for path in self._listeners():
+            self._send(path)
 
     def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
         self._here[uid] = heard
@@ -92,6 +92,23 @@ class DatagramBell:
 
     def close(self) -> None:
         self._sender.close()
+
+    def _listeners(self) -> list[str]:
+        """The sockets of other processes; the directory is read again when it has changed."""
+        try:
+            changed_at = os.stat(self._directory).st_mtime_ns  # noqa: PTH116 -- for each commit: no object
+            if changed_at != self._listed_at:
+                names = os.listdir(self._directory)  # noqa: PTH208 -- no object for each name
+                here = self._here
+                self._others = [
+                    f"{self._directory}/{name}"
+                    for name in names
+                    if name.endswith(".sock") and name[:-5] not in here
+                ]
+                self._listed_at = changed_at if time.time_ns() - changed_at > _SETTLED_NS else 0
+        except OSError:
+            return []  # whoever would have been told looks by itself
+        return self._others
 
     def _send(self, path: str) -> None:
         try:

@@ -99,6 +99,10 @@ class WatchedCursor:
     def rowcount(self, value: int) -> None:
         raise AttributeError(value)
 
+    @property
+    def lastrowid(self) -> int | None:
+        return self._cursor.lastrowid
+
     def execute(self, sql: str, params: Params | None = None, /) -> object:
         if sql == "COMMIT":
             detail = f" ({', '.join(self._events)})" if self._events else ""

@@ -60,8 +60,10 @@ class Database:
         with self._changed:
             if self._is_closed:
                 raise LcpError(ErrorCode.DATABASE_FAILED, "the database has to be open; it was closed")
-            self._waiting.append(unit)
             leads, self._is_led = not self._is_led, True
+            if not leads:
+                unit.expect()
+            self._waiting.append(unit)
         if not leads:
             self._wait(unit)
         if not unit.is_done:
@@ -125,12 +127,12 @@ class Database:
 
     def _wait(self, unit: Unit[Any]) -> None:
         try:
-            unit.woken.wait()
+            unit.wait()
         except BaseException:  # an interrupt
             with self._changed:
                 if unit in self._waiting:
                     self._waiting.remove(unit)
-                    if unit.woken.is_set():  # it was to lead: another one has to
+                    if unit.is_woken:  # it was to lead: another one has to
                         self._hand_over()
             raise
 
@@ -149,12 +151,12 @@ class Database:
             with self._changed:
                 self._hand_over()
             for unit in batch:
-                unit.woken.set()
+                unit.wake()
 
     def _hand_over(self) -> None:
         self._is_led = bool(self._waiting)
         if self._waiting:
-            self._waiting[0].woken.set()
+            self._waiting[0].wake()
         else:
             self._changed.notify_all()
 

@@ -18,10 +18,10 @@ from lcp_engine.store import statements
 from lcp_engine.store.expiries import hold_seconds
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, job_row
 from lcp_engine.store.text import to_json
-from lcp_engine.store.transaction import Row, Tx
+from lcp_engine.store.transaction import Row, Statement, Tx
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class NewJobRow:
     """A job to create."""
 
@@ -119,7 +119,7 @@ class Ledger:
             if row is None:
                 raise LcpError(ErrorCode.NOT_FOUND, f"plan {plan_id} is not in the database")
             known = self._plans[plan_id] = PlanRow(*row)
-            self._saved_plans[plan_id] = statements.PLAN_VALUES(known)
+            self._saved_plans[plan_id] = statements.OF_PLANS.read(known)
         return known
 
     def job(self, job_id: int) -> JobRow:
@@ -153,33 +153,32 @@ class Ledger:
         self._count(mission, new.plan_id, new.state, 1)
         seq = self.note(mission, transition.event, None, _reasoned(new.reason))
         settled = new.state in SETTLED
-        row = self.tx.row(
-            statements.NEW_JOB,
-            mission_id=mission.id,
-            plan_id=new.plan_id,
-            turn=new.turn,
-            parent_id=new.parent_id,
-            name=new.name,
-            kind=new.kind,
-            params=new.params,
-            auto_dispatch=None if new.auto_dispatch is None else int(new.auto_dispatch),
-            role=new.role,
-            state=new.state.value,
-            reason=new.reason,
-            priority=new.priority,
-            depth=new.depth,
-            fingerprint=new.fingerprint,
-            max_attempts=new.max_attempts,
-            run_after=new.run_after,
-            created_at=self.tx.now,
-            ended_at=self.tx.now if settled else None,
-            settled_seq=seq if settled else None,
-            error=new.error,
-            held_until=self._held_until(mission, new.state),
-            after_id=new.after_id,
-        )
-        assert row is not None
-        job_id = int(row[0])
+        values = {
+            "mission_id": mission.id,
+            "plan_id": new.plan_id,
+            "turn": new.turn,
+            "parent_id": new.parent_id,
+            "name": new.name,
+            "kind": new.kind,
+            "params": new.params,
+            "auto_dispatch": None if new.auto_dispatch is None else int(new.auto_dispatch),
+            "role": new.role,
+            "state": new.state.value,
+            "reason": new.reason,
+            "priority": new.priority,
+            "depth": new.depth,
+            "fingerprint": new.fingerprint,
+            "max_attempts": new.max_attempts,
+            "run_after": new.run_after,
+            "created_at": self.tx.now,
+            "ended_at": self.tx.now if settled else None,
+            "settled_seq": seq if settled else None,
+            "error": new.error,
+            "held_until": self._held_until(mission, new.state),
+            "after_id": new.after_id,
+        }
+        given = {name: value for name, value in values.items() if value is not None}
+        job_id = self.tx.insert(statements.new_job(tuple(given)), given)
         self._events[-1]["job_id"] = job_id
         if new.state is State.QUEUED:
             self.tx.wakes = True
@@ -308,18 +307,20 @@ class Ledger:
         self.tx.many(statements.ATTEMPT, self._attempts)
         self.write_events()
         for plan in self._plans.values():
-            if statements.PLAN_VALUES(plan) != self._saved_plans[plan.id]:
-                self.tx.run(statements.SAVE_PLAN, **statements.values(plan))
+            self._save(statements.OF_PLANS.changes(plan, self._saved_plans[plan.id]))
         for mission in self._missions.values():
-            if statements.MISSION_VALUES(mission) != self._saved_missions[mission.id]:
-                self.tx.run(statements.SAVE_MISSION, **statements.values(mission))
+            self._save(statements.OF_MISSIONS.changes(mission, self._saved_missions[mission.id]))
+
+    def _save(self, changes: tuple[Statement, dict[str, object]] | None) -> None:
+        if changes is not None:
+            self.tx.run(changes[0], **changes[1])
 
     def _keep(self, row: Row) -> MissionRow:
         mission = MissionRow(*row)
         if mission.pruned_at is not None:
             raise was_pruned(mission.id, mission.pruned_at)
         self._missions[mission.id] = mission
-        self._saved_missions[mission.id] = statements.MISSION_VALUES(mission)
+        self._saved_missions[mission.id] = statements.OF_MISSIONS.read(mission)
         self._highest = max(self._highest, mission.id)
         return mission
 

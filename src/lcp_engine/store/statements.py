@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -27,7 +28,7 @@ from lcp_engine.jobs import Transition
 from lcp_engine.store.many import Given, insert_rows, update_rows
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import attempts, events, jobs, missions, plans
-from lcp_engine.store.transaction import Statement
+from lcp_engine.store.transaction import NewRow, Statement
 
 R = TypeVar("R", MissionRow, PlanRow, JobRow)
 
@@ -65,15 +66,13 @@ _FIXED = {
 }
 
 
-def _save(table: Table, record: type[R]) -> Statement:
-    kept: dict[str, BindParameter[object]] = {
-        name: bindparam(f"new_{name}") for name in _columns(table, record) if name not in _FIXED
-    }
-    return Statement(update(table).where(table.c.id == bindparam("row")).values(kept))
+@cache
+def save(table: Table, changed: tuple[str, ...]) -> Statement:
+    """The UPDATE of some columns of a row, in their order."""
+    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in changed}
+    return Statement(update(table).where(table.c.id == bindparam("row")).values(values))
 
 
-SAVE_MISSION = _save(missions, MissionRow)
-SAVE_PLAN = _save(plans, PlanRow)
 EVENT = insert_rows(events, ("mission_id", "seq", "job_id", "at", "event", "data"))
 ATTEMPT = insert_rows(attempts, [column.name for column in attempts.c])
 LEASES = Statement(
@@ -86,15 +85,13 @@ NEW_PLAN = Statement(
     .values({name: bindparam(name) for name in ("mission_id", "job_id", "parent_id", "depth")})
     .returning(plans.c.id)
 )
-_NEW_JOB_COLUMNS = (
-    "mission_id", "plan_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "role", "state", "reason",
-    "priority", "depth", "fingerprint", "max_attempts", "run_after", "created_at", "ended_at", "settled_seq", "error",
-    "held_until",
-    "after_id",
-)  # fmt: skip
-NEW_JOB = Statement(
-    insert(jobs).values({name: bindparam(name) for name in _NEW_JOB_COLUMNS}).returning(jobs.c.id)
-)
+
+
+@cache
+def new_job(columns: tuple[str, ...]) -> NewRow:
+    """Inserts a job with these columns; the others are NULL or their default."""
+    return NewRow(insert(jobs).values({name: bindparam(name) for name in columns}), jobs.c.id)
+
 
 _MOVED = (
     "reason",
@@ -158,15 +155,26 @@ def move_params(
     }
 
 
-MISSION_VALUES = attrgetter(*(field.name for field in fields(MissionRow)))
-PLAN_VALUES = attrgetter(*(field.name for field in fields(PlanRow)))
+class Books(Generic[R]):
+    """The columns of a table that a ledger changes."""
+
+    def __init__(self, table: Table, record: type[R]) -> None:
+        names = [name for name in _columns(table, record) if name not in _FIXED]
+        self._table = table
+        self._names = names
+        self._params = [f"new_{name}" for name in names]
+        self.read: Callable[[R], tuple[object, ...]] = attrgetter(*names)
+
+    def changes(self, record: R, before: tuple[object, ...]) -> tuple[Statement, dict[str, object]] | None:
+        """What saves a record that was read as `before`; None where nothing has changed."""
+        now = self.read(record)
+        if now == before:
+            return None
+        places = [place for place, value in enumerate(now) if value != before[place]]
+        params: dict[str, object] = {self._params[place]: now[place] for place in places}
+        params["row"] = record.id
+        return save(self._table, tuple([self._names[place] for place in places])), params
 
 
-def values(record: MissionRow | PlanRow) -> dict[str, object]:
-    """The params of `SAVE_MISSION` or `SAVE_PLAN`."""
-    kept: dict[str, object] = {
-        f"new_{field.name}": getattr(record, field.name)
-        for field in fields(record)
-        if field.name not in _FIXED
-    }
-    return kept | {"row": record.id}
+OF_MISSIONS = Books(missions, MissionRow)
+OF_PLANS = Books(plans, PlanRow)

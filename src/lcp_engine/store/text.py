@@ -19,8 +19,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 def to_json(value: Json | Mapping[str, JsonValue]) -> str:
     """Compact JSON; readable for people in every script."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-    return _escaped(text)
+    return _escaped(_ENCODER.encode(value))
 
 
 def from_json(text: str) -> JsonObject:
@@ -50,3 +49,6 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return list(value)
     raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias  # noqa: TID251 -- a driver's values have no types until a row is a record
 
+from sqlalchemy import ColumnElement, Insert
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql import ClauseElement
 
@@ -21,6 +22,8 @@ class Cursor(Protocol):
 
     rowcount: int
 
+    @property
+    def lastrowid(self) -> int | None: ...
     def execute(self, sql: str, params: Params = ..., /) -> object: ...
     def executemany(self, sql: str, rows: Sequence[Params], /) -> object: ...
     def fetchall(self) -> list[Row]: ...
@@ -87,6 +90,14 @@ class Statement:
         return known
 
 
+class NewRow:
+    """An INSERT that tells the id of its row; SQLite knows it without a RETURNING, which takes as long again."""
+
+    def __init__(self, clause: Insert, id_column: ColumnElement[int]) -> None:
+        self.plain = Statement(clause)
+        self.returning = Statement(clause.returning(id_column))
+
+
 class Tx:
     """One transaction: statements, the time it began, whether it made a job ready, what is left for its end."""
 
@@ -111,6 +122,18 @@ class Tx:
         """Execute; the number of rows that were changed."""
         self._cursor.execute(statement.sql(self._dialect), params)
         return self._cursor.rowcount
+
+    def insert(self, new: NewRow, params: Params) -> int:
+        """Insert a row; its id."""
+        if self.is_sqlite:
+            self._cursor.execute(new.plain.sql(self._dialect), params)
+            made = self._cursor.lastrowid
+        else:
+            self._cursor.execute(new.returning.sql(self._dialect), params)
+            row = self._cursor.fetchone()
+            made = None if row is None else row[0]
+        assert made is not None
+        return int(made)
 
     def many(self, statement: Statement, rows: Sequence[Params]) -> int:
         """Execute for each of `rows`, which have the same names; the number of rows that were changed."""
