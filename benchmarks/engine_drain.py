@@ -1,4 +1,4 @@
-"""Drain a backlog of jobs that do nothing with one runner; prints jobs per second."""
+"""Drain a backlog of jobs that do nothing with one runner; prints jobs per second. `most` jobs share a commit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import time
 from benchmarks.kinds import nothing
 from lcp_engine import Engine
 from lcp_engine.engine import steering
+from lcp_engine.runner import MAX_CLAIM, Runner
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.transaction import Tx
 
 
-def main(url: str, backlog: int) -> None:
+def main(url: str, backlog: int, most: int = MAX_CLAIM) -> None:
     with Engine(url) as engine:
         engine.site.database.write(lambda tx: fill(tx, backlog))
         began = time.perf_counter()
-        engine.work(until_idle=True)
+        Runner(engine.site, until_idle=True, max_claim=most).run()
         seconds = time.perf_counter() - began
         check(engine, backlog)
     print(json.dumps(backlog / seconds))
@@ -45,4 +46,4 @@ def check(engine: Engine, backlog: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

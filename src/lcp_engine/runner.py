@@ -94,6 +94,7 @@ class Runner:
         self._executor = Executor(site, self._settle_now, roots)
         self._id = 0
         self._alive_until: Micros = 0
+        self._flush_seconds = FLUSH_SECONDS
 
     def run(self) -> None:
         """Work until idle or stopped. Raises what ended it otherwise (a database that is gone)."""
@@ -184,7 +185,7 @@ class Runner:
                 raise
             if not lane.ends(conclusion):
                 return
-            if time.monotonic() - flushed > FLUSH_SECONDS and lane.has_more:
+            if time.monotonic() - flushed > self._flush_seconds and lane.has_more:
                 self._settle_and_claim(lane, 0)
                 flushed = time.monotonic()
 
@@ -204,11 +205,14 @@ class Runner:
             is_stale = bool(claimed) and tx.now > self._alive_until - queue.LEASE // 2
             return claimed, queue.beat(tx, self._id) if is_stale else self._alive_until
 
+        began = time.monotonic()
         try:
             claimed, self._alive_until = self._database.write(work)
         except BaseException:
             lane.put_back(done, unstarted)
             raise
+        # On a slow disk fewer commits are worth more than the sight of each result at once.
+        self._flush_seconds = max(FLUSH_SECONDS, 2 * (time.monotonic() - began))
         return claimed
 
     def _settle_now(self, tx: Tx, settling: Settling) -> None:
