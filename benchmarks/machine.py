@@ -15,7 +15,7 @@ from tempfile import NamedTemporaryFile
 from benchmarks.figures import quantile
 from benchmarks.setting import Setting
 
-PEERS = ("huey", "procrastinate", "psycopg", "sqlalchemy")
+PEERS = ("huey", "litequeue", "persist-queue", "dbos", "procrastinate", "pgqueuer", "psycopg", "sqlalchemy")
 BLOCK = b"x" * 4096
 
 

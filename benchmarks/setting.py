@@ -54,7 +54,7 @@ class Setting:
         """The number that a process of this package prints."""
         return _number([sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)])
 
-    def run_peer(self, script: str, *arguments: str | int) -> float:
+    def run_peer(self, script: str, *arguments: str | float) -> float:
         """The number that a script of `peers/` prints."""
         assert self.peers is not None
         return _number([str(self.peers), str(PEERS / script), *map(str, arguments)])

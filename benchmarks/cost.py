@@ -1,0 +1,166 @@
+"""Weigh a runner: memory, disk, CPU while idle, the way back after a SIGKILL, turns of a long mission."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import JsonValue
+
+from benchmarks.engine_drain import fill
+from benchmarks.figures import Figure, Goal, race, ratio
+from benchmarks.kinds import hanging, spent, start
+from benchmarks.setting import PROJECT, Setting
+from lcp_engine import Engine
+
+JOBS = 100_000
+CHUNK = 5_000
+IDLE_SECONDS = 20.0
+TURNS = 1000
+SOME = 100
+"""Turns whose median stands for the one they end with."""
+RUNS_AGAIN = "SIGKILL of a runner: its job runs again after a successor is up"
+LATE_TURN = f"CPU of turn {TURNS:,} of a mission with the script planner"
+
+
+def run(setting: Setting) -> list[Figure]:
+    return [*_weigh(setting), _idle(setting), _rescue(setting), _turns(setting)]
+
+
+def _weigh(setting: Setting) -> list[Figure]:
+    with setting.sqlite() as url:
+        with Engine(url) as engine:
+            for _ in range(JOBS // CHUNK):
+                engine.site.database.write(lambda tx: fill(tx, CHUNK))
+        memory = setting.run_engine("engine_growth", url)
+        sizes = _sizes(Path(url.removeprefix("sqlite:///")))
+    disk = sum(sizes.values()) / JOBS
+    note = ", ".join(f"{name} {size / JOBS:.0f}" for name, size in sizes.items() if size >= JOBS)
+    return [
+        Figure(
+            f"memory of a runner after {JOBS:,} jobs", "MiB", memory, value=memory,
+            goal=Goal(80, at_least=False, unit="MiB"),
+        ),
+        Figure(
+            "disk for a finished no-op job, history included, SQLite", "B", disk, value=disk,
+            goal=Goal(600, at_least=False, unit="B"), note=note,
+        ),
+    ]  # fmt: skip
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """The bytes of each table and index, the largest first. No engine has the file open in this process."""
+    connection = sqlite3.connect(path)
+    sizes = connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC")
+    found = {str(name).replace("sqlite_autoindex_", "key of "): int(size) for name, size in sizes}
+    connection.close()
+    return found
+
+
+def _idle(setting: Setting) -> Figure:
+    with setting.sqlite() as url, Engine(url) as engine, _runner(url) as runner:
+        _until_done(engine, engine.enqueue(start.kind))  # from here on the runner is up
+        before = _cpu_seconds(runner.pid)
+        time.sleep(IDLE_SECONDS)
+        used = _cpu_seconds(runner.pid) - before
+    what = f"CPU of an idle runner in {IDLE_SECONDS:g} s"
+    return Figure(
+        what, "s", used, value=used, goal=Goal(0.1, at_least=False, unit="s"), note="a look a second"
+    )
+
+
+def _rescue(setting: Setting) -> Figure:
+    waits = [_one_rescue(setting) for _ in range(setting.rounds)]
+    value = statistics.median(waits)
+    goal = Goal(250, at_least=False, unit="ms")
+    return Figure(RUNS_AGAIN, "ms", value, value=value, goal=goal, note=f"the slowest: {max(waits):.0f}")
+
+
+def _one_rescue(setting: Setting) -> float:
+    """Milliseconds from the moment the successor is up to the second start of the job."""
+    with TemporaryDirectory(dir=setting.place) as directory, setting.sqlite() as url, Engine(url) as engine:
+        mark = Path(directory) / "mark"
+        job = engine.enqueue(hanging.kind, {"mark": str(mark)})
+        with _runner(url) as first:
+            while not mark.exists():
+                time.sleep(0.01)
+            first.kill()
+            first.wait()
+        with _runner(url):
+            _until_done(engine, job)
+        (times,) = engine.site.database.read(
+            lambda tx: tx.query_plain(
+                "SELECT max(jobs.started_at), max(runners.started_at) FROM jobs, runners"
+            )
+        )
+    return float(times[0] - times[1]) / 1000
+
+
+def _turns(setting: Setting) -> Figure:
+    """CPU, which others on the machine leave alone; what is spent between the starts of two jobs is a turn."""
+    late: list[float] = []
+
+    def early() -> float:
+        with setting.sqlite() as url, Engine(url) as engine, TemporaryDirectory() as root:
+            mission = engine.launch(_long_mission(), root=root)
+            engine.work(until_idle=True, mission_id=mission.id)
+            jobs = engine.jobs(mission_id=mission.id, kinds=[spent.kind])
+        at = [_number((job.result or {})["cpu"]) for job in jobs]
+        costs = [(then - now) / 1000 for now, then in pairwise(at)]
+        late.append(statistics.median(costs[-SOME:]))
+        return statistics.median(costs[9 : 9 + SOME])
+
+    measured = race({"early": early}, setting.rounds)["early"]
+    return ratio(LATE_TURN, "µs", late, measured, peer="turn 10", goal=Goal(1.2, at_least=False))
+
+
+def _long_mission() -> dict[str, JsonValue]:
+    replies: list[JsonValue] = [
+        {
+            "ok": True,
+            "action": "create_followup_jobs",
+            "new_jobs": [{"kind": spent.kind, "params": {"number": n}}],
+        }
+        for n in range(TURNS)
+    ]
+    replies.append({"ok": True, "action": "mission_complete", "summary": "Measured."})
+    most = TURNS + 2
+    return {
+        "goal": "Be measured.", "planner": {"type": "script", "replies": replies},
+        "limits": {"max_turns": most, "max_jobs": most},
+    }  # fmt: skip
+
+
+@contextmanager
+def _runner(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "benchmarks.engine_runner", url]
+    with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE) as runner:
+        assert runner.stdin is not None
+        try:
+            yield runner
+        finally:
+            runner.stdin.close()
+
+
+def _until_done(engine: Engine, job_id: int) -> None:
+    while engine.job(job_id).state != "succeeded":
+        time.sleep(0.02)
+
+
+def _cpu_seconds(pid: int) -> float:
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _number(value: JsonValue) -> int:
+    assert isinstance(value, int)
+    return value
