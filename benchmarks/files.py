@@ -11,15 +11,28 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pydantic import JsonValue
+
 from benchmarks.figures import Contender, Figure, Goal, race, ratio
 from benchmarks.setting import Setting
+from lcp_engine import Engine
+from lcp_engine.engine import steering
 from lcp_engine.patterns import compile_patterns
 from lcp_engine.policy import Policy
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.walk import list_files
+from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.workers import read_file
 from lcp_engine.workers.base import Caps, Context
+from lcp_engine.workers.write_file import WRITE_FILE
 
+WRITES = 100
+CONTENT = "x" * 4096
+NEVER_ASKED: dict[str, JsonValue] = {
+    "goal": "Be measured.",
+    "planner": {"type": "script", "replies": []},
+    "policy": [{"kinds": ["write_file"], "do": "auto"}],
+}
 RG = "rg --files -j1"
 SIMPLE = ["**/*.py", "*.md", "!**/node_modules/**"]
 GENERAL = ["src/**/m*_?.py", "[a-z]*/*/*.md", "**/pkg?/**/*.py", "!**/node_mod*/**", "!build/*/out"]
@@ -35,7 +48,11 @@ def run(setting: Setting) -> list[Figure]:
     rounds = 3 * setting.rounds
     with TemporaryDirectory(dir=setting.place) as directory:
         place = Path(directory)
-        return compare_opening(place / "small", rounds) + compare_listing(generate(place / "tree"), rounds)
+        return [
+            *compare_opening(place / "small", rounds),
+            compare_writing(setting, place / "written"),
+            *compare_listing(generate(place / "tree"), rounds),
+        ]
 
 
 def generate(tree: Path) -> Path:
@@ -80,7 +97,7 @@ def compare_opening(place: Path, rounds: int) -> list[Figure]:
             {"engine": timed(worker, unit), "plain": timed(lambda: read_by_open(full), unit)}, rounds
         )
     return [
-        against("open, fstat, read, close confined", "µs", opening, plain="os.open", wanted=1.2),
+        against("open, fstat, read, close confined", "µs", opening, plain="os.open", wanted=1.15),
         against("read_file", "µs", reading, plain="open", wanted=3.0),
     ]
 
@@ -96,6 +113,52 @@ def read_by_open(paths: list[str]) -> None:
     for path in paths:
         with open(path, "rb") as file:  # noqa: PTH123 - the plain way is what is measured
             file.read()
+
+
+def compare_writing(setting: Setting, place: Path) -> Figure:
+    """A job a file: claimed, its intent recorded, the file replaced, the intent closed and the job settled."""
+    (place / "ours").mkdir(parents=True)
+    (place / "plain").mkdir()
+    with setting.sqlite() as url, Engine(url) as engine:
+        unit = 1e6 / WRITES
+        mission = engine.launch(NEVER_ASKED, root=place / "ours").id
+
+        def journaled() -> float:
+            engine.site.database.write(lambda tx: _fill(ledger_of(tx), mission))
+            began = time.perf_counter()
+            engine.work(until_idle=True, mission_id=mission, kinds=[WRITE_FILE.kind])
+            return (time.perf_counter() - began) * unit
+
+        def plain() -> None:
+            for number in range(WRITES):
+                write_durably(place / "plain", f"f{number}", CONTENT.encode())
+
+        measured = race({"engine": journaled, "plain": timed(plain, unit)}, setting.rounds)
+        assert all(
+            job.state == "succeeded" for job in engine.jobs(mission_id=mission, kinds=[WRITE_FILE.kind])
+        )
+    plainly = "temporary file, fsync, rename, fsync of the directory"
+    return against("write_file of 4 KiB, journaled", "µs", measured, plain=plainly, wanted=4.0)
+
+
+def _fill(ledger: Ledger, mission: int) -> None:
+    for number in range(WRITES):
+        params: dict[str, JsonValue] = {"rel_path": f"f{number}", "content": CONTENT}
+        steering.enqueue(
+            ledger, WRITE_FILE.for_any_params(), mission, params, name=None, priority=0, run_after=None
+        )
+
+
+def write_durably(directory: Path, name: str, content: bytes) -> None:
+    temporary = f"{directory}/.{name}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    os.write(descriptor, content)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.rename(temporary, f"{directory}/{name}")  # noqa: PTH104 - the plain way is what is measured
+    place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.fsync(place)
+    os.close(place)
 
 
 def compare_listing(tree: Path, rounds: int) -> list[Figure]:
