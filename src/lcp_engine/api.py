@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import SECOND, Clock
 from lcp_engine.deliverables import compared
@@ -175,7 +175,7 @@ class Engine:
             known_id("mission", mission_id)
         worker = self._worker(kind)
         given = dict(params or {})
-        _check(worker, given)
+        worker.read(given)
 
         def put(ledger: Ledger) -> int:
             mission = mission_id if mission_id is not None else steering.open_queue(ledger, QUEUE)
@@ -497,15 +497,6 @@ def _directory(root: str | os.PathLike[str]) -> Path:
     if not path.is_dir():
         raise LcpError(ErrorCode.NOT_A_FILE, f"root {path} has to be a directory; it is a file")
     return path.resolve()
-
-
-def _check(worker: Worker[BaseModel], params: dict[str, JsonValue]) -> None:
-    try:
-        worker.params.model_validate(params)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(("params", *map(str, first["loc"])))
-        raise LcpError(ErrorCode.INVALID_PARAMS, f"{worker.kind}: {where}: {first['msg']}") from error
 
 
 def _user() -> str:

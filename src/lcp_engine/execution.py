@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from lcp_engine.acceptance import unmet
 from lcp_engine.effects import Journal
@@ -168,12 +168,7 @@ class Executor:
             setup = self._setup(mission, mission.root.path)
             wish = Assignment(worker, _name(job), job.params, mission.key, setup, bool(job.approved))
             return confinement.work(mission.root, wish)
-        try:
-            params = worker.params.model_validate(from_json(job.params))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(("params", *map(str, first["loc"])))
-            return Failed(ErrorCode.INVALID_PARAMS, f"{_name(job)}: {where}: {first['msg']}")
+        params = worker.read(from_json(job.params), _name(job))
         context = self._context(job, worker)
         return outcome_of(worker, _name(job), lambda: worker.execute(params, context))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Micros
 from lcp_engine.diffs import Diff, diff_bytes
@@ -103,14 +103,9 @@ def preview_of(
     if tell is None:
         return None
     try:
-        read = worker.params.model_validate(
-            {key: value for key, value in params.items() if value is not None}
-        )
-    except ValidationError as error:
-        message = (
-            f"the params do not fit the kind {worker.kind!r}: {error.errors(include_url=False)[0]['msg']}"
-        )
-        return Preview("", ErrorCode.INVALID_PARAMS, refused=Failed(ErrorCode.INVALID_PARAMS, message))
+        read = worker.read(params)
+    except LcpError as error:
+        return Preview("", error.code, refused=error.failed)
     outcome = outcome_of(worker, worker.kind, lambda: tell(read, context))
     match outcome:
         case FileEffect():

@@ -14,9 +14,8 @@ from uuid import uuid4
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.engine.outcomes import Succeeded, outcome_of
-from lcp_engine.errors import AgentError, ErrorCode, Failed, Json, LcpError
+from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
 from lcp_engine.policy import Policy
-from lcp_engine.protocol.findings import Findings, param_names
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.replace import locked, temporary_name
 from lcp_engine.sandbox.root import Root
@@ -103,14 +102,7 @@ def _read_params(worker: Worker[BaseModel], params: object) -> BaseModel:
     if not isinstance(params, Mapping):
         message = f"params of {worker.kind} have to be a mapping; found {type(params).__name__}"
         raise LcpError(ErrorCode.INVALID_PARAMS, message)
-    known, findings = param_names(worker.params), Findings()
-    given = {key: value for key, value in params.items() if value is not None or key not in known}
-    read = findings.validate(worker.params, given, "params", worker.kind)
-    if read is not None:
-        return read
-    first = findings.problems[0]
-    problems: list[Json] = [problem.model_dump() for problem in findings.problems]
-    raise LcpError(ErrorCode.INVALID_PARAMS, f"{first.path}: {first.message}", {"errors": problems})
+    return worker.read(params)
 
 
 def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, update
 
 from lcp_engine.engine.binding import bind
@@ -54,7 +52,7 @@ def approve(
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     before = from_json(job.params)
     revised = None if params is None or params == before else params
-    read = check_params(worker, job, before if revised is None else revised)
+    read = worker.read(before if revised is None else revised, f"job {job.id}")
     if revised is not None:
         _check_policy(ledger, bench, worker, job, read)
     sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
@@ -99,19 +97,6 @@ def worker_of(workers: Workers, job: JobRow) -> Worker[BaseModel]:
         message = f"job {job.id} needs a worker for the kind {job.kind!r}; none is installed"
         raise LcpError(ErrorCode.NO_WORKER, message)
     return worker
-
-
-def check_params(worker: Worker[BaseModel], job: JobRow, params: Mapping[str, JsonValue]) -> BaseModel:
-    """The params as the worker reads them. Raises `INVALID_PARAMS`."""
-    try:
-        return worker.params.model_validate(
-            {key: value for key, value in params.items() if value is not None}
-        )
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "params"
-        message = f"job {job.id}: {where} does not fit the kind {job.kind!r}: {first['msg']}"
-        raise LcpError(ErrorCode.INVALID_PARAMS, message) from error
 
 
 def _let_run(ledger: Ledger, job: JobRow) -> None:

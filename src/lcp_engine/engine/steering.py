@@ -9,7 +9,7 @@ from uuid import uuid4
 from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, null, select, text, update
 
-from lcp_engine.engine.deciding import check_params, locked_job, worker_of
+from lcp_engine.engine.deciding import locked_job, worker_of
 from lcp_engine.engine.plans import (
     TURN_KIND,
     cancel_mission,
@@ -176,7 +176,7 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
             ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}"
         )
     if workers is not None:
-        check_params(worker_of(workers, job), job, from_json(job.params))
+        worker_of(workers, job).read(from_json(job.params), f"job {job.id}")
     job.failures = job.deaths = 0
     if job.role == "step":
         retry_step(ledger, job, by=by)

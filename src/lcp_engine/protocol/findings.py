@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -89,6 +90,7 @@ def name_unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} '{shortened(name)}'{hint}"
 
 
+@lru_cache(maxsize=256)
 def param_names(model: type[BaseModel]) -> tuple[str, ...]:
     """The keys that `model` reads: names and aliases of its fields."""
     names: list[str] = []

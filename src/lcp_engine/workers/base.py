@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.policy import PathPolicy, Verdict
+from lcp_engine.protocol.findings import Findings, param_names
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root import Root
 
@@ -135,6 +136,23 @@ class Worker(Generic[P]):
     paths: Callable[[P], tuple[str, ...]] = lambda params: ()
     written_bytes: Callable[[P], int] = lambda params: 0
     preview: Callable[[P, Context], Outcome] | None = None
+
+    def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
+        """The params as this kind's model; a null in a known place reads as absent.
+
+        Raises `INVALID_PARAMS` with every reason; `of` names the job whose params they are.
+        """
+        known = param_names(self.params)
+        given = {key: value for key, value in params.items() if value is not None or key not in known}
+        findings = Findings()
+        read = findings.validate(self.params, given, "params", self.kind)
+        if read is not None:
+            return read
+        first, problems = findings.problems[0], [problem.model_dump() for problem in findings.problems]
+        message = f"{first.path}: {first.message}"
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS, message if of is None else f"{of}: {message}", {"errors": [*problems]}
+        )
 
     def for_any_params(self) -> Worker[BaseModel]:
         """The same worker where kinds stand side by side; it raises TypeError for the params of another kind."""
