@@ -148,6 +148,15 @@ def test_steps_nest(lab: Lab) -> None:
     assert [len(question.results) for question in lab.questions] == [0, 0, 0, 1, 1, 1]
 
 
+def test_the_end_of_a_plan_is_the_end_of_those_that_were_begun_in_it(lab: Lab) -> None:
+    within = ask(step("Inner."), plan("Over."))
+    mission = lab.run(ask(step("Outer.")), within, ask("a"), FOUND, ask("b"), DONE)
+    assert mission.outcome == "mission_complete"
+    assert prompts(lab) == ["Find out.", "Outer.", "Inner.", "Over.", "Find out.", "Find out."]
+    assert (the_step(lab, 0)["state"], the_step(lab, 1)["state"]) == ("succeeded", "skipped")
+    assert lab.states() == ["succeeded", "succeeded"]
+
+
 def test_steps_side_by_side_take_turns(lab: Lab) -> None:
     lab.launch(ask(step("One."), step("Two.")), ask("a"), ask("b"), FOUND, FOUND, DONE)
     lab.work(threads=2)

@@ -221,3 +221,15 @@ def test_a_job_in_the_callers_transaction_exists_when_the_caller_commits(lab: La
     lab.work()
     assert set(lab.states()) == {"succeeded"}
     assert len(lab.jobs()) == (3 if end == "COMMIT" else 1)
+
+
+def test_what_was_retried_in_a_cancelled_mission_can_be_cancelled_again(lab: Lab) -> None:
+    mission = lab.run(
+        {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "change", "params": {}}]}
+    )
+    assert lab.engine.cancel(mission.id)
+    lab.engine.retry(lab.jobs()[0].id)
+    assert lab.states() == ["held"]
+    assert lab.engine.cancel(mission.id)
+    assert lab.states() == ["cancelled"]
+    assert not lab.engine.cancel(mission.id)

@@ -12,6 +12,7 @@ from lcp_engine.engine.hearing import heard
 from lcp_engine.engine.plans import (
     VERIFIES,
     acting_plan,
+    after_settling,
     cancel_sub_plans,
     refresh,
     spec_of,
@@ -123,12 +124,18 @@ def keep_cost(ledger: Ledger, turn: TurnRow, tokens: tuple[int, int]) -> None:
 
 
 def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
-    """Settle a turn that nobody needs any more."""
+    """Settle a turn that nobody needs any more; the plan that a step belongs to goes on without it (R7)."""
+    _cancel_turn(ledger, job, mission, reason)
+    if job.role == "step":
+        after_settling(ledger, job)
+    refresh(ledger, mission)
+
+
+def _cancel_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
     if ledger.move(job, CANCEL, reason=reason, is_leased=True):
         ledger.attempted(job, CANCEL.event)
     if mission.asking == job.id:
         mission.asking = None
-    refresh(ledger, mission)
 
 
 def history(tx: Tx, plan_id: int) -> Sequence[JobResult]:
@@ -197,7 +204,7 @@ def _asked_again(
 def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, limit: str) -> bool:
     """Cancel the sub-plans of a mission that reached a limit; whether the turn is one of the root plan (R6)."""
     if plan.job_id is not None:
-        drop_turn(ledger, job, mission, f"the mission reached {limit}")
+        _cancel_turn(ledger, job, mission, f"the mission reached {limit}")
     cancel_sub_plans(ledger, mission, limit)
     return plan.job_id is None
 

@@ -231,8 +231,9 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
     if plan.job_id is None:
         end_mission(ledger, mission, end, error)
         return
+    over = {plan.id, *_end_sub_plans(ledger, mission, end.outcome, within=plan)}
     _settle_live(
-        ledger, mission, SKIP, "the plan has ended", lambda job: job.plan_id == plan.id and job.role != "work"
+        ledger, mission, SKIP, "the plan has ended", lambda job: job.plan_id in over and job.role != "work"
     )
     owner = ledger.job(plan.job_id)
     if owner.state is State.BLOCKED:
@@ -287,13 +288,18 @@ def _has_news(ledger: Ledger, plan: PlanRow) -> bool:
     return executed or is_unheard(ledger, plan, plan.asked_seq)
 
 
-def _end_sub_plans(ledger: Ledger, mission: MissionRow, outcome: str) -> set[int]:
-    """No turn of a sub-plan counts any more; the ids of those that had not ended."""
-    ended = {int(row[0]) for row in ledger.tx.rows(_SUB_PLANS, mission=mission.id)}
-    # What this transaction decided is not in the database yet.
-    ended = {plan_id for plan_id in ended if ledger.plan(plan_id).outcome is None}
-    for plan_id in ended:
-        ledger.plan(plan_id).outcome = outcome
+def _end_sub_plans(
+    ledger: Ledger, mission: MissionRow, outcome: str, *, within: PlanRow | None = None
+) -> set[int]:
+    """No turn of a sub-plan (begun in a plan, or any) counts any more; the ids of those that had not ended."""
+    ended: set[int] = set()
+    # The oldest first, so that all below one another are found.
+    for row in ledger.tx.rows(_SUB_PLANS, mission=mission.id):
+        plan = ledger.plan(int(row[0]))
+        # What this transaction decided is not in the database yet.
+        if plan.outcome is None and (within is None or plan.parent_id in {within.id, *ended}):
+            plan.outcome = outcome
+            ended.add(plan.id)
     return ended
 
 

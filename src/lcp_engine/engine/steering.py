@@ -120,11 +120,14 @@ def enqueue(
 
 
 def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
-    """Stop a mission and everything of it that is not settled. False where it is cancelled already."""
+    """Stop a mission and everything of it that is not settled. False where it is cancelled and nothing is left.
+
+    Raises `WRONG_STATE` for one that has ended otherwise and of which nothing is left.
+    """
     mission = ledger.mission(mission_id)
-    if mission.status == "cancelled":
-        return False
     if mission.has_ended and mission.open == 0 and mission.held == 0:
+        if mission.status == "cancelled":
+            return False
         message = f"mission {mission_id} has to be running or waiting to be cancelled; it is {mission.status}"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     cancel_mission(ledger, mission, f"cancelled by {by}")
