@@ -137,7 +137,7 @@ def test_edited_params_run_instead(asking: Lcp) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code", "fact"),
-    [('{"rel_path": "d"', 0, "JSON object"), ('{"rel_path": "d"}', 0, "does not fit"),
+    [('{"rel_path": "d"', 0, "JSON object"), ('{"rel_path": "d"}', 0, "content or new_content is missing"),
      ('{"rel_path": ".env", "content": ""}', 0, "may not run"), ("{}", 3, "ended with 3")],
 )  # fmt: skip
 def test_an_edit_that_comes_to_nothing_is_told_and_asked_again(

@@ -114,7 +114,7 @@ def test_params_are_edited_in_the_editor_of_the_user(waiting: Lcp) -> None:
     ("editor", "fact"),
     [("false", "ended with 1"), ("true", "as they were"), ("truncate -s0", "is empty"),
      ("no-such-editor", "not be started"), ("sed -i s/{/[/", "JSON object"),
-     ("sed -i s/content/text/", "text does not fit"),
+     ("sed -i s/content/text/", "params.text: unknown param"),
      ('sed -i s/"b"/".env"/g', "denied"), ('"', "is no command"), (" ", "blank")],
 )  # fmt: skip
 def test_an_edit_that_comes_to_nothing_changes_nothing(waiting: Lcp, editor: str, fact: str) -> None:

@@ -14,6 +14,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation import mode
 from lcp_engine.isolation.confinement import _FarTarget
 from lcp_engine.isolation.mode import Isolation, examine_isolation
+from lcp_engine.sandbox.replace import Target
 
 WRITE: dict[str, JsonValue] = {
     "name": "n",
@@ -79,6 +80,12 @@ def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
     assert ("write_file", "succeeded") in [row[:2] for row in rows]
     assert (place / "new" / "b.txt").read_text() == "one line\n"
     assert [one.name for one in (place / "new").iterdir()] == ["b.txt"]
+
+
+def test_every_step_on_a_file_has_its_twin_in_the_process_that_can_write() -> None:
+    steps = {name for name, step in vars(Target).items() if callable(step) and not name.startswith("_")}
+    assert steps
+    assert steps <= set(vars(_FarTarget))
 
 
 def test_a_kernel_without_landlock_is_refused_where_isolation_is_required(

@@ -305,6 +305,9 @@ class _FarTarget(Target):
     def replace(self, data: bytes, temporary: str, mode: int | None = None) -> None:
         self._take({"do": "replace", "temporary": temporary, "mode": mode}, data)
 
+    def sync(self) -> None:
+        self._take({"do": "sync"})
+
     def remove(self) -> None:
         self._take({"do": "remove"})
 

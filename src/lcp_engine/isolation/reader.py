@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from lcp_engine.engine.outcomes import Succeeded, outcome_of
-from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.errors import Failed, LcpError
 from lcp_engine.isolation.line import Head, Line, number_of, told
 from lcp_engine.isolation.setup import SETUPS
 from lcp_engine.sandbox.root import Root
@@ -72,9 +72,9 @@ class _Work:
 
     def do(self, text: bytes) -> tuple[Succeeded | FileEffect | Hold | Failed, BaseModel | None]:
         try:
-            params = self.worker.params.model_validate(json.loads(text))
-        except ValidationError as error:
-            return unfit(self.who, error), None
+            params = self.worker.read(json.loads(text), self.who)
+        except LcpError as error:
+            return error.failed, None
         return outcome_of(self.worker, self.who, lambda: self._execute(params)), params
 
     def _execute(self, params: BaseModel) -> Outcome:
@@ -84,13 +84,6 @@ class _Work:
             # Whatever else is under way here may miss memory now; who asked for it starts anew elsewhere.
             self.line.send({"is": "memory"})
             os._exit(1)
-
-
-def unfit(who: str, error: ValidationError) -> Failed:
-    """Params that a stored job should not have."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(("params", *map(str, first["loc"])))
-    return Failed(ErrorCode.INVALID_PARAMS, f"{who}: {where}: {first['msg']}")
 
 
 def _answer(outcome: Succeeded | Hold | Failed) -> tuple[Head, bytes]:

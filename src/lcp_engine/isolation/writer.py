@@ -78,6 +78,8 @@ def _step(target: Target, head: Head, body: Buffer) -> tuple[Head, Buffer]:
         case "replace":
             mode = head["mode"]
             target.replace(bytes(body), text_of(head, "temporary"), mode if isinstance(mode, int) else None)
+        case "sync":
+            target.sync()
         case "remove":
             target.remove()
         case "discard":
