@@ -24,7 +24,7 @@ from lcp_engine.cli.screen import print_json, print_json_line, print_out
 from lcp_engine.cli.stopping import Interrupts, catching_interrupts, work
 from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.plans import TURN_ATTEMPTS
-from lcp_engine.engine.records import Mission
+from lcp_engine.engine.records import Job, Mission
 from lcp_engine.jobs import State
 from lcp_engine.mission import MissionSpec, nearest
 from lcp_engine.planners.registry import make_planner
@@ -211,6 +211,11 @@ def _conclude(
     return Exit.INTERRUPTED if interrupts else exit_of_mission(mission.status, mission.outcome)
 
 
+def _is_shown(engine: Engine, job: Job) -> bool:
+    worker = engine.workers.get(job.kind)
+    return worker is not None and worker.preview is not None
+
+
 def _how_to_decide(engine: Engine, mission: Mission) -> str:
     """The commands that decide what waits."""
     found = engine.jobs(mission_id=mission.id, states=[State.HELD])
@@ -225,4 +230,7 @@ def _how_to_decide(engine: Engine, mission: Mission) -> str:
     if any(job.reason != NO_WORKER for job in held):
         ways.insert(0, f"`lcp approve {every}`")
     ways += asked[:1]
+    shown = next((job.id for job in held if _is_shown(engine, job)), None)
+    if shown is not None:
+        ways[0] = f"look with `lcp diff {shown}`, then {ways[0]}"
     return f"mission {mission.id} waits for a person: {' or '.join(ways)}, then `lcp work --until-idle`"
