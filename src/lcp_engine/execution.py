@@ -45,7 +45,7 @@ from lcp_engine.protocol.actions import (
     MissionComplete,
     WriteFile,
 )
-from lcp_engine.protocol.dialects import READERS
+from lcp_engine.protocol.dialects import reader_of
 from lcp_engine.restoring import UNDO, carry_out
 from lcp_engine.roots import EVERY_ROOT, Roots
 from lcp_engine.sandbox.hands import HERE, Hands
@@ -209,7 +209,7 @@ class Executor:
         turn = asked.turn if asked.turn.reply is not None else self._ask(job, asked, spec)
         if turn is None:
             return None
-        reply = READERS[spec.planner.dialect](turn.reply or "", self._kinds)
+        reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds)
         mission = self._mission(job.mission_id)
         faults: tuple[str, ...] = ()
         if spec.accept and mission.root and _says_done(reply):

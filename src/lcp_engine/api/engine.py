@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, JsonValue
 
@@ -16,12 +16,10 @@ from lcp_engine.clock import SECOND, Clock
 from lcp_engine.engine import steering
 from lcp_engine.engine.records import Mission
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.forking import Forked, fork
 from lcp_engine.isolation.mode import Isolation
 from lcp_engine.mission import MissionSpec, PlannerSpec, build_mission
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import Rule
-from lcp_engine.replaying import Replayed, replay
 from lcp_engine.roots import Roots
 from lcp_engine.runner import Runner
 from lcp_engine.site import open_site
@@ -30,6 +28,10 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.sqlite import BUSY_SECONDS
 from lcp_engine.store.transaction import Connection
 from lcp_engine.workers.base import Caps, Worker
+
+if TYPE_CHECKING:
+    from lcp_engine.forking import Forked
+    from lcp_engine.replaying import Replayed
 
 QUEUE = "jobs"
 LONGEST_DELAY = 100 * 365 * 24 * 3600
@@ -188,6 +190,8 @@ class Engine(Deciding):
         Its root is not touched. With `keep` the scratch database and root are left in that directory. Raises
         `NOT_FOUND`, `WRONG_STATE` for a mission that goes on or whose history is not whole, `INVALID_ARGUMENT`.
         """
+        from lcp_engine.replaying import replay  # seldom needed, and slow to load
+
         return replay(self.site, known_id("mission", mission_id), keep=keep)
 
     def fork(
@@ -204,6 +208,8 @@ class Engine(Deciding):
         The turn is answered by `reply` if given, else by `planner` or the mission's own. Raises `NOT_FOUND`,
         `WRONG_STATE` for a mission without turns, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
         """
+        from lcp_engine.forking import fork  # seldom needed, and slow to load
+
         known = known_id("mission", mission_id)
         return fork(self.site, known, turn, reply=reply, planner=planner, by=by or user_name())
 
