@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation.mode import Isolation
-from lcp_engine.mission import nearest
 from lcp_engine.policy import Rule
+from lcp_engine.wording import nearest
 from lcp_engine.workers.base import Caps
 
 APP = "lcp-engine"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import Outline, nearest, outline_mission
+from lcp_engine.mission_file import Outline, outline_mission
+from lcp_engine.wording import nearest
 
 _PACKAGE = Path(__file__).parent
 # In the wheel the missions lie in the package, in a source checkout at its top.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -78,6 +79,12 @@ def age(at: str, now: datetime) -> str:
         if seconds >= length:
             return f"{seconds // length} {unit} ago"
     return f"{seconds} s ago" if seconds else "now"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """A hint for a name that is not known: the nearest of `known`, else all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
 
 
 def _count_files(result: Object) -> str:

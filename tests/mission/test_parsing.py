@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, build_mission, outline_mission, parse_mission
+from lcp_engine.mission import MissionSpec
+from lcp_engine.mission_file import build_mission, outline_mission, parse_mission
 from lcp_engine.policy import Verdict
 from lcp_engine.strict_yaml import MAX_CHARACTERS, NotReadable, read_document, read_scalar
 

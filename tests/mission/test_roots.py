@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, PlannerSpec, resolve_root
+from lcp_engine.mission import MissionSpec, PlannerSpec
+from lcp_engine.mission_file import resolve_root
 from lcp_engine.shipped import find_mission, shipped_missions
 
 
@@ -46,7 +47,7 @@ def test_a_root_that_is_missing_or_no_directory_is_refused(tmp_path: Path) -> No
 
 
 def test_the_survey_is_shipped_and_is_a_valid_mission() -> None:
-    from lcp_engine.mission import parse_mission
+    from lcp_engine.mission_file import parse_mission
     from lcp_engine.planners.registry import make_planner
     from lcp_engine.planners.surveyor import Surveyor
 

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from lcp_engine.api import Engine
 from lcp_engine.engine.records import Mission
 from lcp_engine.jobs import State
-from lcp_engine.mission import MissionSpec, parse_mission
+from lcp_engine.mission import MissionSpec
+from lcp_engine.mission_file import parse_mission
 from lcp_engine.shipped import shipped_missions
 from lcp_engine.strict_yaml import read_document
 from lcp_engine.visible import json_line

@@ -17,7 +17,8 @@ from lcp_engine.engine import steering
 from lcp_engine.engine.records import Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation.mode import Isolation
-from lcp_engine.mission import MissionSpec, PlannerSpec, build_mission
+from lcp_engine.mission import MissionSpec, PlannerSpec
+from lcp_engine.mission_file import build_mission
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import Rule
 from lcp_engine.roots import Roots

@@ -21,7 +21,6 @@ from lcp_engine.engine.plans import spec_of
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import State
-from lcp_engine.mission import nearest
 from lcp_engine.protocol.actions import Action, Malformed
 from lcp_engine.protocol.dialects import reader_of
 from lcp_engine.reporting.facts import Course, Facts
@@ -33,6 +32,7 @@ from lcp_engine.store.history import known_id
 from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
+from lcp_engine.wording import nearest
 
 _STATES = [str(state) for state in State]
 

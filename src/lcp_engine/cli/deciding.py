@@ -265,7 +265,8 @@ def _print_mission(invocation: Invocation, engine: Engine, mission_id: int) -> N
 
 
 def _limit(key: str) -> str:
-    from lcp_engine.mission import Limits, nearest
+    from lcp_engine.mission import Limits
+    from lcp_engine.wording import nearest
 
     group, _, name = key.partition(".")
     if group != "limits" or name not in Limits.model_fields:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, outline_mission, parse_mission, resolve_root
+from lcp_engine.mission import MissionSpec
+from lcp_engine.mission_file import outline_mission, parse_mission, resolve_root
 from lcp_engine.planners.registry import make_planner, usual_planner
 from lcp_engine.planners.surroundings import NOWHERE, Surroundings
 from lcp_engine.shipped import shipped_missions

@@ -26,9 +26,10 @@ from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.plans import TURN_ATTEMPTS
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.jobs import State
-from lcp_engine.mission import MissionSpec, nearest
+from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.surroundings import AsksModel, Surroundings
+from lcp_engine.wording import nearest
 from lcp_engine.worst_case import WorstCase
 
 MOST_NAMED = 10

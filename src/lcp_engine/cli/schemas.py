@@ -12,7 +12,7 @@ from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.screen import print_out
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
-from lcp_engine.mission import MissionSpec, nearest
+from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.base import Kind, Question
 from lcp_engine.planners.llm.universal_wire import universal_wire_schema
 from lcp_engine.planners.llm.wire import ROOT, wire_schema
@@ -23,6 +23,7 @@ from lcp_engine.reporting.agent import AgentResponse
 from lcp_engine.reporting.structured import StructuredResponse
 from lcp_engine.settings import ConfigFile
 from lcp_engine.visible import json_block
+from lcp_engine.wording import nearest
 from lcp_engine.workers.registry import find_workers
 
 _Schema = Mapping[str, JsonValue]

@@ -20,7 +20,8 @@ from lcp_engine.engine.plans import (
 from lcp_engine.engine.retrying import retry_step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import OPEN, RETRY, RETRY_HELD, State
-from lcp_engine.mission import MissionSpec, with_limits
+from lcp_engine.mission import MissionSpec
+from lcp_engine.mission_file import with_limits
 from lcp_engine.store.holds import unanswered_hold
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.live import live_jobs

@@ -10,10 +10,11 @@ from typing import TypeAlias
 from pydantic import JsonValue, ValidationError
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import PlannerSpec, nearest
+from lcp_engine.mission import PlannerSpec
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.surroundings import NOWHERE, Placeable, Surroundings
 from lcp_engine.protocol.strict_json import shown
+from lcp_engine.wording import nearest
 
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import MissionSpec, outline_mission, parse_mission, resolve_root
+from lcp_engine.mission import MissionSpec
+from lcp_engine.mission_file import outline_mission, parse_mission, resolve_root
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
 from lcp_engine.shipped import find_mission, offers
 from lcp_engine.visible import json_line

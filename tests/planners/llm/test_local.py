@@ -14,7 +14,8 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine, read_reply
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import PlannerSpec, parse_mission
+from lcp_engine.mission import PlannerSpec
+from lcp_engine.mission_file import parse_mission
 from lcp_engine.planners.base import Kind, Planner, Question
 from lcp_engine.planners.llm.ladder import Rung
 from lcp_engine.planners.llm.local import RUNNING, LocalOptions, LocalPlanner, local_planner

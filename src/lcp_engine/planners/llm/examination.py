@@ -8,7 +8,6 @@ from pathlib import PurePath
 
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.health import Finding, Grade, broken, doubtful, well
-from lcp_engine.mission import nearest
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.llm.chat import ModelFacts
 from lcp_engine.planners.llm.ladder import Rung
@@ -16,6 +15,7 @@ from lcp_engine.planners.llm.message import Completion
 from lcp_engine.planners.llm.planner import CONTEXT_TOKENS, ModelPlanner
 from lcp_engine.planners.llm.retrying import Pace
 from lcp_engine.planners.llm.trouble import Trouble
+from lcp_engine.wording import nearest
 
 REPLY_TOKENS = 400
 SMALL_CONTEXT = 4096

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr, Ty
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import nearest
 from lcp_engine.planners.llm.exchange import is_loopback
 from lcp_engine.planners.llm.message import ModelSettings
+from lcp_engine.wording import nearest
 
 STRICT = ConfigDict(extra="forbid")
 Server: TypeAlias = Literal["lmstudio", "ollama", "llamacpp", "vllm", "openai"]
