@@ -168,9 +168,9 @@ class WatchedBackend:
         connection.events.clear()
         return self._backend.begin(connection.watched)
 
-    def has_committed(self, connection: Connection, transaction: str) -> bool | None:
+    def has_committed(self, connection: Connection, transaction: str, at: int) -> bool | None:
         assert isinstance(connection, WatchedConnection)
-        return self._backend.has_committed(connection.watched, transaction)
+        return self._backend.has_committed(connection.watched, transaction, at)
 
     def connect_to_read(self) -> Connection:
         return self._backend.connect_to_read()

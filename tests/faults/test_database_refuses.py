@@ -21,6 +21,7 @@ from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.check import check_database
+from lcp_engine.store.create import open_database
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 CLI = [sys.executable, "-m", "lcp_engine"]
@@ -208,6 +209,27 @@ def test_a_server_that_dies_and_comes_back_is_waited_for(server: Server) -> None
         running.result()
         _each_once(engine, 300)
     assert check_database(url) == []
+
+
+def test_an_id_that_a_dead_server_forgot_is_no_commit_of_whoever_gets_it_next(server: Server) -> None:
+    database = open_database(server.create())
+    backend, at = database.backend, database.now()
+    lost = backend.connect()
+    forgotten = backend.begin(lost)
+    assert forgotten is not None
+    server.stop()
+    server.start()
+    asked, other = backend.connect(), backend.connect()
+    assert backend.has_committed(asked, forgotten, at) is False
+    given = ""
+    while given != forgotten.split()[0]:
+        given = (backend.begin(other) or "").split()[0]
+        other.cursor().execute("CREATE TABLE IF NOT EXISTS notes (n INTEGER)")
+        other.cursor().execute("COMMIT")
+    assert backend.has_committed(asked, forgotten, at) is None
+    for connection in (lost, asked, other):
+        connection.close()
+    database.close()
 
 
 def _each_once(engine: Engine, count: int) -> None:

@@ -105,7 +105,7 @@ def test_a_transaction_that_the_server_still_holds_open_is_ended_and_done_again(
     asked = backend.connect()
     known: bool | None = None
     while known is None:
-        known = backend.has_committed(asked, transaction)
+        known = backend.has_committed(asked, transaction, other.now())
     assert known is (cut == "after")
     there = database.read(lambda tx: tx.query_plain("SELECT 1 FROM pg_tables WHERE tablename = 'notes'"))
     assert there == ([(1,)] if known else [])

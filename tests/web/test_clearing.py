@@ -59,7 +59,7 @@ def test_a_file_that_changed_since_it_was_shown_keeps_its_job_held(house: House)
     (house.root / "a.md").write_text("somebody was faster")
     answer = house.post("/inbox/all", {"decision": "approve", **form})
     assert answer.status == 409
-    assert "1 were not decided, all others were" in answer.words
+    assert "1 job was not decided, all others were" in answer.words
     assert "'a.md'" in answer.words
     assert [job.state for job in house.engine.jobs(kinds=["write_file"])] == ["held", "queued"]
 

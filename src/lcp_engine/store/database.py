@@ -217,7 +217,7 @@ class Database:
             tx.end()
             if tx.wakes:
                 self.in_transaction_wake(tx)
-            self._end(connection, cursor, transaction)
+            self._end(connection, cursor, transaction, tx.now)
         except BaseException:
             _roll_back(cursor)
             raise
@@ -225,30 +225,40 @@ class Database:
             tx.close()
         return tx, None
 
-    def _end(self, connection: Connection, cursor: Cursor, transaction: str | None) -> None:
+    def _end(self, connection: Connection, cursor: Cursor, transaction: str | None, at: Micros) -> None:
         try:
             cursor.execute("COMMIT")
         except Exception as error:
             if self.backend.is_usable(connection):
                 raise
             # Only the acknowledgement may have been lost: to do it again then would do it twice.
-            took_effect = None if transaction is None else self._took_effect(transaction)
+            took_effect = None if transaction is None else self._took_effect(transaction, at)
             if took_effect is None:
                 message = "the database's connection was lost during a commit; whether it took effect cannot be told"
                 raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
             if not took_effect:
                 raise
 
-    def _took_effect(self, transaction: str) -> bool | None:
+    def _took_effect(self, transaction: str, at: Micros) -> bool | None:
         """What became of a transaction whose connection was lost; None where nobody can be asked."""
         for retries in range(RETRIES):
-            with suppress(Exception):  # the server may be gone for a while
+            try:
                 self._writer = self.backend.connect()
-                known = self.backend.has_committed(self._writer, transaction)
+                known = self.backend.has_committed(self._writer, transaction, at)
+            except Exception:  # noqa: BLE001 -- the server may be gone for a while
+                self._drop_writer()
+            else:
                 if known is not None:
                     return known
+                self._drop_writer()
             _pause(retries)
         return None
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            with suppress(Exception):  # it may be gone already
+                self._writer.close()
+            self._writer = None
 
     def _writable(self) -> Connection:
         if self._writer is None:

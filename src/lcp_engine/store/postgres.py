@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import psycopg
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from lcp_engine.clock import Clock, steady_clock
+from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.transaction import Connection
 
@@ -21,8 +21,11 @@ _OF_OTHERS = (
 )
 _LOST = ("08", "57P")  # classes of SQLSTATE: connection exceptions, the server shuts down or starts
 
-_BEGIN = "BEGIN; SELECT pg_current_xact_id()::text"  # in one round trip
+# In one round trip. A server that died forgets ids that never reached its log, and gives them to others.
+_BEGIN = "BEGIN; SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
 _END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
+_STARTED = "SELECT pg_postmaster_start_time()::text"
+_OWN_EVENT = "SELECT 1 FROM events WHERE at = %s AND xmin = %s::xid8::xid LIMIT 1"
 
 
 class Postgres:
@@ -46,13 +49,22 @@ class Postgres:
         assert row is not None
         return str(row[0])
 
-    def has_committed(self, connection: Connection, transaction: str) -> bool | None:
-        # Its server process may not know yet that nobody listens: it would keep its locks, and its commit open.
+    def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
         asked = _ours(connection)
-        asked.execute(_END_IT, (transaction,))
-        row = asked.execute("SELECT pg_xact_status(%s::xid8)", (transaction,)).fetchone()
-        known = {"committed": True, "aborted": False}
-        return None if row is None else known.get(str(row[0]))
+        number, _, started = transaction.partition(" ")
+        # Its server process may not know yet that nobody listens: it would keep its locks, and its commit open.
+        asked.execute(_END_IT, (number,))
+        try:
+            row = asked.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
+        except (
+            psycopg.errors.InvalidParameterValue
+        ):  # "is in the future": the server died and never heard of it
+            return False
+        known = {"committed": True, "aborted": False}.get(str(row and row[0]))
+        if not known or asked.execute(_STARTED).fetchone() == (started,):
+            return known
+        # Since then the id may be somebody else's; the events of the transaction are its own.
+        return True if asked.execute(_OWN_EVENT, (at, number)).fetchone() else None
 
     def connect_to_read(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from lcp_engine.clock import Clock, steady_clock
+from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.transaction import Connection
 
@@ -48,7 +48,7 @@ class Sqlite:
         # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout
         connection.cursor().execute("BEGIN IMMEDIATE")
 
-    def has_committed(self, connection: Connection, transaction: str) -> None:
+    def has_committed(self, connection: Connection, transaction: str, at: Micros) -> None:
         """No connection is lost here."""
 
     def connect_to_read(self) -> Connection:

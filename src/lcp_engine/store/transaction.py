@@ -57,8 +57,11 @@ class Backend(Reading, Protocol):
     def begin(self, connection: Connection) -> str | None:
         """Begin a transaction that writes. What `has_committed` knows it by; None where a commit leaves no doubt."""
 
-    def has_committed(self, connection: Connection, transaction: str) -> bool | None:
-        """Whether the transaction of a connection that was lost took effect; None while that is open."""
+    def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
+        """Whether the transaction of a connection that was lost took effect; None while that is open.
+
+        `at` is the time that its events carry.
+        """
 
     def clock(self, connection: Connection) -> Clock: ...
     def explain(self, error: Exception) -> LcpError | None:

@@ -57,9 +57,8 @@ def clear(desk: Desk, request: Request, form: Form) -> Response:
     else:
         refused = _each(found.no, lambda job_id: engine.reject(job_id, reason))
     if refused:
-        return _show(
-            desk, request, 409, [f"{len(refused)} jobs were not decided, all others were:", *refused]
-        )
+        which = "1 job was" if len(refused) == 1 else f"{len(refused)} jobs were"
+        return _show(desk, request, 409, [f"{which} not decided, all others were:", *refused])
     return to_inbox(request.url.query, "approved" if decision == "approve" else "rejected")
 
 
