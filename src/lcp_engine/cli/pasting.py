@@ -20,16 +20,17 @@ _WHOLE = ("}", "```")
 """What the last line of a reply ends with: an empty line behind it ends the paste."""
 
 
-def read_paste() -> str:
+def read_paste(invitation: str) -> str:
     """What is typed or pasted, up to Ctrl-D, or to an empty line behind what looks like the end of a reply.
 
     A terminal that edits lines itself drops what is longer than 4,095 bytes, and a reply often is one line: here every
-    byte arrives. Raises `Closed` where the terminal is gone.
+    byte arrives, from the moment that the invitation is seen. Raises `Closed` where the terminal is gone.
     """
     text: list[str] = []
     descriptor = sys.stdin.fileno()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with _byte_by_byte(descriptor):
+        _echo(f"{invitation}\n")
         while True:
             more = os.read(descriptor, 65536)
             if not more:

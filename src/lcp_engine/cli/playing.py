@@ -73,8 +73,7 @@ class PlannerSeat:
 
     def _read(self, way: str) -> str:
         if way == "paste":
-            say("  paste the reply; an empty line after it, or Ctrl-D, ends it")
-            return read_paste()
+            return read_paste("  paste the reply; an empty line after it, or Ctrl-D, ends it")
         if way == "edit":
             self._draft = edit_text(self._draft, "reply.json")
             return self._draft
