@@ -225,6 +225,7 @@ def test_an_id_that_a_dead_server_forgot_is_no_commit_of_whoever_gets_it_next(se
     while given != forgotten.split()[0]:
         given = (backend.begin(other) or "").split()[0]
         other.cursor().execute("CREATE TABLE IF NOT EXISTS notes (n INTEGER)")
+        assert backend.has_committed(asked, forgotten, at) is not True  # and ends nobody's transaction
         other.cursor().execute("COMMIT")
     assert backend.has_committed(asked, forgotten, at) is None
     for connection in (lost, asked, other):

@@ -52,8 +52,10 @@ class Postgres:
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
         asked = _ours(connection)
         number, _, started = transaction.partition(" ")
-        # Its server process may not know yet that nobody listens: it would keep its locks, and its commit open.
-        asked.execute(_END_IT, (number,))
+        is_same_server = asked.execute(_STARTED).fetchone() == (started,)
+        if is_same_server:
+            # Its process there may not know yet that nobody listens: it would keep its locks, and its commit open.
+            asked.execute(_END_IT, (number,))
         try:
             row = asked.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
         except (
@@ -61,7 +63,7 @@ class Postgres:
         ):  # "is in the future": the server died and never heard of it
             return False
         known = {"committed": True, "aborted": False}.get(str(row and row[0]))
-        if not known or asked.execute(_STARTED).fetchone() == (started,):
+        if not known or is_same_server:
             return known
         # Since then the id may be somebody else's; the events of the transaction are its own.
         return True if asked.execute(_OWN_EVENT, (at, number)).fetchone() else None
