@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.engine.replies import DONE, FREE, ask, read, write
 
 from lcp_engine.errors import LcpError
 from lcp_engine.mission import PlannerSpec
@@ -15,27 +16,7 @@ from lcp_engine.store.check import faults_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pydantic import JsonValue
     from tests.engine.conftest import Lab, Object
-
-DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
-FREE: Object = {"kinds": ["*"], "do": "auto"}
-
-
-def ask(*jobs: Object | str) -> Object:
-    """A reply that asks for jobs; a name is a job of the kind `do` with that name."""
-    new_jobs: list[JsonValue] = [
-        {"kind": "do", "params": {"of": job}} if isinstance(job, str) else job for job in jobs
-    ]
-    return {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs}
-
-
-def read(path: str) -> Object:
-    return {"kind": "read_file", "params": {"rel_path": path}}
-
-
-def write(path: str, content: str, **more: JsonValue) -> Object:
-    return {"kind": "write_file", "params": {"rel_path": path, "content": content, **more}}
 
 
 @pytest.fixture(autouse=True)

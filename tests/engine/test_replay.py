@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
+from tests.engine.replies import DONE, FREE, ask, read, write
 
 from lcp_engine.api import Engine
 from lcp_engine.errors import LcpError
@@ -21,25 +22,6 @@ if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
 
     from lcp_engine.replaying import Replayed
-
-DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
-FREE: Object = {"kinds": ["*"], "do": "auto"}
-
-
-def ask(*jobs: Object | str) -> Object:
-    """A reply that asks for jobs; a name is a job of the kind `do` with that name."""
-    new_jobs: list[JsonValue] = [
-        {"kind": "do", "params": {"of": job}} if isinstance(job, str) else job for job in jobs
-    ]
-    return {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs}
-
-
-def read(path: str) -> Object:
-    return {"kind": "read_file", "params": {"rel_path": path}}
-
-
-def write(path: str, content: str, **more: JsonValue) -> Object:
-    return {"kind": "write_file", "params": {"rel_path": path, "content": content, **more}}
 
 
 def same(lab: Lab, mission_id: int = 1) -> Replayed:

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from pydantic import JsonValue
+from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
 
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2
 from lcp_engine.trial import run_job
 
-SHARED = Path(__file__).parents[3] / "shared"
-CASES = SHARED / "cases" / "paths.jsonl"
-pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not beside this repository")
-
-
-def load_cases() -> list[dict[str, JsonValue]]:
-    if not CASES.exists():
-        return []
-    user = "root" if os.getuid() == 0 else "nonroot"
-    with CASES.open(encoding="utf-8") as lines:
-        cases = [json.loads(line) for line in lines]
-    return [case for case in cases if not case.get("race") and case.get("requires", user) == user]
+pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
 
 
 @pytest.fixture(scope="module")
 def judge_of() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("path_cases", SHARED / "tools" / "path_cases.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_judge()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

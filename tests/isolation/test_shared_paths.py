@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from pydantic import JsonValue, ValidationError
+from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
 
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -24,30 +23,14 @@ from lcp_engine.store.text import from_json
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
 from lcp_engine.workers.registry import BUILT_IN
 
-SHARED = Path(__file__).parents[3] / "shared"
-CASES = SHARED / "cases" / "paths.jsonl"
-pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not beside this repository")
+pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
 MANY = 20
 """A naive worker that fails fewer would say that the cases have lost their teeth."""
 
 
-def load_cases() -> list[dict[str, JsonValue]]:
-    if not CASES.exists():
-        return []
-    user = "root" if os.getuid() == 0 else "nonroot"
-    with CASES.open(encoding="utf-8") as lines:
-        cases = [json.loads(line) for line in lines]
-    return [case for case in cases if not case.get("race") and case.get("requires", user) == user]
-
-
 @pytest.fixture(scope="module")
 def judge_of() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("path_cases", SHARED / "tools" / "path_cases.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_judge()
 
 
 def do_confined(nursery: Nursery, place: str, kind: str, params: dict[str, JsonValue]) -> Succeeded:

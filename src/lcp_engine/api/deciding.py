@@ -8,9 +8,7 @@ from pydantic import JsonValue
 
 from lcp_engine.api.looking import Looking
 from lcp_engine.api.sited import user_name
-from lcp_engine.differences import (
-    sight_now,
-)
+from lcp_engine.differences import sight_now
 from lcp_engine.engine import answering, deciding, saying, steering
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.errors import ErrorCode, LcpError

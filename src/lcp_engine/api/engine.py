@@ -101,9 +101,8 @@ class Engine(Deciding):
         """
         if not isinstance(spec, MissionSpec):
             spec = build_mission(dict(spec), source="mission")
-        make_planner(
-            spec.planner, self.site.surroundings
-        )  # a planner that is not there is known now, not at the first turn
+        # A planner that is not there is known now, not at the first turn.
+        make_planner(spec.planner, self.site.surroundings)
         directory = _directory(root)
         mission_id = self._books(lambda ledger: steering.launch(ledger, spec, directory, key=key))
         return self.mission(mission_id)
