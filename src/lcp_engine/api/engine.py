@@ -32,7 +32,7 @@ from lcp_engine.workers.base import Caps, Worker
 
 if TYPE_CHECKING:
     from lcp_engine.forking import Forked
-    from lcp_engine.replaying import Replayed
+    from lcp_engine.replaying.replay import Replayed
 
 QUEUE = "jobs"
 LONGEST_DELAY = 100 * 365 * 24 * 3600
@@ -190,7 +190,7 @@ class Engine(Deciding):
         Its root is not touched. With `keep` the scratch database and root are left in that directory. Raises
         `NOT_FOUND`, `WRONG_STATE` for a mission that goes on or whose history is not whole, `INVALID_ARGUMENT`.
         """
-        from lcp_engine.replaying import replay  # seldom needed, and slow to load
+        from lcp_engine.replaying.replay import replay  # seldom needed, and slow to load
 
         return replay(self.site, known_id("mission", mission_id), keep=keep)
 

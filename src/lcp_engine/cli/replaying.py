@@ -9,7 +9,7 @@ import click
 from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.screen import print_json, print_out
-from lcp_engine.replaying import Replayed
+from lcp_engine.replaying.replay import Replayed
 
 
 @click.command(

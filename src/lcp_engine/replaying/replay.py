@@ -16,7 +16,8 @@ from lcp_engine.effects import APPLIED
 from lcp_engine.engine.judging import Bench
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import SETTLED, TRANSITIONS, State
-from lcp_engine.reenacting import HistoryClock, Reenactment
+from lcp_engine.replaying.reenactment import reenact
+from lcp_engine.replaying.scratch import HistoryClock, Scratch
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.archive import Archive, PastEvent, PastJob, missing_blobs, read_archive
@@ -59,9 +60,9 @@ def replay(site: Site, mission_id: int, *, keep: Path | None = None) -> Replayed
         clock = HistoryClock()
         database = open_database(f"sqlite:///{place / DATABASE}", clock)
         try:
-            scratch = replace(site, database=database, bench=_bench(site, past, place / ROOT))
+            there = replace(site, database=database, bench=_bench(site, past, place / ROOT))
             with Root(str(place / ROOT)) as root:
-                stop = Reenactment(scratch, clock, past, root, site.database).run()
+                stop = reenact(Scratch(there, past, root, site.database), clock)
             now = database.read(lambda tx: read_archive(tx, 1))
         finally:
             database.close()

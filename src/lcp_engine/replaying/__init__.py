@@ -1,0 +1,1 @@
+"""Run missions again from their history."""
