@@ -559,10 +559,11 @@ class World:
 
     def claim(self, runner: Runner, most: int) -> list[Job]:
         """Turns first, then the oldest; each claim raises `attempt`, which is the fence."""
-        ready = [job for job in self.jobs if job.state is State.QUEUED and job.run_after <= self.now]
-        claimed = sorted(
-            (job for job in ready if job.kind in EXECUTED), key=lambda job: (job.kind != TURN, job.number)
-        )
+        queued = (job for job in self.jobs if job.state is State.QUEUED and job.kind in EXECUTED)
+        ready = [job for job in queued if job.run_after <= self.now]
+        for job in ready:
+            job.run_after = 0
+        claimed = sorted(ready, key=lambda job: (job.kind != TURN, job.number))
         for job in claimed[:most]:
             job.mission.move(job, State.RUNNING)
             job.attempt, job.runner = job.attempt + 1, runner

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import text
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
@@ -24,7 +25,7 @@ from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import Scope
 from lcp_engine.store.records import JobRow, RunnerRow
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.transaction import Statement, Tx
 from lcp_engine.workers.base import Hold, Outcome, Worker
 
 
@@ -139,8 +140,49 @@ def test_the_next_job_is_found_without_a_look_at_the_others(tmp_path: Path) -> N
     sql = queue._next_ready(ALL, None).sql(database.backend.dialect)
     plan = database.read(lambda tx: tx.query_plain(f"EXPLAIN QUERY PLAN {sql}"))
     steps = [str(row[3]).partition(" (")[0] for row in plan if "jobs" in str(row[3])]
-    assert steps == ["SEARCH jobs USING INDEX ix_jobs_due"] * 2
+    assert steps == ["SCAN jobs USING INDEX ix_jobs_ready", "SEARCH jobs USING INDEX ix_jobs_due"]
     database.close()
+
+
+def test_a_claim_walks_past_no_delayed_job(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path / 'lcp.db'}")
+
+    def steps(statement: Statement) -> list[str]:
+        explained = Statement(text(f"EXPLAIN QUERY PLAN {statement.sql(database.backend.dialect)}"))
+        plan = database.read(lambda tx: tx.rows(explained, now=0, most=1))
+        return [str(row[3]).partition(" (")[0] for row in plan]
+
+    assert steps(queue._ready(ALL, None)) == ["SCAN jobs USING INDEX ix_jobs_ready"]
+    assert steps(queue._due(ALL, None)) == ["SEARCH jobs USING INDEX ix_jobs_due"]
+    database.close()
+
+
+def test_delayed_jobs_that_are_due_run_in_the_order_of_their_urgency(database_url: str) -> None:
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=[_worker("noop")], clock=lambda: now[0]) as engine:
+        hands = Hands(engine, "hands")
+        given = ((3, 0), (2, 5), (1, 0), (9, 9), (0, 1))
+        ids = [engine.enqueue("noop", delay=delay, priority=priority) for delay, priority in given]
+        now[0] += 5 * SECOND
+        order = [job.id for _ in ids for job in hands.claim()]
+        assert order == [ids[1], ids[4], ids[0], ids[2]]
+        now[0] += 5 * SECOND
+        assert [job.id for job in hands.claim(9)] == [ids[3]]
+
+
+def test_every_delayed_job_comes_to_its_turn_however_many_are_due(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "MOST_DUE", 3)
+    queue._due.cache_clear()
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=[_worker("noop")], clock=lambda: now[0]) as engine:
+        hands = Hands(engine, "hands")
+        ids = [engine.enqueue("noop", delay=10) for _ in range(10)]
+        now[0] += 10 * SECOND
+        assert [job.id for _ in range(4) for job in hands.claim(3)] == ids
+        _check_books(engine)
+    queue._due.cache_clear()
 
 
 def test_a_scope_takes_its_kinds_and_its_mission_only(engine: Engine, hands: Hands) -> None:

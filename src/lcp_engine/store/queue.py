@@ -9,7 +9,6 @@ from typing import Protocol, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
-    ScalarSelect,
     TextClause,
     bindparam,
     func,
@@ -26,10 +25,12 @@ from lcp_engine.jobs import RELEASE, START, State
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.many import update_rows
 from lcp_engine.store.records import JobRow, RunnerRow, job_row
-from lcp_engine.store.schema import LIVE, jobs, runners
+from lcp_engine.store.schema import DELAYED, LIVE, READY, jobs, runners
 from lcp_engine.store.transaction import Statement, Tx
 
 LEASE: Micros = 10 * SECOND
+MOST_DUE = 1000
+"""How many delayed jobs a claim makes ready; beyond that the one due first goes before the most urgent."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ _Where: TypeAlias = ColumnElement[bool] | TextClause
 _JOB_COLUMNS = tuple(jobs.c[field.name] for field in fields(JobRow))
 _ONE: ColumnElement[int] = literal_column("1")
 _NONE: ColumnElement[int] = literal_column("0")
-_QUEUED = text("state = 'queued'")
+_READY = text(READY)
+_DELAYED = text(DELAYED)
 _RUNNING = text("jobs.state = 'running'")
-# Not an "or": the database would find both parts by `ix_jobs_due`, and sort them, rather than walk `ix_jobs_ready`.
-_READY = func.coalesce(jobs.c.run_after, _NONE) <= bindparam("now")
+_BY_URGENCY: tuple[TextClause | ColumnElement[int], ...] = (text("priority DESC"), jobs.c.id)
 _BY_IDS = Statement(select(*_JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
 _CLAIM = update_rows(
     {"job": jobs.c.id, "runner": jobs.c.runner_id, "now": jobs.c.started_at},
@@ -77,6 +78,14 @@ _CLAIM = update_rows(
             started_at=given("now"),
             reason=null(),
         )
+    ),
+)
+_END_DELAY = update_rows(
+    {"job": jobs.c.id, "due": jobs.c.run_after},
+    lambda given: (
+        update(jobs)
+        .where(jobs.c.id == given("job"), text("jobs.state = 'queued'"), jobs.c.run_after == given("due"))
+        .values(run_after=null())
     ),
 )
 _NEW_RUNNER = Statement(
@@ -114,36 +123,32 @@ def _ready(scope: Scope, away: str | None) -> Statement:
 
     `away` names the dialect in which missions are left out, None where none is.
     """
-    where: list[_Where] = [_QUEUED, _READY, *_within(scope, away)]
-    if scope.mission_id is not None:
-        where.append(text(LIVE))
-    clause = select(*_JOB_COLUMNS).where(*where).order_by(text("priority DESC"), jobs.c.id)
+    clause = select(*_JOB_COLUMNS).where(_READY, *_within(scope, away)).order_by(*_BY_URGENCY)
     return Statement(clause.limit(bindparam("most")).offset(_NONE))
 
 
 @cache
+def _due(scope: Scope, away: str | None) -> Statement:
+    """The delayed jobs of a scope whose time has come."""
+    clause = select(jobs.c.id, jobs.c.run_after, jobs.c.mission_id)
+    clause = clause.where(_DELAYED, jobs.c.run_after <= bindparam("now"), *_within(scope, away))
+    return Statement(clause.order_by(jobs.c.run_after).limit(literal_column(f"{MOST_DUE}")).offset(_NONE))
+
+
+@cache
 def _next_ready(scope: Scope, away: str | None) -> Statement:
-    """When the first queued job of a scope may run. `ix_jobs_due` finds both parts without a look at the others."""
-    is_delayed = jobs.c.run_after.is_not(None)
-    at_once = _first_due(scope, away, _NONE, ~is_delayed)
-    delayed = _first_due(scope, away, jobs.c.run_after, is_delayed)
-    return Statement(select(func.coalesce(at_once, delayed)))
-
-
-def _first_due(
-    scope: Scope, away: str | None, due: ColumnElement[int], which: ColumnElement[bool]
-) -> ScalarSelect[int]:
-    where: list[_Where] = [_QUEUED, which, *_within(scope, away)]
-    if scope.mission_id is not None:
-        where.append(text(LIVE))
-    # In the order of the index even where all are the same: else PostgreSQL may read the whole table for the first.
-    clause = select(due).select_from(jobs).where(*where).order_by(jobs.c.run_after)
-    return clause.limit(_ONE).offset(_NONE).scalar_subquery()
+    """When the first queued job of a scope may run."""
+    ready, delayed = ((which, *_within(scope, away)) for which in (_READY, _DELAYED))
+    # In the order of their index even where all are the same: else PostgreSQL may read the whole table for the first.
+    at_once = select(_NONE).select_from(jobs).where(*ready).order_by(*_BY_URGENCY)
+    later = select(jobs.c.run_after).where(*delayed).order_by(jobs.c.run_after)
+    first = (clause.limit(_ONE).offset(_NONE).scalar_subquery() for clause in (at_once, later))
+    return Statement(select(func.coalesce(*first)))
 
 
 @cache
 def _any_open(scope: Scope, away: str | None) -> Statement:
-    where: list[_Where] = [text("state IN ('queued', 'running')"), text(LIVE), *_within(scope, away)]
+    where = [text("state IN ('queued', 'running')"), text(LIVE), *_within(scope, away)]
     return Statement(select(jobs.c.mission_id).where(*where).limit(_ONE).offset(_NONE))
 
 
@@ -151,7 +156,7 @@ def _within(scope: Scope, away: str | None) -> list[_Where]:
     """What every job of the scope is, but those of missions that are left to others."""
     where: list[_Where] = [_kinds(scope)]
     if scope.mission_id is not None:
-        where.append(jobs.c.mission_id == bindparam("mission"))
+        where += [jobs.c.mission_id == bindparam("mission"), text(LIVE)]
     return where if away is None else [*where, _ABROAD[away]]
 
 
@@ -163,7 +168,10 @@ def _kinds(scope: Scope) -> TextClause:
 
 def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int, share: Share = EVERYTHING) -> list[JobRow]:
     """Lease up to `most` ready jobs of a share to a runner; the lease stands when the transaction is committed."""
+    if not scope.kinds or most < 1:
+        return []
     tx = ledger.tx
+    _end_delays(ledger, scope, share)
     claimed = _find_ready(tx, scope, most, share)
     if not all(ledger.holds(job.mission_id) for job in claimed):
         ledger.lock_if_free(job.mission_id for job in claimed)
@@ -191,12 +199,20 @@ def lease(ledger: Ledger, ready: Sequence[JobRow], runner_id: int) -> None:
         )
 
 
+def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> None:
+    """Make the delayed jobs ready whose time has come, so that urgency alone orders what is ready."""
+    away, given = _params(ledger.tx, scope, share)
+    due = ledger.tx.rows(_due(scope, away), now=ledger.tx.now, **given)
+    if due:
+        ledger.lock_if_free(row[2] for row in due)
+        rows = [{"job": row[0], "due": row[1]} for row in due if ledger.holds(row[2])]
+        ledger.tx.many(_END_DELAY, rows)
+
+
 def _find_ready(tx: Tx, scope: Scope, most: int, share: Share) -> list[JobRow]:
-    if not scope.kinds or most < 1:
-        return []
     while True:
         away, given = _params(tx, scope, share)
-        found = [job_row(row) for row in tx.rows(_ready(scope, away), now=tx.now, most=most, **given)]
+        found = [job_row(row) for row in tx.rows(_ready(scope, away), most=most, **given)]
         # Each round that meets a mission of others leaves it out of the next.
         if all(share.takes(tx, mission_id) for mission_id in {job.mission_id for job in found}):
             return found

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from lcp_engine.jobs import State
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest migration; a database that stands here needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
 """An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
@@ -42,6 +42,9 @@ Micros = BigInteger
 STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
 LIVE = "state IN ('held', 'blocked', 'queued', 'running')"
 """Jobs that are not settled. Written the same in index and query, or SQLite would not use the partial index."""
+READY = "state = 'queued' AND run_after IS NULL"
+"""Jobs to claim; the delayed ones become ready once they are due."""
+DELAYED = "state = 'queued' AND run_after IS NOT NULL"
 
 
 def _in(column: str, values: tuple[str, ...]) -> str:
@@ -146,10 +149,8 @@ jobs = Table(
     Column("held_until", Micros),
     CheckConstraint(_in("state", tuple(State)), name="state"),
     CheckConstraint(_in("role", ("work", "turn", "step")), name="role"),
-    Index("ix_jobs_ready", text("priority DESC"), "id", sqlite_where=text("state = 'queued'"),
-          postgresql_where=text("state = 'queued'")),
-    Index("ix_jobs_due", "run_after", sqlite_where=text("state = 'queued'"),
-          postgresql_where=text("state = 'queued'")),
+    Index("ix_jobs_ready", text("priority DESC"), "id", sqlite_where=text(READY), postgresql_where=text(READY)),
+    Index("ix_jobs_due", "run_after", sqlite_where=text(DELAYED), postgresql_where=text(DELAYED)),
     Index("ix_jobs_running", "runner_id", sqlite_where=text("state = 'running'"),
           postgresql_where=text("state = 'running'")),
     Index("ix_jobs_live", "mission_id", "id", sqlite_where=text(LIVE), postgresql_where=text(LIVE)),
