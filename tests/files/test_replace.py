@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.replace import MAX_NEW_DIRECTORIES, is_temporary, locked, temporary_name
+from lcp_engine.sandbox.parents import MAX_NEW_DIRECTORIES
+from lcp_engine.sandbox.replace import is_temporary, locked, temporary_name
 from lcp_engine.sandbox.root import Root
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -14,11 +13,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.parents import open_parent, status_of, take_back
 from lcp_engine.sandbox.paths import MAX_NAME
 from lcp_engine.sandbox.reading import read_bytes
-from lcp_engine.sandbox.root import Root, not_a_file, refusal, step_into
+from lcp_engine.sandbox.root import Root, not_a_file, refusal
 
-MAX_NEW_DIRECTORIES = 32
 _TRIES = 100
 _TEMPORARY = re.compile(r"\.lcp-[0-9a-f]{32}\.tmp")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,7 +49,7 @@ def locked(root: Root, path: str) -> Iterator[Target]:
         yield target
     except BaseException:
         if not target.replaced:
-            _remove_empty(root, made)
+            take_back(root, made)
         raise
     finally:
         os.close(descriptor)  # and with it goes the lock
@@ -156,7 +155,7 @@ class Target:
         the system gives. Whatever fails, the file is as it was.
         """
         try:
-            before = _status(self._directory, self._name)
+            before = status_of(self._directory, self._name)
             if before is not None and not stat.S_ISREG(before.st_mode):
                 raise not_a_file(self.path, before.st_mode)
             try:
@@ -229,7 +228,7 @@ def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tu
     made: tuple[str, ...] = ()
     try:
         for _ in range(_TRIES):
-            descriptor, new = _open_parent(root, parent, path)
+            descriptor, new = open_parent(root, parent, name, path)
             made += tuple(directory for directory in new if directory not in made)
             try:
                 _check_target(descriptor, name, path)
@@ -241,7 +240,7 @@ def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tu
                 raise
             os.close(descriptor)
     except BaseException as error:
-        _remove_empty(root, made)
+        take_back(root, made)
         if isinstance(error, OSError):
             raise refusal(error, path) from error
         raise
@@ -251,7 +250,7 @@ def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tu
 
 
 def _check_target(directory: int, name: str, path: str) -> None:
-    status = _status(directory, name)
+    status = status_of(directory, name)
     if status is None or stat.S_ISREG(status.st_mode):
         return
     if stat.S_ISLNK(status.st_mode):
@@ -269,73 +268,6 @@ def is_at(root: Root, parent: str, descriptor: int) -> bool:
         return os.path.samestat(os.fstat(named), os.fstat(descriptor))
     finally:
         os.close(named)
-
-
-def _open_parent(root: Root, parent: str, path: str) -> tuple[int, tuple[str, ...]]:
-    """The parent directory and what had to be made for it. A refusal comes before the first is made."""
-    here, existing = _deepest(root, parent)
-    missing = parent[len(existing) :].strip("/").split("/") if existing != parent else []
-    if len(missing) > MAX_NEW_DIRECTORIES:
-        os.close(here)
-        raise LcpError(
-            ErrorCode.INVALID_PARAMS,
-            f"{path[:60]!r}… needs {len(missing)} new directories, at most {MAX_NEW_DIRECTORIES} are made at once",
-        )
-    return _make(root, here, existing, missing)
-
-
-def _deepest(root: Root, path: str) -> tuple[int, str]:
-    """The innermost directory of `path` that exists, opened, and its path."""
-    while True:
-        try:
-            return root.open_directory(path), path
-        except FileNotFoundError:
-            if not path:
-                raise
-        path = path.rpartition("/")[0]
-
-
-def _make(root: Root, here: int, existing: str, missing: list[str]) -> tuple[int, tuple[str, ...]]:
-    made: list[str] = []
-    try:
-        for name in missing:
-            existing = f"{existing}/{name}" if existing else name
-            try:
-                os.mkdir(name, dir_fd=here)
-            except FileExistsError:
-                pass  # somebody else was quicker
-            else:
-                made.append(existing)
-                os.fsync(here)
-            there = step_into(here, name)
-            os.close(here)
-            here = there
-    except BaseException:
-        os.close(here)
-        _remove_empty(root, made)
-        raise
-    return here, tuple(made)
-
-
-def _remove_empty(root: Root, made: tuple[str, ...] | list[str]) -> None:
-    """Takes back the directories that were made, as long as nobody has put anything into them."""
-    for directory in reversed(made):
-        parent, _, name = directory.rpartition("/")
-        with suppress(OSError):
-            descriptor = root.open_directory(parent)
-            try:
-                os.rmdir(name, dir_fd=descriptor)
-            finally:
-                os.close(descriptor)
-
-
-def _status(directory: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
 
 
 def _unlink(directory: int, name: str) -> None:
