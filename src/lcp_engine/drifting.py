@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue, ValidationError
 
 from lcp_engine.effects import APPLIED
-from lcp_engine.engine.plans import spec_of
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.jobs import State
 from lcp_engine.sandbox.paths import names_of

@@ -23,9 +23,9 @@ from lcp_engine.engine.failing import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.hearing import heard_before
 from lcp_engine.engine.judging import Bench, beneath
 from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
-from lcp_engine.engine.plans import spec_of
 from lcp_engine.engine.relaying import hold_turn
 from lcp_engine.engine.settling import Settling, settle_all
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.isolation.confinement import Assignment, Confinement
 from lcp_engine.isolation.mode import isolates

@@ -8,7 +8,9 @@ from pydantic import JsonValue
 
 from lcp_engine.drifting import Drift, find_drift
 from lcp_engine.engine.asking import keep_reply, new_question
-from lcp_engine.engine.plans import acting_plan, refresh, spec_of
+from lcp_engine.engine.plans import refresh
+from lcp_engine.engine.queueing import acting_plan
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.mission import MissionSpec, PlannerSpec
 from lcp_engine.planners.registry import make_planner

@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import Micros
 from lcp_engine.diffs import Diff, diff_bytes
 from lcp_engine.engine.outcomes import outcome_of
-from lcp_engine.engine.plans import spec_of
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.hands import HERE, Hands

@@ -13,7 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from pydantic import JsonValue
 
-from lcp_engine.planners.base import Correction, JobResult, Question
+from lcp_engine.planners.base import Correction, Question, SeenJob
 from lcp_engine.planners.surveyor import Surveyor
 from lcp_engine.protocol.actions import (
     Action,
@@ -39,7 +39,7 @@ class Run:
     """What became of a mission: every job, and the action that ended it."""
 
     end: Action
-    jobs: list[JobResult] = field(default_factory=list)
+    jobs: list[SeenJob] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
 
     @property
@@ -51,7 +51,7 @@ class Run:
         return [job.params["rel_path"] for job in self.jobs if job.kind == "read_file"]
 
 
-Instead = Callable[[JobSpec], JobResult | None]
+Instead = Callable[[JobSpec], SeenJob | None]
 
 
 def survey(
@@ -74,7 +74,7 @@ def survey(
     raise AssertionError(f"no end after {MOST_TURNS} turns")
 
 
-def ask_about(root: Path, jobs: Sequence[JobResult] = (), **more: object) -> Question:
+def ask_about(root: Path, jobs: Sequence[SeenJob] = (), **more: object) -> Question:
     question = Question(1, 1, 1, "goal", str(root), "goal", history=lambda: list(jobs))
     return replace(question, **more)  # type: ignore[arg-type]  # the fields are checked where they are used
 
@@ -87,7 +87,7 @@ def answer(question: Question, planner: Surveyor | None = None) -> Action:
     return action
 
 
-def execute(spec: JobSpec, root: Path) -> JobResult:
+def execute(spec: JobSpec, root: Path) -> SeenJob:
     done = run_job(spec.kind, spec.params, root)
     as_json: list[dict[str, JsonValue] | None] = json.loads(
         json.dumps([done.result, asdict(done.error) if done.error else None])
@@ -101,8 +101,8 @@ def settled(
     reason: str | None = None,
     result: Mapping[str, JsonValue] | None = None,
     error: Mapping[str, JsonValue] | None = None,
-) -> JobResult:
-    return JobResult(1, spec.name, spec.kind, spec.params, state, reason, result, error)
+) -> SeenJob:
+    return SeenJob(1, spec.name, spec.kind, spec.params, state, reason, result, error)
 
 
 def make(root: Path, files: Mapping[str, str | bytes]) -> Path:
@@ -265,7 +265,7 @@ def test_names_of_secrets_and_names_that_no_reply_may_hold_are_not_read(tmp_path
 
 
 def test_what_could_not_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
-    def deny(spec: JobSpec) -> JobResult | None:
+    def deny(spec: JobSpec) -> SeenJob | None:
         if spec.params.get("rel_path") == "README.md":
             return settled(spec, "rejected", reason="policy denies README.md")
         return None
@@ -276,7 +276,7 @@ def test_what_could_not_be_read_is_named_with_the_reason(tmp_path: Path) -> None
 
 
 def test_a_listing_that_was_cut_is_said_to_be_cut(tmp_path: Path) -> None:
-    def cut(spec: JobSpec) -> JobResult | None:
+    def cut(spec: JobSpec) -> SeenJob | None:
         listed: dict[str, JsonValue] = {"files": ["a.py"], "sizes": [3], "truncated": True, "total": 7}
         return settled(spec, "succeeded", result=listed) if spec.kind == "list_files" else None
 
@@ -286,7 +286,7 @@ def test_a_listing_that_was_cut_is_said_to_be_cut(tmp_path: Path) -> None:
 
 
 def test_a_listing_without_sizes_is_enough(tmp_path: Path) -> None:
-    def plain(spec: JobSpec) -> JobResult | None:
+    def plain(spec: JobSpec) -> SeenJob | None:
         return settled(spec, "succeeded", result={"files": ["a.py"]}) if spec.kind == "list_files" else None
 
     assert isinstance(survey(tmp_path, instead=plain).end, MissionComplete)
@@ -300,7 +300,7 @@ def test_a_directory_that_cannot_be_listed_ends_with_the_error(tmp_path: Path) -
 
 
 def test_a_survey_that_a_person_rejects_ends_as_findings(tmp_path: Path) -> None:
-    def reject(spec: JobSpec) -> JobResult | None:
+    def reject(spec: JobSpec) -> SeenJob | None:
         return settled(spec, "rejected", reason="not now") if spec.kind == "write_file" else None
 
     run = survey(make(tmp_path, PYTHON), instead=reject)
@@ -371,7 +371,7 @@ def test_a_refused_reply_is_followed_by_one_job_and_then_by_an_end(tmp_path: Pat
 
 
 def test_this_repository_is_described() -> None:
-    def keep(spec: JobSpec) -> JobResult | None:
+    def keep(spec: JobSpec) -> SeenJob | None:
         return settled(spec, "succeeded", result={"path": "SURVEY.md"}) if spec.kind == "write_file" else None
 
     run = survey(REPOSITORY, instead=keep)
@@ -382,7 +382,7 @@ def test_this_repository_is_described() -> None:
 def test_a_big_tree_is_described_in_bounded_space() -> None:
     """What is installed beside this: thousands of files, whatever they are."""
 
-    def keep(spec: JobSpec) -> JobResult | None:
+    def keep(spec: JobSpec) -> SeenJob | None:
         return settled(spec, "succeeded", result={"path": "SURVEY.md"}) if spec.kind == "write_file" else None
 
     run = survey(Path(sysconfig.get_path("purelib")), instead=keep, max_followups=25)

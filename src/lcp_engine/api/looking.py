@@ -17,8 +17,8 @@ from lcp_engine.differences import (
 )
 from lcp_engine.diffs import Diff
 from lcp_engine.engine.explaining import explain_job
-from lcp_engine.engine.plans import spec_of
 from lcp_engine.engine.records import Job, Mission
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import State
 from lcp_engine.protocol.actions import Action, Malformed

@@ -23,7 +23,7 @@ from lcp_engine.cli.reporting import print_report
 from lcp_engine.cli.screen import print_json, print_json_line, print_out
 from lcp_engine.cli.stopping import Interrupts, catching_interrupts, work
 from lcp_engine.engine.judging import NO_WORKER
-from lcp_engine.engine.plans import TURN_ATTEMPTS
+from lcp_engine.engine.queueing import TURN_ATTEMPTS
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.jobs import State
 from lcp_engine.mission import MissionSpec

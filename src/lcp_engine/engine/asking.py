@@ -9,23 +9,17 @@ from pydantic import JsonValue, TypeAdapter
 from sqlalchemy import bindparam, update
 
 from lcp_engine.engine.hearing import heard
-from lcp_engine.engine.plans import (
-    VERIFIES,
-    acting_plan,
-    after_settling,
-    cancel_sub_plans,
-    refresh,
-    spec_of,
-    usage_of,
-)
-from lcp_engine.engine.shown import job_result
+from lcp_engine.engine.plans import after_settling, cancel_sub_plans, refresh, usage_of
+from lcp_engine.engine.queueing import VERIFIES, acting_plan
+from lcp_engine.engine.shown import seen_job
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.jobs import CANCEL
 from lcp_engine.loop import (
     Usage,
     limit_reached,
 )
 from lcp_engine.mission import MissionSpec
-from lcp_engine.planners.base import JobResult, Said
+from lcp_engine.planners.base import Said, SeenJob
 from lcp_engine.protocol.actions import Problem
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, TurnRow
@@ -56,8 +50,8 @@ class Asked:
     prompt: str
     context: str | None
     notices: tuple[str, ...]
-    results: tuple[JobResult, ...]
-    waiting: tuple[JobResult, ...]
+    results: tuple[SeenJob, ...]
+    waiting: tuple[SeenJob, ...]
     said: tuple[Said, ...]
     corrected: TurnRow | None
     stalled: int
@@ -93,9 +87,9 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         context=_own_text(ledger, job, plan, "context"),
         notices=_notices(params, plan, spec_of(mission.spec)),
         results=tuple(
-            job_result(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
+            seen_job(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
         ),
-        waiting=tuple(job_result(row) for row in waiting_jobs(ledger.tx, mission.id, plan.id)),
+        waiting=tuple(seen_job(row) for row in waiting_jobs(ledger.tx, mission.id, plan.id)),
         said=tuple(heard(ledger.tx, turn)),
         corrected=corrects,
         stalled=plan.stalled,
@@ -138,9 +132,9 @@ def _cancel_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) 
         mission.asking = None
 
 
-def history(tx: Tx, plan_id: int) -> Sequence[JobResult]:
+def history(tx: Tx, plan_id: int) -> Sequence[SeenJob]:
     """Every settled job of a plan, oldest first."""
-    return [job_result(row) for row in settled_jobs(tx, plan_id, 0, 2**31 - 1)]
+    return [seen_job(row) for row in settled_jobs(tx, plan_id, 0, 2**31 - 1)]
 
 
 def new_question(

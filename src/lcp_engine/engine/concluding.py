@@ -14,17 +14,9 @@ from lcp_engine.engine.failing import agent_error, failure_of, malformed_error
 from lcp_engine.engine.handover import ask_person
 from lcp_engine.engine.hearing import is_unheard
 from lcp_engine.engine.judging import Bench, Requested, judge, reserved_bytes, store
-from lcp_engine.engine.plans import (
-    acting_plan,
-    after_holding,
-    after_settling,
-    end_plan,
-    queue_correction,
-    queue_turn,
-    refresh,
-    spec_of,
-    unblock_turn,
-)
+from lcp_engine.engine.plans import after_holding, after_settling, end_plan, refresh
+from lcp_engine.engine.queueing import acting_plan, queue_correction, queue_turn, unblock_turn
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.engine.verifying import as_verdict, claim_of, queue_verification
 from lcp_engine.gating import NewJob
 from lcp_engine.jobs import DELEGATE, FAIL, SUCCEED

@@ -8,8 +8,10 @@ from sqlalchemy import bindparam, update
 from lcp_engine.engine.binding import bind
 from lcp_engine.engine.failing import agent_error
 from lcp_engine.engine.judging import Bench, ruling_on
-from lcp_engine.engine.plans import TURN_ORDER, after_rejecting, refresh, spec_of
+from lcp_engine.engine.plans import after_rejecting, refresh
+from lcp_engine.engine.queueing import TURN_ORDER
 from lcp_engine.engine.relaying import refuse_relayed
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.engine.steps import STEP_ORDER, is_early
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.jobs import APPROVE, APPROVE_BLOCKED, REJECT, State

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.engine.judging import NO_WORKER, Bench, params_of, permission_ruling
-from lcp_engine.engine.plans import spec_of
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode
 from lcp_engine.mission import MissionSpec
 from lcp_engine.policy import Explained, Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lcp_engine.engine.shown import job_result
+from lcp_engine.engine.shown import seen_job
 from lcp_engine.planners.base import Said
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.records import PlanRow, TurnRow
@@ -33,5 +33,5 @@ def is_unheard(ledger: Ledger, plan: PlanRow, since_seq: int) -> bool:
 def _said(tx: Tx, turn: TurnRow, after_seq: int, until_seq: int) -> Sequence[Said]:
     found = said_to(tx, turn.mission_id, turn.plan_id, after_seq, until_seq)
     rows = {job_id: shown_job(tx, job_id) for job_id, _ in found if job_id is not None}
-    jobs = {job_id: job_result(row) for job_id, row in rows.items() if row is not None}
+    jobs = {job_id: seen_job(row) for job_id, row in rows.items() if row is not None}
     return [Said(str(said["text"]), str(said["by"]), jobs.get(job_id or 0)) for job_id, said in found]

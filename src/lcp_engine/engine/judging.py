@@ -10,7 +10,8 @@ from os.path import relpath
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.engine.failing import agent_error
-from lcp_engine.engine.plans import TURN_ORDER, TURN_PRIORITY, spec_of
+from lcp_engine.engine.queueing import TURN_ORDER, TURN_PRIORITY
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.engine.steps import STEP_ORDER
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.gating import Judgement, NewJob

@@ -1,9 +1,8 @@
-"""Move plans and missions on: queue turns, unblock them, end what is over (R6 to R8, R12)."""
+"""Move plans and missions on: ask again, wait, end what is over (R6 to R8, R12)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -13,17 +12,18 @@ from lcp_engine.decisions import End, Outcome
 from lcp_engine.engine.failing import agent_error, failure_of
 from lcp_engine.engine.handover import answered_end
 from lcp_engine.engine.hearing import is_unheard
-from lcp_engine.engine.steps import has_follower, is_due, skip_stranded
+from lcp_engine.engine.queueing import acting_plan, is_asking, queue_turn, unblock_turn
+from lcp_engine.engine.specs import spec_of
+from lcp_engine.engine.steps import has_follower, skip_stranded
 from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, UNBLOCK, State, Transition
+from lcp_engine.jobs import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, State, Transition
 from lcp_engine.loop import Usage
-from lcp_engine.mission import MissionSpec
 from lcp_engine.store.changes import changed_paths
-from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.live import live_jobs
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import missions, plans
-from lcp_engine.store.text import from_json, to_json
+from lcp_engine.store.text import to_json
 from lcp_engine.store.transaction import Statement
 from lcp_engine.store.turns import settled_jobs
 
@@ -31,23 +31,10 @@ _Choice: TypeAlias = Callable[[JobRow], bool]
 
 _STATE = 4
 """Where the state stands in a row of `settled_jobs`."""
-TURN_KIND = "agent_plan"
-TURN_PRIORITY = 10
-TURN_ATTEMPTS = 3
-TURN_ORDER = "turn_order"
-"""Why a turn is blocked: turns of a mission are asked one at a time, in the order of job ids (R7)."""
-
-VERIFIES = "verifies"
-"""The param of a turn that verifies what the planner said was done (R9)."""
-_QUESTION = ("user_prompt", "context", "notices", VERIFIES)
-
 _SUB_PLANS = Statement(
     select(plans.c.id)
     .where(plans.c.mission_id == bindparam("mission"), plans.c.job_id.is_not(None), plans.c.outcome.is_(None))
     .order_by(plans.c.id)
-)
-_PLAN_OF_STEP = Statement(
-    select(plans.c.id).where(plans.c.mission_id == bindparam("mission"), plans.c.job_id == bindparam("job"))
 )
 _END = Statement(
     update(missions)
@@ -61,65 +48,9 @@ _END = Statement(
 )
 
 
-@lru_cache(maxsize=256)
-def spec_of(text_: str) -> MissionSpec:
-    """The mission's spec, from its stored text."""
-    return MissionSpec.model_validate_json(text_)
-
-
 def usage_of(mission: MissionRow, now: int) -> Usage:
     ran = mission.ran + (max(0, now - mission.running_since) if mission.running_since is not None else 0)
     return Usage(mission.turns, ran / 1_000_000, mission.input_tokens + mission.output_tokens)
-
-
-def acting_plan(ledger: Ledger, job: JobRow) -> PlanRow:
-    """The plan that a turn speaks for: its own, or the one that it begins as a step."""
-    if job.role != "step":
-        assert job.plan_id is not None
-        return ledger.plan(job.plan_id)
-    return begun_plan(ledger, job) or ledger.new_plan(
-        job.mission_id, job_id=job.id, parent_id=job.plan_id, depth=job.depth
-    )
-
-
-def begun_plan(ledger: Ledger, step: JobRow) -> PlanRow | None:
-    """The plan of a step's own; None where it was never asked."""
-    row = ledger.tx.row(_PLAN_OF_STEP, mission=step.mission_id, job=step.id)
-    return None if row is None else ledger.plan(int(row[0]))
-
-
-def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = ()) -> int:
-    """Queue the plan's next turn, behind a turn of the mission that is still open; the id of its job."""
-    return queue_question(ledger, plan, {"notices": list(notices)} if notices else {}, depth=plan.depth)
-
-
-def queue_correction(ledger: Ledger, plan: PlanRow, asked: JobRow, number: int) -> int:
-    """Queue the question `number` of the turn `asked` once more (R4); the id of its job."""
-    same = {name: value for name, value in from_json(asked.params).items() if name in _QUESTION}
-    return queue_question(ledger, plan, {**same, "corrects": number}, depth=asked.depth)
-
-
-def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], *, depth: int) -> int:
-    """Like `queue_turn`, with params of its own."""
-    mission = ledger.mission(plan.mission_id)
-    is_free = mission.asking is None
-    job_id = ledger.create(
-        mission,
-        NewJobRow(
-            plan_id=plan.id,
-            kind=TURN_KIND,
-            params=to_json(params),
-            role="turn",
-            state=State.QUEUED if is_free else State.BLOCKED,
-            reason=None if is_free else TURN_ORDER,
-            priority=TURN_PRIORITY,
-            depth=depth,
-            max_attempts=TURN_ATTEMPTS,
-        ),
-    )
-    if is_free:
-        mission.asking = job_id
-    return job_id
 
 
 def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> None:
@@ -189,15 +120,6 @@ def after_holding(ledger: Ledger, plan: PlanRow) -> None:
         queue_turn(ledger, plan)
 
 
-def is_asking(ledger: Ledger, plan: PlanRow) -> bool:
-    """Whether a turn that the plan has to wait for is held until a person replies."""
-    asking = ledger.mission(plan.mission_id).asking
-    if asking is None:
-        return False
-    turn = ledger.job(asking)
-    return turn.plan_id == plan.id and turn.state is State.HELD
-
-
 def refresh(ledger: Ledger, mission: MissionRow) -> None:
     """Unblock the next turn, and set the status: waiting when nothing is queued or running and something is held."""
     if mission.has_ended:
@@ -209,19 +131,6 @@ def refresh(ledger: Ledger, mission: MissionRow) -> None:
         mission.status = status
         (ledger.tx.waits.add if waits else ledger.tx.waits.discard)(mission.id)
         ledger.note(mission, "mission_waits" if waits else "mission_goes_on")
-
-
-def unblock_turn(ledger: Ledger, mission: MissionRow) -> None:
-    """Let the blocked turn with the lowest id be asked, once no other one is open."""
-    if mission.asking is not None or mission.blocked == 0:
-        return
-    live = live_jobs(ledger, mission)
-    ids = {job.id for job in live}
-    for job in live:
-        if (job.state is State.BLOCKED and job.reason == TURN_ORDER) or is_due(ledger, job, ids):
-            ledger.move(job, UNBLOCK)
-            mission.asking = job.id
-            return
 
 
 def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result: str | None = None) -> None:

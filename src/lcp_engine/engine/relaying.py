@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lcp_engine.clock import SECOND
 from lcp_engine.engine.asking import PLAN_ENDED, drop_turn, keep_reply
-from lcp_engine.engine.plans import acting_plan, refresh
+from lcp_engine.engine.plans import refresh
+from lcp_engine.engine.queueing import acting_plan
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import BRING, HOLD_AGAIN, State
 from lcp_engine.store.holds import has_event

@@ -7,7 +7,8 @@ from dataclasses import fields
 
 from sqlalchemy import bindparam, select, text
 
-from lcp_engine.engine.plans import TURN_ORDER, begun_plan, queue_turn, refresh
+from lcp_engine.engine.plans import refresh
+from lcp_engine.engine.queueing import TURN_ORDER, begun_plan, queue_turn
 from lcp_engine.engine.steps import STEP_ORDER, is_early
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import RETRY_BLOCKED, RETRY_HELD, State

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lcp_engine.engine.answering import spoken
-from lcp_engine.engine.plans import is_asking, queue_turn, refresh
+from lcp_engine.engine.plans import refresh
+from lcp_engine.engine.queueing import is_asking, queue_turn
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.queue import find_jobs

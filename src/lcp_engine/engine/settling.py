@@ -12,7 +12,8 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.decisions import End, Outcome
 from lcp_engine.engine.failing import agent_error, paid_tokens
 from lcp_engine.engine.outcomes import Succeeded
-from lcp_engine.engine.plans import acting_plan, after_holding, after_settling, end_plan, refresh
+from lcp_engine.engine.plans import after_holding, after_settling, end_plan, refresh
+from lcp_engine.engine.queueing import acting_plan
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.jobs import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED
 from lcp_engine.store.ledger import Ledger

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from lcp_engine.planners.base import JobResult
+from lcp_engine.planners.base import SeenJob
 from lcp_engine.store.text import from_json
 from lcp_engine.store.transaction import Row
 
 
-def job_result(row: Row) -> JobResult:
+def seen_job(row: Row) -> SeenJob:
     """A row of `settled_jobs`, `waiting_jobs` or `shown_job` as the planner sees it."""
     job_id, name, kind, params, state, reason, result, error, turn = row
-    return JobResult(
+    return SeenJob(
         job_id=job_id,
         name=name,
         kind=kind,

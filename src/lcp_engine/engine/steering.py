@@ -10,14 +10,10 @@ from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, null, select, text, update
 
 from lcp_engine.engine.deciding import locked_job, worker_of
-from lcp_engine.engine.plans import (
-    TURN_KIND,
-    cancel_mission,
-    queue_turn,
-    refresh,
-    spec_of,
-)
+from lcp_engine.engine.plans import cancel_mission, refresh
+from lcp_engine.engine.queueing import TURN_KIND, queue_turn
 from lcp_engine.engine.retrying import retry_step
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import OPEN, RETRY, RETRY_HELD, State
 from lcp_engine.mission import MissionSpec

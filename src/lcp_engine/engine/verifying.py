@@ -7,7 +7,7 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from lcp_engine.decisions import Claim, Outcome, Verify
-from lcp_engine.engine.plans import VERIFIES, queue_question
+from lcp_engine.engine.queueing import VERIFIES, queue_question
 from lcp_engine.protocol.actions import (
     Action,
     AnalysisResult,

@@ -23,7 +23,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class JobResult:
+class SeenJob:
     """A job as the planner sees it once it is settled, or while it waits for a person (`state` `held`).
 
     `turn` is the turn that asked for it, None where nobody did.
@@ -46,7 +46,7 @@ class Said:
 
     text: str
     by: str
-    job: JobResult | None = None
+    job: SeenJob | None = None
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ class Question:
     root: str
     prompt: str
     context: str | None = None
-    results: Sequence[JobResult] = ()
-    waiting: Sequence[JobResult] = ()
+    results: Sequence[SeenJob] = ()
+    waiting: Sequence[SeenJob] = ()
     notices: Sequence[str] = ()
     correction: Correction | None = None
     last_turn: str | None = None
     said: Sequence[Said] = ()
     said_before: Callable[[], Sequence[Said]] = tuple
-    history: Callable[[], Sequence[JobResult]] = tuple
+    history: Callable[[], Sequence[SeenJob]] = tuple
     kinds: Sequence[Kind] = ()
     max_followups: int = 5
     jobs_left: int | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine.engine import steering
-from lcp_engine.engine.plans import spec_of
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.jobs import CANCEL
 from lcp_engine.replaying.scratch import Scratch
 from lcp_engine.store import queue

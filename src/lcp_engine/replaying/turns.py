@@ -10,8 +10,10 @@ from lcp_engine.clock import SECOND
 from lcp_engine.engine.asking import keep_cost, keep_reply, new_question, open_question
 from lcp_engine.engine.failing import paid_tokens
 from lcp_engine.engine.handover import ASKED
-from lcp_engine.engine.plans import acting_plan, spec_of, usage_of
+from lcp_engine.engine.plans import usage_of
+from lcp_engine.engine.queueing import acting_plan
 from lcp_engine.engine.relaying import hold_turn
+from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import Failed
 from lcp_engine.jobs import State
 from lcp_engine.mission import AcceptCheck

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.planners.base import Correction, JobResult, Kind, Question
+from lcp_engine.planners.base import Correction, Kind, Question, SeenJob
 from lcp_engine.planners.llm.prompt import Prompt, write_prompt
 from lcp_engine.planners.llm.telling import fenced
 from lcp_engine.planners.llm.tokens import about_tokens
@@ -40,12 +40,12 @@ def job(
     reason: str | None = None,
     error: str | None = None,
     turn: int | None = None,
-) -> JobResult:
+) -> SeenJob:
     failure: dict[str, JsonValue] | None = {"user_message": error} if error else None
-    return JobResult(number, None, kind, params, state, reason, result, failure, turn)
+    return SeenJob(number, None, kind, params, state, reason, result, failure, turn)
 
 
-def reading(number: int, path: str, content: str, *, turn: int | None = None, **more: JsonValue) -> JobResult:
+def reading(number: int, path: str, content: str, *, turn: int | None = None, **more: JsonValue) -> SeenJob:
     return job(number, "read_file", {"rel_path": path}, {"content": content, **more}, turn=turn)
 
 

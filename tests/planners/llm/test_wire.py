@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.planners.base import JobResult, Kind, Question
+from lcp_engine.planners.base import Kind, Question, SeenJob
 from lcp_engine.planners.llm.known import look
 from lcp_engine.planners.llm.universal_wire import universal_wire_schema
 from lcp_engine.planners.llm.wire import Narrowing, wire_schema
@@ -43,29 +43,29 @@ def job(
     *,
     state: str = "succeeded",
     code: str = "",
-) -> JobResult:
+) -> SeenJob:
     error: Schema | None = {"error_code": code, "user_message": "it went wrong"} if code else None
-    return JobResult(number, None, kind, params, "failed" if code else state, None, result, error, number)
+    return SeenJob(number, None, kind, params, "failed" if code else state, None, result, error, number)
 
 
-def listing(number: int, *files: str, patterns: Sequence[str] = ()) -> JobResult:
+def listing(number: int, *files: str, patterns: Sequence[str] = ()) -> SeenJob:
     names: list[JsonValue] = [*files]
     result: Schema = {"files": names, "root": ".", "patterns": [*patterns]}
     params: Schema = {"patterns": [*patterns]} if patterns else {}
     return job(number, "list_files", params, result)
 
 
-def reading(number: int, path: str, content: str = "text\n", **more: JsonValue) -> JobResult:
+def reading(number: int, path: str, content: str = "text\n", **more: JsonValue) -> SeenJob:
     params: Schema = {"rel_path": path, "offset": more.pop("offset", None)}
     return job(number, "read_file", params, {"path": path, "content": content, **more})
 
 
-def writing(number: int, path: str) -> JobResult:
+def writing(number: int, path: str) -> SeenJob:
     result: Schema = {"path": path, "sha256_before": None, "sha256_after": "1" * 64, "size_bytes": 4}
     return job(number, "write_file", {"rel_path": path, "content": "text"}, result)
 
 
-def asked(*jobs: JobResult, kinds: tuple[Kind, ...] = KINDS, **more: object) -> Question:
+def asked(*jobs: SeenJob, kinds: tuple[Kind, ...] = KINDS, **more: object) -> Question:
     question = Question(
         1, 1, 1, "Describe the project.", "/srv/project", "Describe the project.", kinds=kinds
     )
@@ -367,7 +367,7 @@ PATHS = st.sampled_from((*FILES, "new.md"))
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
     """A plan in any state."""
-    jobs: list[JobResult] = []
+    jobs: list[SeenJob] = []
     for number in range(1, draw(st.integers(1, 8))):
         match draw(st.integers(0, 6)):
             case 0:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import JobResult, Question
+from lcp_engine.planners.base import Question, SeenJob
 from lcp_engine.sandbox.paths import Names, names_of
 
 
@@ -24,7 +24,7 @@ class Known:
     stalled plan asked for again (R11).
     """
 
-    jobs: tuple[JobResult, ...]
+    jobs: tuple[SeenJob, ...]
     unread: tuple[str, ...]
     partly: Mapping[str, int]
     read: tuple[str, ...]
@@ -63,7 +63,7 @@ def names(question: Question) -> Names:
     return names_of((question.root,), tuple(question.aliases))
 
 
-def target(job: JobResult, spelled: Names) -> str | None:
+def target(job: SeenJob, spelled: Names) -> str | None:
     """The file or directory that a job names, relative to the mission's root; None where it names none in it."""
     root, rel_path, path = (_text(job.params, key) for key in ("root", "rel_path", "path"))
     try:
@@ -93,10 +93,10 @@ class _Files:
     has_listing: bool = False
     has_all: bool = False
 
-    def target(self, job: JobResult) -> str | None:
+    def target(self, job: SeenJob) -> str | None:
         return target(job, self.names)
 
-    def add(self, job: JobResult, index: int) -> None:
+    def add(self, job: SeenJob, index: int) -> None:
         result = job.result if job.state == "succeeded" else None
         match job.kind:
             case "list_files" if result is not None:
@@ -115,7 +115,7 @@ class _Files:
         gaps = {path: _first_gap(self.covered.get(path, [])) for path in self.totals}
         return {path: gap for path, gap in gaps.items() if gap < self.totals[path]}
 
-    def _list(self, job: JobResult, result: Mapping[str, JsonValue], index: int) -> None:
+    def _list(self, job: SeenJob, result: Mapping[str, JsonValue], index: int) -> None:
         base, files = self.target(job), result.get("files")
         if base is None or not isinstance(files, list):
             return
@@ -128,7 +128,7 @@ class _Files:
             if isinstance(name, str) and name.isprintable():
                 self.listed[f"{base}/{name}" if base else name] = index
 
-    def _read(self, path: str, job: JobResult, result: Mapping[str, JsonValue] | None) -> None:
+    def _read(self, path: str, job: SeenJob, result: Mapping[str, JsonValue] | None) -> None:
         if result is None:
             if (job.error or {}).get("error_code") == ErrorCode.TOO_LARGE:
                 self.totals[path] = 2**31
@@ -168,7 +168,7 @@ def _rank(path: str, listed: Mapping[str, int], named: set[str]) -> tuple[bool, 
     return (not is_named, -listed[path], path.count("/"), path)
 
 
-def _repeated(question: Question, jobs: Sequence[JobResult]) -> frozenset[str]:
+def _repeated(question: Question, jobs: Sequence[SeenJob]) -> frozenset[str]:
     """The kinds of the jobs that the last reply asked for once more, or that wait or were rejected."""
     first: dict[str, int] = {}
     for job in jobs:
@@ -177,7 +177,7 @@ def _repeated(question: Question, jobs: Sequence[JobResult]) -> frozenset[str]:
     return frozenset(job.kind for job in (*again, *question.waiting))
 
 
-def _mark(job: JobResult) -> str:
+def _mark(job: SeenJob) -> str:
     params = {key: value for key, value in job.params.items() if value is not None}
     return f"{job.kind} {json.dumps(params, sort_keys=True)}"
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import resources
 from itertools import groupby, islice
 from string import Template
 
-from lcp_engine.planners.base import JobResult, Question, Said
-from lcp_engine.planners.llm.kinds import params_of, properties_of
+from lcp_engine.planners.base import Question, Said, SeenJob
 from lcp_engine.planners.llm.known import Known, look, names
 from lcp_engine.planners.llm.message import Message
+from lcp_engine.planners.llm.system import system_message, template
 from lcp_engine.planners.llm.telling import Body, Count, body, cut, fenced, fold, headline, plain, show
 from lcp_engine.planners.llm.tokens import about_tokens
 from lcp_engine.protocol.dialects import Dialect
-from lcp_engine.protocol.strict_schema import Schema
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""
@@ -55,7 +52,7 @@ def write_prompt(
     of the last results, which share what is left; a long one is cut, with how to read on. Then what was done in earlier
     turns, a line each, the files that can be read, and last what was read earlier, the newest first.
     """
-    system = _system(question, dialect)
+    system = system_message(question, dialect)
     taken = count(system) + FRAME
     turn = _Turn(question, look(question), count, budget_tokens - taken, most_files, dialect)
     content = turn.write()
@@ -67,72 +64,6 @@ def write_prompt(
         tokens = count(content)
     messages = (Message("system", system), Message("user", content))
     return Prompt(messages, taken + tokens, taken + tokens <= budget_tokens, turn.cut)
-
-
-def _system(question: Question, dialect: Dialect) -> str:
-    kinds = {kind.name for kind in question.kinds}
-    blocks = _template("actions").strip().split("\n\n")
-    usable = {"create_followup_jobs": bool(kinds), "write_file": "write_file" in kinds}
-    actions = "\n\n".join(block for block in blocks if usable.get(block.partition(":")[0], True))
-    if dialect == "universal":
-        inner = "\n\n".join(block for block in actions.split("\n\n") if block.partition(":")[0] in usable)
-        actions = Template(_template("universal").strip()).substitute(actions=inner)
-    return Template(_template("system")).substitute(
-        actions=actions,
-        kinds="\n".join(_kinds(question)) or "None: only actions that end the mission are possible.",
-        root=_slashed(question.root) or ".",
-        most=question.max_followups,
-    )
-
-
-@cache
-def _template(name: str) -> str:
-    return resources.files("lcp_engine.planners.llm").joinpath("templates", f"{name}.txt").read_text("utf-8")
-
-
-_ROOTS = ("root", "project_root")
-
-
-def _slashed(path: str) -> str:
-    return path.replace("\\", "/")
-
-
-def _kinds(question: Question) -> Iterator[str]:
-    params, _ = params_of(question.kinds)
-    for kind in question.kinds:
-        waits = " Waits for a person." if kind.is_held else ""
-        yield f"- {kind.name}: {plain(kind.description)}{waits}"
-        for key, schema in properties_of(params.get(kind.name, {})).items():
-            described = schema.get("description")
-            said = f": {described}" if isinstance(described, str) else ""
-            files = question.writable.get(kind.name, ()) if key == "rel_path" else ()
-            only = " or ".join(f'"{place}"' for place in ((".",) if key in _ROOTS else files))
-            yield f"    {key}: {only}" if only else f"    {key} ({_type(schema)}){said}"
-
-
-def _type(schema: Schema) -> str:
-    branches = schema.get("anyOf")
-    parts = [part for part in branches if isinstance(part, dict)] if isinstance(branches, list) else [schema]
-    words = [_word(part) for part in parts]
-    optional = ", or null" if "null" in words else ""
-    return " or ".join(word for word in words if word != "null") + optional
-
-
-def _word(schema: Schema) -> str:
-    values = schema.get("enum")
-    if isinstance(values, list):
-        return " or ".join(f'"{value}"' for value in values)
-    if "const" in schema:
-        return f'"{schema["const"]}"'
-    known = {
-        "string": "text",
-        "integer": "whole number",
-        "boolean": "true or false",
-        "array": "list",
-        "null": "null",
-    }
-    kind = schema.get("type")
-    return known.get(kind, kind) if isinstance(kind, str) else "object"
 
 
 @dataclass
@@ -176,7 +107,7 @@ class _Turn:
             "now": _now(question, self.dialect),
         }
 
-    def _name(self, job: JobResult) -> str:
+    def _name(self, job: SeenJob) -> str:
         return f"- {headline(job, names(self.question))}"
 
     def _results(self, tokens: int) -> str:
@@ -226,7 +157,7 @@ class _Turn:
         about = "" if said.job is None else f" about {headline(said.job, names(self.question))}"
         return f"{plain(said.by)} says{about}: {said.text.strip()}"
 
-    def _memory(self, old: Sequence[JobResult], tokens: int) -> str:
+    def _memory(self, old: Sequence[SeenJob], tokens: int) -> str:
         """A line for each earlier turn, the newest kept where there is no room for all."""
         lines: list[str] = []
         for turn, group in groupby(old, key=lambda job: job.turn):
@@ -257,7 +188,7 @@ class _Turn:
         more = f"- and {left_out:,} more; list a part of the tree to see its files" if left_out else ""
         return "\n".join([*lines, *([more] if more else [])])
 
-    def _earlier(self, old: Sequence[JobResult], tokens: int) -> str:
+    def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
         """What was read in earlier turns and is still so, the newest first to be kept, in the order it was read."""
         spelled, kept = names(self.question), dict[str, str]()
         for job in reversed(old):
@@ -287,14 +218,14 @@ def _share(sizes: Sequence[int], tokens: int) -> int:
 
 def _join(sections: Mapping[str, str]) -> str:
     """The turn's template, without the sections that have nothing to say."""
-    parts = _template("turn").strip().split("\n\n")
+    parts = template("turn").strip().split("\n\n")
     filled = [(part, part.partition("$")[2]) for part in parts]
     return "\n\n".join(
         Template(part).substitute(sections) for part, name in filled if sections.get(name, "").strip()
     )
 
 
-def _answers(jobs: Iterable[JobResult]) -> Iterator[str]:
+def _answers(jobs: Iterable[SeenJob]) -> Iterator[str]:
     """What people answered to the planner's questions."""
     for job in jobs:
         answer = (job.result or {}).get("answer")

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.base import JobResult
+from lcp_engine.planners.base import SeenJob
 from lcp_engine.planners.llm.known import line_count, target
 from lcp_engine.sandbox.paths import Names
 
@@ -26,7 +26,7 @@ class Body:
     `path` is the file that was read, None for other results; `items` says what the lines of those are.
     """
 
-    job: JobResult
+    job: SeenJob
     text: str
     path: str | None = None
     first: int = 0
@@ -42,12 +42,12 @@ class Shown:
     goes_on: int | None = None
 
 
-def headline(job: JobResult, names: Names) -> str:
+def headline(job: SeenJob, names: Names) -> str:
     """A job and what came of it, in one line."""
     return f"{job.kind}{_object(job, names)}: {_outcome(job)}"
 
 
-def body(job: JobResult, names: Names) -> Body | None:
+def body(job: SeenJob, names: Names) -> Body | None:
     """What there is to show of a job beside its headline."""
     result = job.result
     if job.state != "succeeded" or result is None:
@@ -110,7 +110,7 @@ _BACKTICKS = re.compile("`+")
 _MARKER = 40
 
 
-def _object(job: JobResult, names: Names) -> str:
+def _object(job: SeenJob, names: Names) -> str:
     """What a job is about: its file, its patterns, its question, or its params."""
     if job.kind == "list_files":
         patterns, base = job.params.get("patterns"), target(job, names)
@@ -132,7 +132,7 @@ def fold(text: str) -> str:
     return json.dumps(plain(" ".join(text.split()), 120), ensure_ascii=False)
 
 
-def _outcome(job: JobResult) -> str:
+def _outcome(job: SeenJob) -> str:
     match job.state:
         case "succeeded":
             return _success(job, job.result or {})
@@ -146,7 +146,7 @@ def _outcome(job: JobResult) -> str:
             return f"{state}: {_why(job)}" if job.reason or job.error else state
 
 
-def _success(job: JobResult, result: Mapping[str, JsonValue]) -> str:
+def _success(job: SeenJob, result: Mapping[str, JsonValue]) -> str:
     content, files = result.get("content"), result.get("files")
     if job.kind == "list_files" and isinstance(files, list):
         total = result.get("total")
@@ -168,7 +168,7 @@ def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def _why(job: JobResult) -> str:
+def _why(job: SeenJob) -> str:
     said = (job.error or {}).get("user_message") or job.reason
     return plain(str(said)) if said else "no reason was given"
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass as options
 
-from lcp_engine.planners.base import Correction, JobResult, Question, Reply
+from lcp_engine.planners.base import Correction, Question, Reply, SeenJob
 from lcp_engine.planners.surveyor.document import Survey
 from lcp_engine.planners.surveyor.markdown import number
 from lcp_engine.planners.surveyor.selection import Choice, choose
@@ -68,7 +68,7 @@ class Surveyor:
         params: _Action = {"rel_path": self.file, "content": survey.markdown(), "mode": "overwrite"}
         return {"name": f"Write {self.file}"[:200], "kind": "write_file", "params": params}
 
-    def _end(self, question: Question, seen: _Seen, write: JobResult) -> _Action:
+    def _end(self, question: Question, seen: _Seen, write: SeenJob) -> _Action:
         tree = read_listing((seen.listed and seen.listed.result) or {}, without=[self.file])
         survey = _survey(question, seen, tree)
         if write.state != "succeeded":
@@ -107,12 +107,12 @@ _LIST: JsonValue = {
 class _Seen:
     """The jobs of the plan, sorted: what was listed, read and written, and what waits for a person."""
 
-    listed: JobResult | None
-    list_waits: JobResult | None
-    reads: Mapping[str, JobResult]
+    listed: SeenJob | None
+    list_waits: SeenJob | None
+    reads: Mapping[str, SeenJob]
     reads_waiting: frozenset[str]
-    written: JobResult | None
-    write_waits: JobResult | None
+    written: SeenJob | None
+    write_waits: SeenJob | None
 
 
 def _look(question: Question) -> _Seen:
@@ -133,7 +133,7 @@ def _look(question: Question) -> _Seen:
     )
 
 
-def _path(job: JobResult) -> str:
+def _path(job: SeenJob) -> str:
     path = job.params.get("rel_path")
     return path if isinstance(path, str) else ""
 
@@ -154,13 +154,13 @@ def _survey(question: Question, seen: _Seen, tree: Tree) -> Survey:
     return Survey(PurePosixPath(question.root).name, tree, texts, frozenset(partly), unread)
 
 
-def _is_cut(job: JobResult, content: str) -> bool:
+def _is_cut(job: SeenJob, content: str) -> bool:
     limit = job.params.get("limit")
     full = isinstance(limit, int) and content.count("\n") >= limit
     return full or (job.result or {}).get("truncated") is True
 
 
-def _reason(job: JobResult) -> str:
+def _reason(job: SeenJob) -> str:
     error = job.error or {}
     said = error.get("user_message") or error.get("message") or job.reason
     return str(said) if said else f"the job is {job.state}"
@@ -174,7 +174,7 @@ def _read(choice: Choice) -> JsonValue:
     return {"name": f"Read {choice.path}"[:200], "kind": "read_file", "params": choice.params}
 
 
-def _again(job: JobResult) -> JsonValue:
+def _again(job: SeenJob) -> JsonValue:
     """The same job once more: equal to the held one it is not stored again, and the mission goes on waiting (R11)."""
     return {"name": job.name, "kind": job.kind, "params": dict(job.params)}
 
@@ -185,7 +185,7 @@ def _findings(survey: Survey, remark: str) -> _Action:
     return {"ok": True, "action": "analysis_result", "summary": summary, "issues": list(issues)}
 
 
-def _give_up(listed: JobResult) -> _Action:
+def _give_up(listed: SeenJob) -> _Action:
     action: _Action = {
         "ok": False,
         "action": "error",
