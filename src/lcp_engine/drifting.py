@@ -18,7 +18,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.archive import Archive, PastJob
 from lcp_engine.store.changes import sha256
-from lcp_engine.store.copying import Life
+from lcp_engine.store.lives import Life
 from lcp_engine.store.text import JsonObject, from_json
 from lcp_engine.workers.base import Context
 

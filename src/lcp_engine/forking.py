@@ -17,8 +17,9 @@ from lcp_engine.planners.registry import make_planner
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.archive import Archive, PastEvent, PastTurn, read_archive
-from lcp_engine.store.copying import Copied, copy_until, lives_until
+from lcp_engine.store.copying import Copied, copy_until
 from lcp_engine.store.ledger import Ledger, ledger_of
+from lcp_engine.store.lives import lives_until
 from lcp_engine.store.text import from_json
 from lcp_engine.store.transaction import Tx
 from lcp_engine.store.turns import StoredReply

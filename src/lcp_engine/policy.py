@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from lcp_engine.patterns import Patterns, compile_patterns
+from lcp_engine.sensitive import ENGINE_FILE, GIT_SECRET, SECRET, is_git_file
 
 
 class Verdict(StrEnum):
@@ -139,17 +140,13 @@ class Policy:
     def _denial(self, path: str, *, writes: bool) -> Ruling | None:
         """What the default policy denies, whatever case it is written in."""
         folded = path.casefold().replace("\\", "/")
-        if _SECRET.search(folded):
+        if SECRET.search(folded):
             return _SECRETS
-        if folded in self._engine_paths or _ENGINE.search(folded):
+        if folded in self._engine_paths or ENGINE_FILE.search(folded):
             return _ENGINE_FILES
-        if (
-            writes
-            and ("git" in folded or "gi7eba" in folded or not folded.isascii())
-            and _is_git_file(folded)
-        ):
+        if writes and is_git_file(folded):
             return _GIT_FILES
-        if not writes and _GIT_CONFIG.search(folded):
+        if not writes and GIT_SECRET.search(folded):
             return _GIT_SECRETS
         return None
 
@@ -161,32 +158,6 @@ _SECRETS = Ruling(Verdict.DENY, "default policy: secrets are denied")
 _ENGINE_FILES = Ruling(Verdict.DENY, "default policy: the engine's own files are denied")
 _GIT_FILES = Ruling(Verdict.DENY, "default policy: writing .git and .gitmodules is denied")
 _GIT_SECRETS = Ruling(Verdict.DENY, "default policy: reading .git/config is denied")
-
-_SECRET = re.compile(
-    r"""(?:^|/)(?:
-        (?:\.ssh|\.aws|\.gnupg)(?:/|$)
-      | \.docker/config\.json$
-      | \.env(?:rc)?$ | \.env\.(?!(?:example|sample)$)[^/]*$
-      | [^/]*\.(?:pem|key|p12)$
-      | id_[^/.]+$ | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?\.(?!pub$)[^/]*$
-      | [._]netrc$ | \.npmrc$ | \.pypirc$ | \.git-credentials$
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
-_ENGINE = re.compile(r"(?:^|/)\.lcp(?:/|$|-[^/]*\.tmp$)")
-# Submodules and linked worktrees have a config of their own.
-_GIT_CONFIG = re.compile(r"(?:^|/)\.git/(?:.*/)?config(?:\.worktree)?$", re.DOTALL)
-# NTFS: short names, streams after ":", dots and spaces at the end. HFS+: characters that it does not see. From git's
-# verify_path: a checkout of what was written here must not become a repository elsewhere.
-_GIT_NAME = re.compile(
-    r"(?:\.git|git~[0-9]+|\.gitmodules|gitmod~[0-9]+|gi7eba~[0-9]+)[ .]*(?::.*)?", re.DOTALL
-)
-_UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
-
-
-def _is_git_file(folded: str) -> bool:
-    return any(_GIT_NAME.fullmatch(part) for part in _UNSEEN.sub("", folded).split("/"))
-
 
 _EVERYTHING = frozenset({"*", "**"})
 # Anchored to the root, without anything that a pattern knows.
