@@ -17,6 +17,8 @@ from pathlib import Path
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.records import RunnerRow
 
+LOCK = ".lock"
+"""How the names of the runners' lock files end."""
 _SLOT = struct.Struct("<qq")
 
 
@@ -59,7 +61,7 @@ class Presence:
     """This process as others see it: a locked file, with one slot for each thread naming the job under way."""
 
     def __init__(self, directory: Path, uid: str) -> None:
-        self._path = directory / f"{uid}.lock"
+        self._path = directory / f"{uid}{LOCK}"
         self._guard = threading.Lock()
         self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -87,7 +89,8 @@ def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
     if runner.boot != host.boot:
         return None
     try:
-        descriptor = os.open(directory / f"{runner.uid}.lock", os.O_RDWR | os.O_CLOEXEC)
+        # Not to write: whoever listens for departures (departures.py) would take the close for one.
+        descriptor = os.open(directory / f"{runner.uid}{LOCK}", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
@@ -103,7 +106,7 @@ def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
 def started_jobs(runner: RunnerRow, directory: Path) -> set[tuple[int, int]] | None:
     """The `(job id, attempt)` that a dead runner was executing; None where it left no word."""
     try:
-        left = (directory / f"{runner.uid}.lock").read_bytes()
+        left = (directory / f"{runner.uid}{LOCK}").read_bytes()
     except FileNotFoundError:
         return None
     whole = len(left) - len(left) % _SLOT.size
@@ -112,6 +115,6 @@ def started_jobs(runner: RunnerRow, directory: Path) -> set[tuple[int, int]] | N
 
 def forget(runner: RunnerRow, directory: Path) -> None:
     """Remove what a dead runner left."""
-    for name in (f"{runner.uid}.lock", f"{runner.uid}.sock"):
+    for name in (f"{runner.uid}{LOCK}", f"{runner.uid}.sock"):
         with suppress(FileNotFoundError):
             (directory / name).unlink()

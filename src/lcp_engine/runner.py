@@ -13,6 +13,7 @@ from itertools import count
 from uuid import uuid4
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.departures import listen_for_departures
 from lcp_engine.effects import close_left_open
 from lcp_engine.engine.expiring import expire
 from lcp_engine.engine.settling import Settling, rescue, settle
@@ -105,6 +106,7 @@ class Runner:
         try:
             self._enter()
             end_listening = self._site.bell.listen(self._uid, self._ring)
+            end_watching = listen_for_departures(self._site.runtime, self._rescue_at_once)
             try:
                 self._rescue()
                 self._expire()
@@ -112,6 +114,7 @@ class Runner:
                     self._open_lane()
                 self._watch()
             finally:
+                end_watching()
                 end_listening()
                 self._leave()
         finally:
@@ -311,6 +314,12 @@ class Runner:
             if dead:
                 forget(runner, self._site.runtime)
         close_left_open(self._database)
+
+    def _rescue_at_once(self) -> None:
+        """Not to wait for the watch. What the database has against it, the watch meets as well, and tells."""
+        if not self._stopping:
+            with suppress(LcpError):
+                self._rescue()
 
     def _expire(self) -> None:
         """Reject the held jobs that nobody decided on in time, of every mission: it is nobody's work."""

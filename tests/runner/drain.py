@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+import lcp_engine.runner as watch
 from lcp_engine import Engine
 from lcp_engine.roots import Roots
 from lcp_engine.runner import Runner
@@ -51,6 +52,7 @@ WORKERS = [
 def main() -> None:
     options = json.loads(sys.argv[2])
     with Engine(sys.argv[1], workers=WORKERS) as engine:
+        watch.WATCH_SECONDS = options.pop("watch_seconds", watch.WATCH_SECONDS)
         named = {name: Path(place) for name, place in options.pop("roots", {}).items()}
         runner = Runner(engine.site, roots=Roots(named) if named else None, **options)
         signal.signal(signal.SIGTERM, lambda number, frame: runner.stop())

@@ -173,6 +173,20 @@ def test_the_death_of_a_sibling_is_noticed_by_its_lock(engine: Engine, crew: Cre
     assert [a["outcome"] for a in stored["attempts"] if isinstance(a, dict)] == ["rescued", "succeeded"]
 
 
+def test_the_death_of_a_sibling_is_heard_of_without_a_look(engine: Engine, crew: Crew) -> None:
+    job = engine.enqueue("mark", {"n": 1, "seconds": 60})
+    victim = crew.start()
+    while crew.next_word()[0] != "1":
+        pass
+    crew.start(watch_seconds=3600.0)
+    assert crew.next_word() == ["ready"]
+    engine.enqueue("mark", {"n": 2})
+    assert crew.next_word()[0] == "2", "it has looked for the dead as often as it will"
+    victim.kill()
+    assert crew.next_word()[0] == "1"
+    assert engine.job(job).json["attempt"] == 2
+
+
 def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, crew: Crew) -> None:
     job = engine.enqueue("mark", {"n": 1, "seconds": 1})
     stopped = crew.start(until_idle=True)
