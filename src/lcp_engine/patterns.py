@@ -16,6 +16,10 @@ from lcp_engine.errors import ErrorCode, LcpError
 
 MAX_PATTERNS = 256
 MAX_LENGTH = 1024
+MAX_TOTAL = 16 * 1024
+"""Characters of a whole list."""
+MAX_WILD = 1024
+"""Wildcards of a whole list: each may cost a step with every character of a path."""
 
 Matcher: TypeAlias = Callable[[str], object]
 
@@ -77,19 +81,43 @@ def compile_patterns(
     patterns: Sequence[str], *, fold_include: bool = False, fold_exclude: bool = False
 ) -> Patterns:
     """The list as something that matches; a folded sign disregards case. Raises `LcpError` INVALID_PATTERN."""
-    return _compile(tuple(patterns), fold_include, fold_exclude)
+    if fold_include or fold_exclude:
+        return _compile_rule(tuple(patterns), fold_include, fold_exclude)
+    return _compile_plain(tuple(patterns))
 
 
 @lru_cache(maxsize=256)
+def _compile_rule(patterns: tuple[str, ...], fold_include: bool, fold_exclude: bool) -> Patterns:
+    return _compile(patterns, fold_include, fold_exclude)
+
+
+# These come from planners: each may be made to take all the memory it is given, so few are kept.
+@lru_cache(maxsize=16)
+def _compile_plain(patterns: tuple[str, ...]) -> Patterns:
+    return _compile(patterns, False, False)
+
+
 def _compile(patterns: tuple[str, ...], fold_include: bool, fold_exclude: bool) -> Patterns:
-    if len(patterns) > MAX_PATTERNS:
-        raise LcpError(
-            ErrorCode.INVALID_PATTERN, f"{len(patterns)} patterns are given, at most {MAX_PATTERNS} may be"
-        )
+    _check_size(patterns)
     cleaned = [_clean(pattern) for pattern in patterns]
     positive = [_folded(pattern, fold_include) for pattern in cleaned if not pattern.startswith("!")]
     negative = [_folded(pattern[1:], fold_exclude) for pattern in cleaned if pattern.startswith("!")]
     return Patterns(_side(positive or ["**"]), _side(negative), fold_include, fold_exclude)
+
+
+def _check_size(patterns: Sequence[str]) -> None:
+    sizes = (
+        (len(patterns), MAX_PATTERNS, "patterns"),
+        (sum(map(len, patterns)), MAX_TOTAL, "characters in all patterns together"),
+        (sum(map(_wild, patterns)), MAX_WILD, "wildcards in all patterns together"),
+    )
+    for found, most, what in sizes:
+        if found > most:
+            raise LcpError(ErrorCode.INVALID_PATTERN, f"{found:,} {what} are given, at most {most:,} may be")
+
+
+def _wild(pattern: str) -> int:
+    return sum(map(pattern.count, ("*", "?", "["))) - pattern.count("**")
 
 
 def _folded(text: str, fold: bool) -> str:
@@ -207,6 +235,9 @@ def _matcher(patterns: Sequence[tuple[str, str]]) -> Matcher | None:
 _PROBE = "\0"
 
 
+_MEMORY = 8 << 20
+
+
 def _automaton(regex: str) -> Matcher | None:
     import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 
@@ -214,7 +245,7 @@ def _automaton(regex: str) -> Matcher | None:
     options.never_capture = True
     options.dot_nl = True
     options.log_errors = False
-    options.max_mem = 32 << 20
+    options.max_mem = _MEMORY
     automaton = re2.Set.SearchSet(options)
     try:
         automaton.Add(f"{regex}|\\x00")

@@ -6,12 +6,15 @@ import os
 from dataclasses import dataclass
 
 from lcp_engine.patterns import Patterns, Side
+from lcp_engine.sandbox.effort import Effort
 from lcp_engine.sandbox.replace import is_temporary
 from lcp_engine.sandbox.root import Root, refusal
 
 # Never entered, whatever the patterns: what is in them belongs to git and to the engine.
 PRUNED = frozenset({".git", ".lcp"})
 _SKIPPED_SHOWN = 100
+_MANY = 16
+"""Suffixes that are compared with each name before their cost is watched."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Listing:
 def list_files(root: Root, base: str, patterns: Patterns, *, limit: int, sizes: bool = False) -> Listing:
     """The files beneath `base` (relative to the root) that the patterns select, relative to `base`.
 
-    A directory that is excluded as a whole is never opened. Raises `LcpError` where `base` cannot be read.
+    A directory that is excluded as a whole is never opened. Raises `LcpError` where `base` cannot be read, and
+    INVALID_PATTERN where the patterns take too long (`Effort`).
     """
     walk = _Walk(root, base, patterns, limit, sizes)
     walk.run()
@@ -44,6 +48,7 @@ class _Walk:
     def __init__(self, root: Root, base: str, patterns: Patterns, limit: int, sizes: bool) -> None:
         self.root, self.base, self.patterns, self.limit = root, base, patterns, limit
         self.with_sizes = sizes
+        self.effort = Effort()
         self.files: list[str] = []
         self.sizes: dict[str, int] = {}
         self.total = 0
@@ -88,20 +93,31 @@ class _Walk:
             found = [path for path in found if self._measure(path, descriptor)]
         self.total += len(found)
         self.files += found
-        for name in sorted(self._texts(directories, prefix), reverse=True):
+        for name in self.effort.watch(sorted(self._texts(directories, prefix), reverse=True)):
             self._meet_directory(name, prefix + name, selected)
 
     def _chosen(self, names: list[str], prefix: str, selected: bool) -> list[str]:
         """Those files of one directory that the patterns select; most of the time goes here, so the loops are tight."""
         if not selected:
-            names = _matching(self.patterns.include, names, prefix)
+            names = self._matching(self.patterns.include, names, prefix)
         exclude = self.patterns.exclude
         if exclude.everything:
             return []
         if exclude.names or exclude.suffixes or exclude.match is not None:
-            excluded = set(_matching(exclude, names, prefix))
+            excluded = set(self._matching(exclude, names, prefix))
             names = [name for name in names if name not in excluded]
         return [name for name in names if not name.startswith(".lcp-") or not is_temporary(name)]
+
+    def _matching(self, side: Side, names: list[str], prefix: str) -> list[str]:
+        suffixes, exact, match = side.suffixes, side.names, side.match
+        watched = self.effort.watch(names) if match is not None or len(suffixes) > _MANY else names
+        if match is not None:
+            return [
+                name for name in watched if name.endswith(suffixes) or name in exact or match(prefix + name)
+            ]
+        if exact:
+            return [name for name in watched if name.endswith(suffixes) or name in exact]
+        return [name for name in watched if name.endswith(suffixes)]
 
     def _texts(self, names: list[str], prefix: str) -> list[str]:
         """Those names that are UTF-8: any other cannot be told in JSON, and no job could name it."""
@@ -122,15 +138,6 @@ class _Walk:
     def _meet_directory(self, name: str, path: str, selected: bool) -> None:
         if name not in PRUNED and not self.patterns.exclude.has_directory(name, path):
             self.waiting.append((f"{path}/", selected or self.patterns.include.names_directory(name)))
-
-
-def _matching(side: Side, names: list[str], prefix: str) -> list[str]:
-    suffixes, exact, match = side.suffixes, side.names, side.match
-    if match is not None:
-        return [name for name in names if name.endswith(suffixes) or name in exact or match(prefix + name)]
-    if exact:
-        return [name for name in names if name.endswith(suffixes) or name in exact]
-    return [name for name in names if name.endswith(suffixes)]
 
 
 def _is_text(name: str) -> bool:
