@@ -29,6 +29,8 @@ class RawWay:
         self._connection = connection
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._other = str(other)
+        self.from_commit: list[float] = []
+        """What was measured so far, in milliseconds."""
 
     def measure(self, arrivals: int, every: float) -> float:
         """The median of some arrivals, from commit to start, in milliseconds."""
@@ -42,7 +44,9 @@ class RawWay:
         while self._connection.execute("SELECT 1 FROM jobs WHERE state <> 'succeeded'").fetchone():
             time.sleep(every)
         started: dict[int, int] = dict(self._connection.execute("SELECT id, started FROM jobs"))
-        return statistics.median([(started[job] - at) / 1e6 for job, at in committed.items()])
+        measured = [(started[job] - at) / 1e6 for job, at in committed.items()]
+        self.from_commit += measured
+        return statistics.median(measured)
 
 
 @contextmanager

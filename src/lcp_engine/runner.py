@@ -22,6 +22,7 @@ from lcp_engine.execution import Conclusion, Executor, conclude
 from lcp_engine.lane import Lane
 from lcp_engine.notice import Notice
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
+from lcp_engine.resting import Rest
 from lcp_engine.restoring import UNDO
 from lcp_engine.roots import Roots, Share
 from lcp_engine.site import Site
@@ -81,8 +82,9 @@ class Runner:
         self._max_claim = max_claim
         self._look_seconds = look_seconds
         self._jitter = jitter or random.Random()  # noqa: S311 -- no secret
-        self._changed = threading.Condition()
-        self._rings = 0
+        self._rest = Rest()
+        # False where others were quicker, or execute what it rang for.
+        self._was_rung_for_us = True
         self._stopping = False
         self._error: BaseException | None = None
         self._lanes: list[Lane] = []
@@ -105,7 +107,7 @@ class Runner:
             self._database.on_waits = notice.begin
         try:
             self._enter()
-            end_listening = self._site.bell.listen(self._uid, self._ring)
+            self._rest.open(self._site.bell.listen(self._uid, self._rest.call))
             end_watching = listen_for_departures(self._site.runtime, self._rescue_at_once)
             try:
                 self._rescue()
@@ -115,7 +117,7 @@ class Runner:
                 self._watch()
             finally:
                 end_watching()
-                end_listening()
+                self._rest.close()
                 self._leave()
         finally:
             self._presence.leave()
@@ -132,7 +134,7 @@ class Runner:
         """Finish the jobs under way, give back the others, and end. May be called from a signal handler or a thread."""
         self._stopping = True
         # Not from this thread: a signal may have interrupted it while it holds the lock.
-        threading.Thread(target=self._ring, daemon=True).start()
+        threading.Thread(target=self._rest.call_all, daemon=True).start()
 
     # -- lanes: each is one thread
 
@@ -152,27 +154,39 @@ class Runner:
                     return
 
     def _turn_round(self, lane: Lane) -> bool:
-        """Settle what is done and claim the next jobs in one transaction, then execute them. False at the end."""
+        """Settle what is done and execute the next jobs, or wait for some. False at the end."""
         if lane.is_abandoned or (self._stopping and not lane.has_left):
             return False
-        heard = self._rings
+        calls = self._rest.calls
         if not lane.has_left:
             at = self._next_ready_at()
             if at is None or at > self._database.now():
-                return self._rest(heard, at)
-        most = 0 if self._stopping else lane.batch(self._max_claim, QUICK_SECONDS)
-        self._execute(lane, self._settle_and_claim(lane, most))
+                return self._wait_for_work(lane, calls, at)
+            self._rest.call()
+        self._go_on(lane)
         return True
 
-    def _rest(self, heard: int, until: Micros | None) -> bool:
-        """Wait for a ring, or until the next delayed job is due. False where the work is done."""
+    def _wait_for_work(self, lane: Lane, calls: int, until: Micros | None) -> bool:
+        """Sleep until the bell rings, or until the next delayed job is due. False where the work is done."""
         if self._until_idle and self._is_idle():
             self.stop()
             return False
-        with self._changed:
-            if self._rings == heard and not self._stopping:
-                self._changed.wait(None if until is None else (until - self._database.now()) / SECOND)
+        seconds = None if until is None else max(0.0, (until - self._database.now()) / SECOND)
+        # A claim tells what a look would, but stands in the way of others who write: only where there should be work.
+        if self._rest.sleep(calls, seconds) and self._was_rung_for_us and not self._stopping:
+            self._go_on(lane)
         return True
+
+    def _go_on(self, lane: Lane) -> None:
+        """Settle what is done and claim the next jobs in one transaction, then execute them."""
+        was_idle = not lane.has_left
+        most = 0 if self._stopping else lane.batch(self._max_claim, QUICK_SECONDS)
+        claimed = self._settle_and_claim(lane, most)
+        if was_idle:
+            self._was_rung_for_us = bool(claimed)
+            if claimed:
+                self._rest.call()
+        self._execute(lane, claimed)
 
     def _execute(self, lane: Lane, claimed: list[JobRow]) -> None:
         lane.take(claimed)
@@ -227,11 +241,6 @@ class Runner:
     def _is_idle(self) -> bool:
         return not self._database.read(lambda tx: queue.has_open(tx, self._scope, self._share))
 
-    def _ring(self) -> None:
-        with self._changed:
-            self._rings += 1
-            self._changed.notify_all()
-
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
         self.stop()
@@ -277,7 +286,7 @@ class Runner:
         """The fallback for rings that did not arrive, and the end where somebody else finished the last job."""
         at = self._next_ready_at()
         if (at is not None and at <= self._database.now()) or (self._until_idle and self._is_idle()):
-            self._ring()
+            self._rest.call()
 
     def _beat(self) -> None:
         """Renew the leases before they run out."""

@@ -6,23 +6,41 @@ LISTEN and NOTIFY.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lcp_engine.store.database import Database
 from lcp_engine.store.sqlite import Sqlite
 from lcp_engine.store.transaction import Tx
 
+if TYPE_CHECKING:
+    import psycopg
+
 CHANNEL = "lcp_engine_ready"
 _SETTLED_NS = 50_000_000
 """How old a directory's time has to be before it tells of every change: kernels count it in ticks of up to 10 ms."""
+_AGAIN_SECONDS = 1.0
+"""How long to do without a server that cannot be listened to."""
+
+
+class Ear(Protocol):
+    """What one runner hears of a bell. One thread listens at a time; a ring that comes meanwhile is kept for it."""
+
+    def listen(self, seconds: float | None) -> None:
+        """Sleep until the bell has rung or somebody wakes, `seconds` at most (None: as long as it takes)."""
+
+    def wake(self) -> None:
+        """Let whoever listens, or listens next, go on. May be called from any thread."""
+
+    def close(self) -> None:
+        """Listen no more. Nobody may listen meanwhile."""
 
 
 class Bell(Protocol):
@@ -31,8 +49,8 @@ class Bell(Protocol):
     def attach(self, database: Database) -> None:
         """Ring after each commit of `database` that made a job ready."""
 
-    def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
-        """Call `heard` from another thread whenever it rings; what is returned ends that."""
+    def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
+        """An ear for the runner `uid`. What is known of this process without an ear calls `heard` in its thread."""
 
     def close(self) -> None:
         """Ring no more."""
@@ -66,29 +84,9 @@ class DatagramBell:
         for path in self._listeners():
             self._send(path)
 
-    def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
         self._here[uid] = heard
-        path = f"{self._directory}/{uid}.sock"
-        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with suppress(OSError):  # a path that is too long for a socket: others are not heard at once then
-            receiver.bind(path)
-        ending = threading.Event()
-
-        def wait() -> None:
-            while receiver.getsockname() and not ending.is_set():
-                receiver.recv(16)
-                heard()
-            receiver.close()
-
-        def end() -> None:
-            self._here.pop(uid, None)
-            ending.set()
-            self._send(path)
-            with suppress(FileNotFoundError):
-                Path(path).unlink()
-
-        threading.Thread(target=wait, name="lcp-bell", daemon=True).start()
-        return end
+        return DatagramEar(f"{self._directory}/{uid}.sock", lambda: self._here.pop(uid, None))
 
     def close(self) -> None:
         self._sender.close()
@@ -120,6 +118,35 @@ class DatagramBell:
             pass  # full or just closed: it has been told, or looks by itself within a second
 
 
+class DatagramEar:
+    """A socket in the directory."""
+
+    def __init__(self, path: str, forget: Callable[[], object]) -> None:
+        self._path = path
+        self._forget = forget
+        self._sleep = Sleep()
+        self._receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._receiver.setblocking(False)
+        with suppress(OSError):  # a path that is too long for a socket: others are not heard at once then
+            self._receiver.bind(path)
+
+    def listen(self, seconds: float | None) -> None:
+        if self._sleep.until_readable(self._receiver.fileno(), seconds):
+            with suppress(BlockingIOError):
+                while True:
+                    self._receiver.recv(16)
+
+    def wake(self) -> None:
+        self._sleep.wake()
+
+    def close(self) -> None:
+        self._forget()
+        with suppress(FileNotFoundError):
+            Path(self._path).unlink()
+        self._receiver.close()
+        self._sleep.close()
+
+
 class NotifyBell:
     """NOTIFY as a part of the transaction: PostgreSQL delivers it with the commit."""
 
@@ -129,44 +156,86 @@ class NotifyBell:
     def attach(self, database: Database) -> None:
         database.in_transaction_wake = self._notify
 
-    def listen(self, uid: str, heard: Callable[[], None]) -> Callable[[], None]:
-        import psycopg
-
-        ending = threading.Event()
-        awake, ender = os.pipe()
-
-        def wait() -> None:
-            while not ending.is_set():
-                with suppress(psycopg.Error):  # the server may come back; until then a look a second serves
-                    self._hear(heard, awake, ending)
-                ending.wait(1.0)
-            os.close(awake)
-
-        def end() -> None:
-            ending.set()
-            os.close(ender)
-
-        threading.Thread(target=wait, name="lcp-bell", daemon=True).start()
-        return end
+    def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
+        return NotifyEar(getattr(self._database.backend, "url", ""))
 
     def close(self) -> None:
         """Nothing is open between two rings."""
 
-    def _hear(self, heard: Callable[[], None], awake: int, ending: threading.Event) -> None:
-        import psycopg
-
-        backend = self._database.backend
-        url = getattr(backend, "url", "")
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"LISTEN {CHANNEL}")
-            heard()
-            while not ending.is_set():
-                select.select([connection.fileno(), awake], [], [])
-                if ending.is_set():
-                    return
-                for _ in connection.notifies(timeout=0):
-                    heard()
-
     @staticmethod
     def _notify(tx: Tx) -> None:
         tx.plain(f"NOTIFY {CHANNEL}")
+
+
+class NotifyEar:
+    """A connection that listens. Where it is lost, a look a second serves until there is a new one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._sleep = Sleep()
+        self._connection: psycopg.Connection | None = None
+
+    def listen(self, seconds: float | None) -> None:
+        import psycopg
+
+        try:
+            self._hear(seconds)
+        except psycopg.Error:
+            self._hang_up()
+            self._sleep.until_readable(None, _AGAIN_SECONDS)
+
+    def wake(self) -> None:
+        self._sleep.wake()
+
+    def close(self) -> None:
+        self._hang_up()
+        self._sleep.close()
+
+    def _hear(self, seconds: float | None) -> None:
+        if self._connection is None:
+            self._connection = self._connect()  # what rang before that is lost: the caller looks now
+        elif self._sleep.until_readable(self._connection.fileno(), seconds):
+            received = self._connection.pgconn
+            received.consume_input()
+            while received.notifies():
+                pass
+
+    def _connect(self) -> psycopg.Connection:
+        import psycopg
+
+        connection = psycopg.connect(self._url, autocommit=True)
+        connection.execute(f"LISTEN {CHANNEL}")
+        return connection
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Sleep:
+    """Sleeps until a descriptor can be read, or another thread wakes it."""
+
+    def __init__(self) -> None:
+        self._awake, self._waker = os.pipe()
+        for end in (self._awake, self._waker):
+            os.set_blocking(end, False)
+
+    def until_readable(self, descriptor: int | None, seconds: float | None) -> bool:
+        """Whether the descriptor can be read; False where it was woken, or after `seconds`."""
+        poll = select.poll()
+        for one in (self._awake, descriptor):
+            if one is not None:
+                poll.register(one, select.POLLIN)
+        ready = {one for one, _ in poll.poll(None if seconds is None else max(0, math.ceil(seconds * 1000)))}
+        if self._awake in ready:
+            os.read(self._awake, 4096)
+        return descriptor in ready
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError):  # full: it is awake
+            os.write(self._waker, b"1")
+
+    def close(self) -> None:
+        os.close(self._awake)
+        os.close(self._waker)

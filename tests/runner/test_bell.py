@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from lcp_engine import Engine
 from lcp_engine.wake import DatagramBell
 
 
@@ -30,23 +30,42 @@ def other(directory: Path) -> Iterator[DatagramBell]:
         yield bell
 
 
+def nothing() -> None:
+    """Nobody is to be told in this process."""
+
+
 def test_a_listener_that_has_just_come_hears_the_next_ring(here: DatagramBell, other: DatagramBell) -> None:
     for number in range(50):
         here.ring()  # who listens is known now
-        heard = threading.Event()
-        end_listening = other.listen(f"runner{number}", heard.set)
-        here.ring()
-        assert heard.wait(10)
-        end_listening()
+        with closing(other.listen(f"runner{number}", nothing)) as ear:
+            here.ring()
+            ear.listen(None)
 
 
 def test_a_ring_passes_over_a_listener_that_is_gone(
     here: DatagramBell, other: DatagramBell, directory: Path
 ) -> None:
-    other.listen("gone", lambda: None)()
-    heard = threading.Event()
-    end_listening = other.listen("there", heard.set)
-    (directory / "left.sock").touch()
+    other.listen("gone", nothing).close()
+    with closing(other.listen("there", nothing)) as ear:
+        (directory / "left.sock").touch()
+        here.ring()
+        ear.listen(None)
+
+
+def test_a_ring_of_this_process_needs_no_ear(here: DatagramBell) -> None:
+    rings: list[int] = []
+    with closing(here.listen("runner", lambda: rings.append(1))):
+        here.ring()
     here.ring()
-    assert heard.wait(10)
-    end_listening()
+    assert rings == [1], "whoever has closed its ear is told no more"
+
+
+def test_an_ear_hears_what_another_process_has_committed(database_url: str) -> None:
+    with (
+        Engine(database_url) as here,
+        Engine(database_url) as other,
+        closing(other.site.bell.listen("runner", nothing)) as ear,
+    ):
+        ear.listen(0)  # it is connected from here on
+        here.enqueue("list_files", {"root": "."})
+        ear.listen(None)

@@ -11,10 +11,12 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
+from lcp_engine.engine import steering
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner import Runner
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 
@@ -105,6 +107,28 @@ def test_what_waits_behind_a_slow_job_goes_to_others(database_url: str, shop: Sh
         shop.door.set()
         running.result()
         assert sorted(shop.executed) == list(range(111))
+
+
+def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop: Shop) -> None:
+    all_at_once = threading.Barrier(4)
+
+    def meet(params: Params, context: Context) -> Outcome:
+        all_at_once.wait(60)
+        return params
+
+    meeting = Worker(
+        kind="meet", params=Params, result=Params, execute=meet, has_effects=False
+    ).for_any_params()
+    with Engine(database_url, workers=[meeting]) as engine, ThreadPoolExecutor(1) as threads:
+        runner = Runner(engine.site, threads=4, max_claim=1, look_seconds=3600)
+        running = threads.submit(runner.run)
+        with Engine(database_url, workers=[meeting]) as other:
+            for _ in range(20):
+                jobs = other.site.database.write(lambda tx: _enqueue(tx, meeting, 4))
+                while {other.job(job).state for job in jobs} != {"succeeded"}:
+                    assert not running.done()
+        runner.stop()
+        running.result()
 
 
 def test_whatever_a_worker_raises_fails_its_job_only(database_url: str, shop: Shop) -> None:
@@ -219,6 +243,15 @@ def test_a_runner_takes_only_kinds_that_have_a_worker(database_url: str, shop: S
         with pytest.raises(LcpError, match="'unheard_of'") as refused:
             Runner(engine.site, kinds=["unheard_of"])
         assert refused.value.code is ErrorCode.NO_WORKER
+
+
+def _enqueue(tx: Tx, worker: Worker[BaseModel], count: int) -> list[int]:
+    ledger = ledger_of(tx)
+    mission = steering.open_queue(ledger, "jobs")
+    return [
+        steering.enqueue(ledger, worker, mission, {}, name=None, priority=0, run_after=None)
+        for _ in range(count)
+    ]
 
 
 def _code(job: dict[str, JsonValue]) -> JsonValue:
