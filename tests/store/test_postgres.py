@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from pydantic import BaseModel
 
+from lcp_engine import Engine
+from lcp_engine.engine import steering
+from lcp_engine.engine.outcomes import Succeeded
+from lcp_engine.engine.settling import Settling, settle_all
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store import queue
 from lcp_engine.store.create import open_database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.transaction import Tx
+from lcp_engine.workers.base import Outcome, Worker
 
 
 def test_a_connection_that_broke_is_opened_again(postgres_url: str) -> None:
@@ -105,6 +113,48 @@ def test_two_that_launch_with_one_key_at_once_get_one_mission(postgres_url: str)
     assert ids[0] == ids[1]
     one.close()
     other.close()
+
+
+class Nothing(BaseModel):
+    """No params, no result."""
+
+
+def _do_nothing(params: Nothing, context: object) -> Outcome:
+    return params
+
+
+NOOP = Worker(
+    kind="noop", params=Nothing, result=Nothing, execute=_do_nothing, has_effects=False
+).for_any_params()
+
+
+def test_a_claim_and_its_settlement_read_little_more_than_they_change(postgres_url: str) -> None:
+    def fill(tx: Tx) -> int:
+        ledger = ledger_of(tx)
+        mission = steering.open_queue(ledger, "jobs")
+        for _ in range(1000):
+            steering.enqueue(ledger, NOOP, mission, {}, name=None, priority=0, run_after=None)
+        return queue.add_runner(tx, uid="hands", host="elsewhere", boot="?", pid=1)
+
+    def work(tx: Tx, runner: int) -> int:
+        ledger = ledger_of(tx)
+        before = _read(tx)
+        claimed = queue.claim(ledger, queue.Scope(("noop",)), runner, 20)
+        settle_all(ledger, [Settling(job, Succeeded("{}")) for job in claimed], random.Random(1))
+        assert len(claimed) == 20
+        return _read(tx) - before
+
+    with Engine(postgres_url, workers=[NOOP]) as engine:
+        database = engine.site.database
+        runner = database.write(fill)
+        for _ in range(8):  # from the sixth time on, the server may keep its plan
+            assert database.write(lambda tx: work(tx, runner)) <= 20 * 8
+
+
+def _read(tx: Tx) -> int:
+    """How many rows of `jobs` this transaction has read."""
+    sql = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'jobs'"
+    return int(tx.query_plain(sql)[0][0])
 
 
 def _break_all(url: str) -> None:

@@ -21,6 +21,21 @@ _OF_OTHERS = (
 )
 _LOST = ("08", "57P")  # classes of SQLSTATE: connection exceptions, the server shuts down or starts
 
+# What is written is found by an index, whatever the server believes of a table that has just grown: a plan that reads
+# or sorts a whole queue for its first hundred jobs is wrong from the next claim on.
+_BY_INDEX = "; ".join(
+    f"SET {setting}"
+    for setting in (
+        "plan_cache_mode = force_generic_plan",
+        "enable_seqscan = off",
+        "enable_bitmapscan = off",
+        "enable_hashjoin = off",
+        "enable_mergejoin = off",
+        "enable_sort = off",
+        "jit = off",
+    )
+)
+
 # In one round trip. A server that died forgets ids that never reached its log, and gives them to others.
 _BEGIN = "BEGIN; SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
 _END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
@@ -40,7 +55,9 @@ class Postgres:
         self._shown = f"{parts.hostname or 'local'}{parts.path}"
 
     def connect(self) -> Connection:
-        return psycopg.connect(self.url, autocommit=True)  # type: ignore[return-value]  # psycopg types SQL strictly
+        connection = psycopg.connect(self.url, autocommit=True)
+        connection.execute(_BY_INDEX.encode())
+        return connection  # type: ignore[return-value]  # psycopg types SQL strictly
 
     def begin(self, connection: Connection) -> str:
         cursor = _ours(connection).execute(_BEGIN)
