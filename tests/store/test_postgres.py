@@ -18,6 +18,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import queue
 from lcp_engine.store.create import open_database
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.statements import EVENT
 from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Outcome, Worker
 
@@ -113,6 +114,14 @@ def test_two_that_launch_with_one_key_at_once_get_one_mission(postgres_url: str)
     assert ids[0] == ids[1]
     one.close()
     other.close()
+
+
+def test_a_text_with_nul_is_refused(postgres_url: str) -> None:
+    database = open_database(postgres_url)
+    event = {"mission_id": 1, "seq": 1, "job_id": None, "at": 0, "event": "seen", "data": None}
+    with pytest.raises(LcpError, match="NUL"):
+        database.write(lambda tx: tx.many(EVENT, [event, {**event, "data": "a\0b"}, {**event, "data": "c"}]))
+    database.close()
 
 
 class Nothing(BaseModel):

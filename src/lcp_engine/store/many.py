@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias  # noqa: TID251 -- a row's values have no types until they are in an array
 
-from sqlalchemy import ARRAY, Column, ColumnElement, Table, bindparam, column, func, insert, select
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    ColumnElement,
+    Integer,
+    Table,
+    Text,
+    bindparam,
+    column,
+    func,
+    insert,
+    select,
+)
 from sqlalchemy.sql import ClauseElement, TableValuedAlias
 
-from lcp_engine.store.transaction import Statement
+from lcp_engine.store.transaction import AtOnce, Params, Statement
 
 Given: TypeAlias = Callable[[str], ColumnElement[object]]
 """What stands for a param of that name: a value for one row, a column of `given` for all."""
@@ -16,17 +28,20 @@ Given: TypeAlias = Callable[[str], ColumnElement[object]]
 
 def insert_rows(table: Table, names: Sequence[str]) -> Statement:
     """Inserts rows with these columns."""
-    given = _given({name: table.c[name] for name in names})
+    columns = {name: table.c[name] for name in names}
+    given = _given(columns)
     return Statement(
         insert(table).values({name: bindparam(name) for name in names}),
-        at_once=insert(table).from_select(names, select(*(given.c[name] for name in names))),
+        at_once=AtOnce(
+            insert(table).from_select(names, select(*(given.c[name] for name in names))), _to_arrays(columns)
+        ),
     )
 
 
 def update_rows(params: Mapping[str, Column[object]], make: Callable[[Given], ClauseElement]) -> Statement:
     """Updates rows, each with params of its own; `params` names for each the column whose type it has."""
     given = _given(params)
-    return Statement(make(bindparam), at_once=make(lambda name: given.c[name]))
+    return Statement(make(bindparam), at_once=AtOnce(make(lambda name: given.c[name]), _to_arrays(params)))
 
 
 def _given(params: Mapping[str, Column[object]]) -> TableValuedAlias:
@@ -34,3 +49,33 @@ def _given(params: Mapping[str, Column[object]]) -> TableValuedAlias:
     arrays = (bindparam(name, type_=ARRAY(like.type)) for name, like in params.items())
     columns: list[ColumnElement[object]] = [column(name, like.type) for name, like in params.items()]
     return func.unnest(*arrays).table_valued(*columns).render_derived(name="given")
+
+
+def _to_arrays(params: Mapping[str, Column[object]]) -> Callable[[Sequence[Params]], Params]:
+    """What makes arrays of rows, in PostgreSQL's own notation: psycopg takes ten times as long for a list."""
+    writers = {name: _writer(like) for name, like in params.items()}
+    return lambda rows: {name: write([row[name] for row in rows]) for name, write in writers.items()}
+
+
+def _writer(like: Column[object]) -> Callable[[list[Any]], str]:
+    match like.type:
+        case Integer():
+            return _numbers
+        case Text():
+            return _texts
+    raise TypeError(f"column {like} has to be of whole numbers or text; it is {like.type}")
+
+
+def _numbers(values: list[int | None]) -> str:
+    return "{" + str(values)[1:-1].replace("None", "NULL") + "}"
+
+
+def _texts(values: list[str | None]) -> str:
+    """Each text in quotes. All at once: NUL, which no text of PostgreSQL has, stands between them meanwhile."""
+    present = [value for value in values if value is not None]
+    if len(present) < len(values):
+        return "{" + ",".join(["NULL" if value is None else _texts([value])[1:-1] for value in values]) + "}"
+    joined = "\0".join(present).replace("\\", "\\\\").replace('"', '\\"')
+    if joined.count("\0") == len(values) - 1:  # else one of them has it, and the driver refuses it
+        joined = joined.replace("\0", '","')
+    return '{"' + joined + '"}'

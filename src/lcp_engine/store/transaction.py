@@ -72,15 +72,12 @@ class Backend(Reading, Protocol):
 
 
 class Statement:
-    """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL.
+    """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL."""
 
-    `at_once` does the same for many rows where each param is the array of a column (PostgreSQL).
-    """
-
-    def __init__(self, clause: ClauseElement, *, at_once: ClauseElement | None = None) -> None:
+    def __init__(self, clause: ClauseElement, *, at_once: AtOnce | None = None) -> None:
         self._clause = clause
         self._sql: dict[str, str] = {}
-        self.at_once = None if at_once is None else Statement(at_once)
+        self.at_once = at_once
 
     def sql(self, dialect: Dialect) -> str:
         known = self._sql.get(dialect.name)
@@ -91,6 +88,14 @@ class Statement:
             known = str(compiled)
             self._sql[dialect.name] = known
         return known
+
+
+class AtOnce(Statement):
+    """Does for many rows what another statement does for one (PostgreSQL); `params` makes one set of theirs."""
+
+    def __init__(self, clause: ClauseElement, params: Callable[[Sequence[Params]], Params]) -> None:
+        super().__init__(clause)
+        self.params = params
 
 
 class NewRow:
@@ -147,8 +152,7 @@ class Tx:
         elif statement.at_once is None or self.is_sqlite:
             self._cursor.executemany(statement.sql(self._dialect), rows)
         else:
-            arrays = {name: [row[name] for row in rows] for name in rows[0]}
-            self._cursor.execute(statement.at_once.sql(self._dialect), arrays)
+            self._cursor.execute(statement.at_once.sql(self._dialect), statement.at_once.params(rows))
         return self._cursor.rowcount
 
     def rows(self, statement: Statement, **params: object) -> list[Row]:

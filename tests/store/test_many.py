@@ -1,0 +1,49 @@
+"""Many rows are written as they are, whether with a statement each or with one for all."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Column, Integer, MetaData, Table, Text
+
+from lcp_engine.store.database import Database
+from lcp_engine.store.many import insert_rows, update_rows
+from lcp_engine.store.transaction import Statement, Tx
+
+NOTES = Table("notes", MetaData(), Column("id", Integer), Column("weight", Integer), Column("said", Text))
+TEXTS = [
+    None, "", "NULL", "null", " ", ",", "{}", "{a,b}", '"', '""', "\\", '\\"', "\\n", "a\nb\tc", "'", "%s", "Grüße ☃",
+    '{"a": "b\\\\c", "d": [null, 1]}', "\x01", "None",
+]  # fmt: skip
+WEIGHTS = [None, 0, -1, 2**31 - 1]
+
+NEW = insert_rows(NOTES, ("id", "weight", "said"))
+CHANGED = update_rows(
+    {"note": NOTES.c.id, "new": NOTES.c.said},
+    lambda given: NOTES.update().where(NOTES.c.id == given("note")).values(said=given("new")),
+)
+ALL = Statement(NOTES.select().order_by(NOTES.c.id))
+
+
+@pytest.fixture(autouse=True)
+def _notes(database: Database) -> None:
+    database.write(lambda tx: tx.plain("CREATE TABLE notes (id INTEGER, weight INTEGER, said TEXT)"))
+
+
+@pytest.mark.parametrize(
+    "texts", [TEXTS, TEXTS[1:], TEXTS[:1] * 3, TEXTS[-1:]], ids=["mixed", "texts", "none", "one"]
+)
+def test_many_rows_are_read_as_they_were_written(database: Database, texts: list[str | None]) -> None:
+    rows = [(n, WEIGHTS[n % len(WEIGHTS)], text) for n, text in enumerate(texts)]
+    written = [{"id": n, "weight": weight, "said": said} for n, weight, said in rows]
+    assert database.write(lambda tx: tx.many(NEW, written)) == len(rows)
+    assert database.read(lambda tx: tx.rows(ALL)) == rows
+
+
+def test_many_rows_are_changed_each_by_its_own(database: Database) -> None:
+    def write(tx: Tx) -> int:
+        tx.many(NEW, [{"id": n, "weight": n, "said": "before"} for n in range(len(TEXTS) + 1)])
+        return tx.many(CHANGED, [{"note": n, "new": text} for n, text in enumerate(TEXTS)])
+
+    assert database.write(write) == len(TEXTS)
+    said = [row[2] for row in database.read(lambda tx: tx.rows(ALL))]
+    assert said == [*TEXTS, "before"]
