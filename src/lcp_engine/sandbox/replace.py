@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.parents import open_parent, status_of, take_back
 from lcp_engine.sandbox.paths import MAX_NAME
 from lcp_engine.sandbox.reading import read_bytes
@@ -132,14 +133,18 @@ class Target:
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, os.stat_result] | None]:
         try:
+            if OWN_FILES.inodes and (before := status_of(self._directory, self._name)) is not None:
+                OWN_FILES.refuse(before, self.path)
             descriptor = os.open(self._name, _READ, dir_fd=self._directory)
         except FileNotFoundError:
             yield None
             return
         except OSError as error:
             raise refusal(error, self.path) from error
+        status = os.fstat(descriptor)
+        if OWN_FILES.holds(descriptor, status):
+            raise refusal_of_own(self.path)
         try:
-            status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise not_a_file(self.path, status.st_mode)
             yield descriptor, status

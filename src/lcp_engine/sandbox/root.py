@@ -6,12 +6,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.syscalls import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,
@@ -22,6 +23,7 @@ from lcp_engine.sandbox.syscalls import (
 
 # O_NONBLOCK: opening a FIFO must not wait for its writer. O_NOCTTY: a terminal must not become ours.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINKS = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
 _INNER_LINKS = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
@@ -63,7 +65,7 @@ class Root:
         if opened is not None:
             self.path, self.spellings, self.descriptor = os.fspath(path), spellings, opened
             self.kernel = has_openat2() if kernel is None else kernel
-            self._openers = self._bind()
+            self._openers, self._own = self._bind(), OWN_FILES.beneath(self.path)
             return
         given = os.fspath(path)
         self.path = os.path.realpath(given)
@@ -73,7 +75,7 @@ class Root:
             self.descriptor = os.open(self.path, _DIRECTORY)
         except OSError as error:
             raise refusal(error, given) from error
-        self._openers = self._bind()
+        self._openers, self._own = self._bind(), OWN_FILES.beneath(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +94,8 @@ class Root:
     def open_file(self, path: str) -> Opened:
         """The regular file at `path`, opened for reading without ever blocking; links within the root are followed."""
         resolved = path
+        if self._own and path in self._own:
+            raise refusal_of_own(path)
         try:
             try:
                 descriptor = self._openers.file(path)
@@ -99,15 +103,16 @@ class Root:
                 if error.errno != errno.ELOOP:
                     raise
                 descriptor, resolved = self._follow(path)
+            status = os.fstat(descriptor)
         except OSError as error:
             raise refusal(error, path) from error
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise not_a_file(path, status.st_mode)
-        except BaseException:
+        if status.st_ino in OWN_FILES.inodes and OWN_FILES.holds(descriptor, status):
+            # Reached by a hard link. What was opened once stays open; from now on this root looks first.
+            self._openers = replace(self._openers, file=partial(self._look_and_open, _NO_LINKS))
+            raise refusal_of_own(path)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise
+            raise not_a_file(path, status.st_mode)
         return Opened(descriptor, status.st_size, resolved)
 
     def open_directory(self, path: str) -> int:
@@ -131,12 +136,30 @@ class Root:
         """Opens through links that stay in the root, where the kernel can tell that they do; and where that led."""
         if self._openers.linked_file is None:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        descriptor = self._openers.linked_file(path)
+        descriptor = (
+            self._look_and_open(_INNER_LINKS, path) if OWN_FILES.inodes else self._openers.linked_file(path)
+        )
         try:
             return descriptor, self._place_of(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
+
+    def _look_and_open(self, resolve: int, path: str) -> int:
+        """Opens a file once it is known to be none of the engine's own, which must not even be opened.
+
+        The look itself (O_PATH) opens nothing: it only tells which file it is, and which one is opened then.
+        """
+        seen = (
+            opener(self.descriptor, _LOOK, resolve)(path)
+            if self.kernel
+            else _walk(self.descriptor, _LOOK, path)
+        )
+        try:
+            OWN_FILES.refuse(os.fstat(seen), path)
+            return os.open(f"/proc/self/fd/{seen}", _READ)
+        finally:
+            os.close(seen)
 
     def _place_of(self, descriptor: int) -> str:
         """Where an open file is now. A file that was moved out of the root meanwhile is refused."""

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_files import OWN_FILES
 from lcp_engine.store.transaction import Connection
 
 BUSY_SECONDS = 30.0
@@ -42,6 +43,7 @@ class Sqlite:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        OWN_FILES.add(self.path)
         return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
 
     def begin(self, connection: Connection) -> None:
@@ -54,6 +56,7 @@ class Sqlite:
     def connect_to_read(self) -> Connection:
         connection = self._open("rw")
         connection.execute("PRAGMA query_only=ON")
+        OWN_FILES.add(self.path)
         return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
 
     def clock(self, connection: Connection) -> Clock:
