@@ -14,7 +14,7 @@ from lcp_engine.clock import Clock, Micros
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.order import NoOrder, Order
 from lcp_engine.store.readers import Readers
-from lcp_engine.store.transaction import Backend, Connection, Cursor, Tx
+from lcp_engine.store.transaction import Backend, Connection, Tx
 from lcp_engine.store.unit import Unit
 
 T = TypeVar("T")
@@ -38,7 +38,8 @@ class Database:
         self.on_waits: Callable[[set[int]], None] = lambda missions: None
         self.in_transaction_wake: Callable[[Tx], None] = lambda tx: None
         self.line: Order = NoOrder()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._waiting: deque[Unit[Any]] = deque()
         self._is_led = False
         self._is_closed = False
@@ -57,14 +58,15 @@ class Database:
     def write(self, work: Callable[[Tx], T]) -> T:
         """Do `work` in a transaction that others may share; returns after its commit. Raises what `work` raises."""
         unit = Unit(work)
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise LcpError(ErrorCode.DATABASE_FAILED, "the database has to be open; it was closed")
-            leads, self._is_led = not self._is_led, True
-            if not leads:
+            waits = self._is_led
+            if waits:
                 unit.expect()
+            self._is_led = True
             self._waiting.append(unit)
-        if not leads:
+        if waits:
             self._wait(unit)
         if not unit.is_done:
             self._lead()
@@ -90,9 +92,9 @@ class Database:
 
     def close(self) -> None:
         """Let what was given to `write` before come to its end, then close every connection."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.wait_for(lambda: not self._is_led)
+            self._ended.wait_for(lambda: not self._is_led)
             writer, self._writer = self._writer, None
         self._readers.close()
         if writer is not None:
@@ -116,20 +118,19 @@ class Database:
     def _read(self, work: Callable[[Tx], T]) -> T:
         with self._readers.lend() as connection:
             self._has_connected = True
-            cursor = connection.cursor()
-            cursor.execute("BEGIN")
             tx = Tx(connection, self.backend.dialect, self.now())
             try:
+                tx.plain("BEGIN")
                 return work(tx)
             finally:
+                _roll_back(tx)
                 tx.close()
-                _roll_back(cursor)
 
     def _wait(self, unit: Unit[Any]) -> None:
         try:
             unit.wait()
         except BaseException:  # an interrupt
-            with self._changed:
+            with self._lock:
                 if unit in self._waiting:
                     self._waiting.remove(unit)
                     if unit.is_woken:  # it was to lead: another one has to
@@ -140,25 +141,29 @@ class Database:
         """Commit everything that waits, then hand over to whoever came meanwhile."""
         batch: list[Unit[Any]] = []
         try:
-            with self._changed:
-                batch = list(self._waiting)
-                self._waiting.clear()
-            self._commit(batch)
+            self._gather(batch)
+            self._commit(batch.copy())
         except BaseException as error:
             _fail_all((unit for unit in batch if not unit.is_done), error)
             raise
         finally:
-            with self._changed:
+            with self._lock:
                 self._hand_over()
             for unit in batch:
                 unit.wake()
 
+    def _gather(self, batch: list[Unit[Any]]) -> None:
+        """Add whoever waits."""
+        with self._lock:
+            batch += self._waiting
+            self._waiting.clear()
+
     def _hand_over(self) -> None:
         self._is_led = bool(self._waiting)
-        if self._waiting:
+        if self._is_led:
             self._waiting[0].wake()
-        else:
-            self._changed.notify_all()
+        elif self._is_closed:
+            self._ended.notify_all()
 
     def _commit(self, batch: list[Unit[Any]]) -> None:
         retries = 0
@@ -173,7 +178,7 @@ class Database:
             else:
                 if culprit is None:
                     return
-                batch = [unit for unit in batch if unit is not culprit]
+                batch.remove(culprit)
                 continue
             _pause(retries)
             retries += 1
@@ -198,9 +203,8 @@ class Database:
         return None
 
     def _transact(self, batch: list[Unit[Any]]) -> tuple[Tx, Unit[Any] | None]:
-        connection = self._writable()
+        connection = self._writer or self._connect()
         transaction = self.backend.begin(connection)
-        cursor = connection.cursor()
         tx = Tx(connection, self.backend.dialect, self.now())
         try:
             for unit in batch:
@@ -209,7 +213,7 @@ class Database:
                 except BaseException as error:
                     if isinstance(error, Exception) and self.backend.may_retry(error):
                         raise
-                    _roll_back(cursor)
+                    _roll_back(tx)
                     unit.fail(
                         (self.backend.explain(error) if isinstance(error, Exception) else None) or error
                     )
@@ -217,22 +221,22 @@ class Database:
             tx.end()
             if tx.wakes:
                 self.in_transaction_wake(tx)
-            self._end(connection, cursor, transaction, tx.now)
+            self._end(connection, tx, transaction)
         except BaseException:
-            _roll_back(cursor)
+            _roll_back(tx)
             raise
         finally:
             tx.close()
         return tx, None
 
-    def _end(self, connection: Connection, cursor: Cursor, transaction: str | None, at: Micros) -> None:
+    def _end(self, connection: Connection, tx: Tx, transaction: str | None) -> None:
         try:
-            cursor.execute("COMMIT")
+            tx.plain("COMMIT")
         except Exception as error:
             if self.backend.is_usable(connection):
                 raise
             # Only the acknowledgement may have been lost: to do it again then would do it twice.
-            took_effect = None if transaction is None else self._took_effect(transaction, at)
+            took_effect = None if transaction is None else self._took_effect(transaction, tx.now)
             if took_effect is None:
                 message = "the database's connection was lost during a commit; whether it took effect cannot be told"
                 raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
@@ -260,10 +264,9 @@ class Database:
                 self._writer.close()
             self._writer = None
 
-    def _writable(self) -> Connection:
-        if self._writer is None:
-            self._writer = self.backend.connect()
-            self._has_connected = True
+    def _connect(self) -> Connection:
+        self._writer = self.backend.connect()
+        self._has_connected = True
         return self._writer
 
     def _forget_broken_writer(self) -> None:
@@ -280,9 +283,9 @@ def _pause(retries: int) -> None:
     time.sleep(FIRST_PAUSE * 2**retries * random.uniform(0.5, 1.0))  # noqa: S311 -- no secret
 
 
-def _roll_back(cursor: Cursor) -> None:
+def _roll_back(tx: Tx) -> None:
     with suppress(Exception):  # the error that led here is the one to tell
-        cursor.execute("ROLLBACK")
+        tx.plain("ROLLBACK")
 
 
 def _fail_all(batch: Iterable[Unit[Any]], error: BaseException) -> None:

@@ -7,7 +7,10 @@ writes counters and events at the end of the transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import compress
+from operator import attrgetter, is_not
 
 from pydantic import JsonValue
 
@@ -42,6 +45,14 @@ class NewJobRow:
     run_after: Micros | None = None
     error: str | None = None
     after_id: int | None = None
+
+
+_NEW_VALUES = attrgetter(*(field.name for field in fields(NewJobRow)))
+_NEW_COLUMNS = (
+    *(field.name for field in fields(NewJobRow)),
+    *("mission_id", "created_at", "ended_at", "settled_seq", "held_until"),
+)
+_IS_GIVEN = partial(is_not, None)
 
 
 def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
@@ -152,32 +163,15 @@ class Ledger:
         transition = CREATIONS[new.state]
         self._count(mission, new.plan_id, new.state, 1)
         seq = self.note(mission, transition.event, None, _reasoned(new.reason))
-        settled = new.state in SETTLED
-        values = {
-            "mission_id": mission.id,
-            "plan_id": new.plan_id,
-            "turn": new.turn,
-            "parent_id": new.parent_id,
-            "name": new.name,
-            "kind": new.kind,
-            "params": new.params,
-            "auto_dispatch": None if new.auto_dispatch is None else int(new.auto_dispatch),
-            "role": new.role,
-            "state": new.state.value,
-            "reason": new.reason,
-            "priority": new.priority,
-            "depth": new.depth,
-            "fingerprint": new.fingerprint,
-            "max_attempts": new.max_attempts,
-            "run_after": new.run_after,
-            "created_at": self.tx.now,
-            "ended_at": self.tx.now if settled else None,
-            "settled_seq": seq if settled else None,
-            "error": new.error,
-            "held_until": self._held_until(mission, new.state),
-            "after_id": new.after_id,
-        }
-        given = {name: value for name, value in values.items() if value is not None}
+        ended = (self.tx.now, seq) if new.state in SETTLED else (None, None)
+        held_until = self._held_until(mission, new.state)
+        values = (*_NEW_VALUES(new), mission.id, self.tx.now, *ended, held_until)
+        given: dict[str, object] = dict(
+            compress(zip(_NEW_COLUMNS, values, strict=True), map(_IS_GIVEN, values))
+        )
+        given["state"] = new.state.value
+        if new.auto_dispatch is not None:
+            given["auto_dispatch"] = int(new.auto_dispatch)
         job_id = self.tx.insert(statements.new_job(tuple(given)), given)
         self._events[-1]["job_id"] = job_id
         if new.state is State.QUEUED:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, ne
 from typing import Generic, TypeVar
 
 from sqlalchemy import (
@@ -67,10 +68,11 @@ _FIXED = {
 
 
 @cache
-def save(table: Table, changed: tuple[str, ...]) -> Statement:
-    """The UPDATE of some columns of a row, in their order."""
+def save(table: Table, changed: tuple[str, ...]) -> tuple[Statement, tuple[str, ...]]:
+    """The UPDATE of some columns of a row, and its params in their order; that of the row's id is `row`."""
     values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in changed}
-    return Statement(update(table).where(table.c.id == bindparam("row")).values(values))
+    statement = Statement(update(table).where(table.c.id == bindparam("row")).values(values))
+    return statement, tuple(f"new_{name}" for name in changed)
 
 
 EVENT = insert_rows(events, ("mission_id", "seq", "job_id", "at", "event", "data"))
@@ -163,7 +165,6 @@ class Books(Generic[R]):
         names = [name for name in _columns(table, record) if name not in _FIXED]
         self._table = table
         self._names = names
-        self._params = [f"new_{name}" for name in names]
         self.read: Callable[[R], tuple[object, ...]] = attrgetter(*names)
 
     def changes(self, record: R, before: tuple[object, ...]) -> tuple[Statement, dict[str, object]] | None:
@@ -171,10 +172,10 @@ class Books(Generic[R]):
         now = self.read(record)
         if now == before:
             return None
-        places = [place for place, value in enumerate(now) if value != before[place]]
-        params: dict[str, object] = {self._params[place]: now[place] for place in places}
-        params["row"] = record.id
-        return save(self._table, tuple([self._names[place] for place in places])), params
+        is_changed = list(map(ne, now, before))
+        names, values = compress(self._names, is_changed), compress(now, is_changed)
+        statement, params = save(self._table, tuple(names))
+        return statement, {**dict(zip(params, values, strict=True)), "row": record.id}
 
 
 OF_MISSIONS = Books(missions, MissionRow)

@@ -112,15 +112,12 @@ class Tx:
     def __init__(self, connection: Connection, dialect: Dialect, now: Micros) -> None:
         self._cursor = connection.cursor()
         self._dialect = dialect
+        self.is_sqlite = dialect.name == "sqlite"
         self.now = now
         self.wakes = False
         self.waits: set[int] = set()
         self.at_end: list[Callable[[], None]] = []
         self.books: object = None
-
-    @property
-    def is_sqlite(self) -> bool:
-        return self._dialect.name == "sqlite"
 
     @property
     def dialect_name(self) -> str:
