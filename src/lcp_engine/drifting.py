@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue, ValidationError
 
-from lcp_engine.effects import APPLIED
 from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.jobs import State
+from lcp_engine.leftovers import APPLIED
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.sandbox.reading import read_bytes
 from lcp_engine.sandbox.root import Root

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from lcp_engine.acceptance import unmet
-from lcp_engine.effects import Journal
+from lcp_engine.effects import Journal, Wish
 from lcp_engine.engine.allowing import allowed_kinds, may_read, writable
 from lcp_engine.engine.asking import Asked, history, keep_cost, keep_reply, open_question
 from lcp_engine.engine.concluding import conclude_turn
@@ -65,7 +65,7 @@ MAX_OPEN = 64
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a job came to, to be settled with others in one transaction. `seconds` is how long it took."""
+    """What a job came to, to be settled with others in one transaction."""
 
     job: JobRow
     settling: Settling | None = None
@@ -73,7 +73,6 @@ class Conclusion:
     bench: Bench | None = None
     unmet: tuple[str, ...] = ()
     sights: tuple[Sight, ...] = ()
-    seconds: float = 1.0
 
 
 def conclude(ledger: Ledger, conclusions: Iterable[Conclusion], jitter: random.Random) -> None:
@@ -138,29 +137,36 @@ class Executor:
         if self._confinement is not None:
             self._confinement.close()
 
-    def execute(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | None:
-        """Do the job; what it came to, or None where that is settled already.
+    def execute(
+        self,
+        jobs: Sequence[JobRow],
+        worker: Worker[BaseModel],
+        turns_to: Callable[[JobRow], None] = lambda job: None,
+    ) -> list[Conclusion]:
+        """Do jobs of one mission and of the worker's kind; what they came to, but for those that are settled already.
 
-        Raises what the database has against it: the job is not to blame.
+        They are more than one only where the worker looks at nothing: their effects are applied together. `turns_to`
+        is told of each job that is turned to. Raises what the database has against it: no job is to blame.
         """
-        began = time.monotonic()
+        conclusions: list[Conclusion] = []
+        wishes: list[Wish] = []
+        for job in jobs:
+            turns_to(job)
+            match self._come_to(job, worker):
+                case FileEffect() as effect:
+                    wishes.append(Wish(job, effect))
+                case Conclusion() as conclusion:
+                    conclusions.append(conclusion)
+        return conclusions + self._apply(wishes, worker, turns_to) if wishes else conclusions
+
+    def _come_to(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | FileEffect | None:
         try:
             if worker.asks_planner:
-                return self._take_turn(job, began)
+                return self._take_turn(job)
             outcome = carry_out(self._database, job) if worker is UNDO else self._work(job, worker)
-            if isinstance(outcome, FileEffect):
-                self._apply(job, worker, outcome)
-                return None
-        except LeaseLost:
-            return None
-        except LcpError as error:
-            outcome = sound(_name(job), error.failed)
-            if outcome.code in OF_DATABASE:
-                raise
         except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
-            outcome = raised(_name(job), error)
-        settling = Settling(job, outcome, worker.backoff)
-        return Conclusion(job, settling, seconds=time.monotonic() - began)
+            return _blamed(job, worker, error)
+        return outcome if isinstance(outcome, FileEffect) else _concluded(job, worker, outcome)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
         mission, confinement = self._mission(job.mission_id), self._confinement
@@ -172,14 +178,34 @@ class Executor:
         context = self._context(job, worker)
         return outcome_of(worker, _name(job), lambda: worker.execute(params, context))
 
-    def _apply(self, job: JobRow, worker: Worker[BaseModel], effect: FileEffect) -> None:
+    def _apply(
+        self, wishes: Sequence[Wish], worker: Worker[BaseModel], turns_to: Callable[[JobRow], None]
+    ) -> list[Conclusion]:
         def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
             self._settle_now(tx, Settling(leased, outcome, worker.backoff))
 
-        context = self._context(job, worker)
-        Journal(self._database, settle_one, context.caps.preimage_bytes, self._hands(worker)).perform(
-            job, effect, context.root, context.caps.write_bytes
-        )
+        try:
+            context = self._context(wishes[0].job, worker)
+            caps, hands = context.caps, self._hands(worker)
+            Journal(
+                self._database,
+                settle_one,
+                context.root,
+                caps.write_bytes,
+                caps.preimage_bytes,
+                hands,
+                turns_to,
+            ).perform(wishes)
+        except BaseException as error:
+            if len(wishes) == 1:
+                conclusion = _blamed(wishes[0].job, worker, error)
+                return [] if conclusion is None else [conclusion]
+            if isinstance(error, LcpError) and error.code in OF_DATABASE:
+                raise
+        else:
+            return []
+        # One of them is to blame: alone, each finds out what became of its own file.
+        return [conclusion for wish in wishes for conclusion in self._apply([wish], worker, turns_to)]
 
     def _hands(self, worker: Worker[BaseModel]) -> Hands:
         return HERE if self._confinement is None else self._confinement.hands(worker.timeout)
@@ -201,7 +227,7 @@ class Executor:
             mission.judges[worker.kind] = judge
         return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
 
-    def _take_turn(self, job: JobRow, began: float) -> Conclusion | None:
+    def _take_turn(self, job: JobRow) -> Conclusion | None:
         asked = self._database.write(lambda tx: open_question(ledger_of(tx), job.copy()))
         if asked is None:
             return None
@@ -220,7 +246,6 @@ class Executor:
             bench=self._site.bench,
             unmet=faults,
             sights=self._sights(job, reply),
-            seconds=time.monotonic() - began,
         )
 
     def _sights(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
@@ -341,6 +366,22 @@ def _is_there(root: Root) -> bool:
     except OSError:
         return False
     return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+
+
+def _concluded(job: JobRow, worker: Worker[BaseModel], outcome: Succeeded | Hold | Failed) -> Conclusion:
+    return Conclusion(job, Settling(job, outcome, worker.backoff))
+
+
+def _blamed(job: JobRow, worker: Worker[BaseModel], error: BaseException) -> Conclusion | None:
+    """What a job came to by raising; None where its lease is lost. Raises what the database has against it."""
+    if isinstance(error, LeaseLost):
+        return None
+    if not isinstance(error, LcpError):
+        return _concluded(job, worker, raised(_name(job), error))
+    failed = sound(_name(job), error.failed)
+    if failed.code in OF_DATABASE:
+        raise error
+    return _concluded(job, worker, failed)
 
 
 def _name(job: JobRow) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lcp_engine.execution import Conclusion
 from lcp_engine.store.records import JobRow
@@ -19,10 +19,11 @@ class Lane:
         self._leased: deque[JobRow] = deque()
         self._done: list[Conclusion] = []
         self._unstarted: list[JobRow] = []
+        self._group: list[JobRow] = []
         self._current: JobRow | None = None
         self._deadline = 0.0
         self._began = 0.0
-        self._average = 1.0
+        self._average: float | None = None
         self._batch = 1
         self.is_abandoned = False
         self._thread: threading.Thread | None = None
@@ -41,7 +42,7 @@ class Lane:
 
     @property
     def is_busy(self) -> bool:
-        return self._current is not None or self.has_more or self.has_left
+        return bool(self._group) or self.has_more or self.has_left
 
     @property
     def has_more(self) -> bool:
@@ -54,44 +55,56 @@ class Lane:
 
     def batch(self, most: int, quick_seconds: float) -> int:
         """How many jobs to claim: one, and more while they take next to no time (`quick_seconds` for all)."""
-        wanted = int(quick_seconds / self._average) if self._average > 0 else most
-        self._batch = max(1, min(most, self._batch * 2, wanted))
+        if self._average is not None:
+            wanted = int(quick_seconds / self._average) if self._average > 0 else most
+            self._batch = max(1, min(most, self._batch * 2, wanted))
         return self._batch
 
     def take(self, jobs: list[JobRow]) -> None:
         with self._lock:
             self._leased.extend(jobs)
 
-    def next_job(self, *, give_back: bool) -> JobRow | None:
-        """The next leased job; None after the last one, or to give all back that are not started."""
+    def next_jobs(
+        self, joins: Callable[[Sequence[JobRow], JobRow], bool], *, give_back: bool
+    ) -> list[JobRow]:
+        """The next leased job and those behind it that join it; none after the last one, or to give all back."""
         with self._lock:
             if give_back or self.is_abandoned:
                 self._unstarted.extend(self._leased)
                 self._leased.clear()
-            return self._leased.popleft() if self._leased else None
+            group: list[JobRow] = []
+            while self._leased and (not group or joins(group, self._leased[0])):
+                group.append(self._leased.popleft())
+            self._group = group
+            return group
 
-    def begins(self, job: JobRow, began: float, timeout: float) -> None:
-        """`began` is a time of the monotonic clock, in seconds; `timeout` how many more the job has."""
+    def turns_to(self, job: JobRow, now: float, timeout: float) -> None:
+        """`now` is a time of the monotonic clock, in seconds; `timeout` how many more the job has."""
         with self._lock:
-            self._current, self._began, self._deadline = job, began, began + timeout
+            if self._current is None:
+                self._began = now
+            self._current, self._deadline = job, now + timeout
 
-    def ends(self, conclusion: Conclusion | None) -> bool:
-        """Keep what the current job came to. False where the lane was abandoned meanwhile: nothing counts then."""
+    def ends(self, conclusions: Sequence[Conclusion], seconds: float) -> bool:
+        """Keep what the jobs under way came to, each in `seconds`. False where the lane was abandoned meanwhile.
+
+        Nothing counts then.
+        """
         with self._lock:
             if self.is_abandoned:
                 return False
-            if conclusion is not None:
-                self._done.append(conclusion)
-                self._average += (conclusion.seconds - self._average) / 4
-            self._current = None
+            self._done.extend(conclusions)
+            for _ in self._group:
+                self._average = seconds if self._average is None else self._average * 0.75 + seconds / 4
+            self._leave_group()
             return True
 
-    def gives_up(self, job: JobRow) -> None:
-        """Give back the current job, whose execution came to nothing."""
+    def gives_up(self) -> None:
+        """Give back the jobs under way, whose execution came to nothing."""
         with self._lock:
             if not self.is_abandoned:
-                self._unstarted.append(job)
-            self._current = None
+                self._unstarted.extend(self._group)
+            self._leave_group()
 
     def add(self, conclusion: Conclusion) -> None:
         with self._lock:
@@ -123,6 +136,10 @@ class Lane:
             if self.is_abandoned or self._current is None or now < self._deadline:
                 return None
             self.is_abandoned = True
+            self._unstarted.extend(job for job in self._group if job is not self._current)
             self._unstarted.extend(self._leased)
             self._leased.clear()
             return self._current
+
+    def _leave_group(self) -> None:
+        self._group, self._current = [], None

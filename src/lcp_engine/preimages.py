@@ -32,10 +32,10 @@ def look_before(
     A larger content holds the job, unless a person approved it after it was held for that. Raises `TOO_LARGE` where
     something would be added to a file that is above the cap already.
     """
-    size = target.size()
-    if size is None or size <= keeps:
-        current = target.read(max(cap, keeps))
-        return None if current is None else Before(current.sha256, len(current.data), current.data, True)
+    there = target.read_within(keeps)
+    if not isinstance(there, int):
+        return None if there is None else Before(there.sha256, len(there.data), there.data, True)
+    size = there
     if effect.mode == "append" and size > cap:
         message = f"{effect.path!r} has {size} bytes already, at most {cap} are written"
         raise LcpError(ErrorCode.TOO_LARGE, message)

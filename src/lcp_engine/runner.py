@@ -12,14 +12,16 @@ from functools import partial
 from itertools import count
 from uuid import uuid4
 
+from pydantic import BaseModel
+
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.departures import listen_for_departures
-from lcp_engine.effects import close_left_open
 from lcp_engine.engine.expiring import expire
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Conclusion, Executor, conclude
 from lcp_engine.lane import Lane
+from lcp_engine.leftovers import close_left_open
 from lcp_engine.notice import Notice
 from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_host
 from lcp_engine.resting import Rest
@@ -31,6 +33,7 @@ from lcp_engine.store.expiries import due_holds
 from lcp_engine.store.ledger import ledger_of, spec_and_root
 from lcp_engine.store.records import JobRow, RunnerRow
 from lcp_engine.store.transaction import Tx
+from lcp_engine.workers.base import Worker
 
 LOOK_SECONDS = 1.0
 WATCH_SECONDS = 1.0
@@ -39,6 +42,8 @@ BEAT: Micros = 3 * SECOND
 MAX_CLAIM = 100
 FLUSH_SECONDS = 0.002
 QUICK_SECONDS = 0.02
+MOST_TOGETHER = 1024 * 1024
+"""Characters: so much content of writes is held in memory at a time."""
 ROOT_SECONDS = 10.0
 
 
@@ -98,6 +103,7 @@ class Runner:
         self._id = 0
         self._alive_until: Micros = 0
         self._flush_seconds = FLUSH_SECONDS
+        self._quick_seconds = QUICK_SECONDS
 
     def run(self) -> None:
         """Work until idle or stopped. Raises what ended it otherwise (a database that is gone)."""
@@ -180,7 +186,7 @@ class Runner:
     def _go_on(self, lane: Lane) -> None:
         """Settle what is done and claim the next jobs in one transaction, then execute them."""
         was_idle = not lane.has_left
-        most = 0 if self._stopping else lane.batch(self._max_claim, QUICK_SECONDS)
+        most = 0 if self._stopping else lane.batch(self._max_claim, self._quick_seconds)
         claimed = self._settle_and_claim(lane, most)
         if was_idle:
             self._was_rung_for_us = bool(claimed)
@@ -191,20 +197,29 @@ class Runner:
     def _execute(self, lane: Lane, claimed: list[JobRow]) -> None:
         lane.take(claimed)
         flushed = time.monotonic()
-        while (job := lane.next_job(give_back=self._stopping)) is not None:
-            self._presence.starts(lane.slot, job.id, job.attempt)
-            worker = self._workers[job.kind]
-            lane.begins(job, time.monotonic(), worker.timeout)
+        while jobs := lane.next_jobs(self._joins, give_back=self._stopping):
+            worker, began = self._workers[jobs[0].kind], time.monotonic()
             try:
-                conclusion = self._executor.execute(job, worker)
+                conclusions = self._executor.execute(jobs, worker, partial(self._turn_to, lane, worker))
             except BaseException:
-                lane.gives_up(job)
+                lane.gives_up()
                 raise
-            if not lane.ends(conclusion):
+            if not lane.ends(conclusions, (time.monotonic() - began) / len(jobs)):
                 return
             if time.monotonic() - flushed > self._flush_seconds and lane.has_more:
                 self._settle_and_claim(lane, 0)
                 flushed = time.monotonic()
+
+    def _joins(self, jobs: Sequence[JobRow], job: JobRow) -> bool:
+        """Whether a job is executed together with others."""
+        first = jobs[0]
+        if (job.kind, job.mission_id) != (first.kind, first.mission_id) or self._workers[job.kind].looks:
+            return False
+        return sum(len(one.params) for one in (*jobs, job)) <= MOST_TOGETHER
+
+    def _turn_to(self, lane: Lane, worker: Worker[BaseModel], job: JobRow) -> None:
+        self._presence.starts(lane.slot, job.id, job.attempt)
+        lane.turns_to(job, time.monotonic(), worker.timeout)
 
     def _settle_and_claim(self, lane: Lane, most: int) -> list[JobRow]:
         done, unstarted = lane.collect()
@@ -229,7 +244,9 @@ class Runner:
             lane.put_back(done, unstarted)
             raise
         # On a slow disk fewer commits are worth more than the sight of each result at once.
-        self._flush_seconds = max(FLUSH_SECONDS, 2 * (time.monotonic() - began))
+        took = time.monotonic() - began
+        self._flush_seconds = max(FLUSH_SECONDS, 2 * took)
+        self._quick_seconds = min(max(QUICK_SECONDS, 10 * took), SLOW_SECONDS / 2)
         return claimed
 
     def _settle_now(self, tx: Tx, settling: Settling) -> None:

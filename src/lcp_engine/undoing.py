@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from lcp_engine.effects import close_left_open
 from lcp_engine.engine.reversing import (
     Restoration,
     Wish,
@@ -20,6 +19,7 @@ from lcp_engine.engine.reversing import (
     restorations,
 )
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.leftovers import close_left_open
 from lcp_engine.restoring import UNDO, root_of
 from lcp_engine.runner import Runner
 from lcp_engine.sandbox.replace import Target

@@ -15,7 +15,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.effects import close_left_open
+from lcp_engine.leftovers import close_left_open
 from lcp_engine.store.check import check_database
 
 DIES = """

@@ -11,13 +11,13 @@ from lcp_engine.cli.dialogue import Closed, say
 from lcp_engine.cli.overview import MANY, overview
 from lcp_engine.cli.questioning import Answer, Questioner
 from lcp_engine.cli.screen import make_console
-from lcp_engine.effects import CONFLICT
 from lcp_engine.engine.binding import DRIFT
 from lcp_engine.engine.judging import NO_WORKER
 from lcp_engine.engine.records import Job
 from lcp_engine.engine.relaying import RELAYED
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
+from lcp_engine.leftovers import CONFLICT
 from lcp_engine.visible import one_line
 from lcp_engine.workers.ask_user import KIND as ASK_USER
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -17,6 +17,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.isolation.line import Broken, Buffer, Head, Late, failed_of, number_of, raise_failed, text_of
 from lcp_engine.isolation.nursery import Child, Nursery, nursery
 from lcp_engine.isolation.setup import SETUPS, Setup
+from lcp_engine.sandbox.batch import Batch, Held
 from lcp_engine.sandbox.hands import Hands, Interrupted
 from lcp_engine.sandbox.replace import Current, Glance, Target
 from lcp_engine.sandbox.root import Root
@@ -100,16 +101,23 @@ class Confinement:
         """What touches files in the process that can write; each step waits for `seconds` at most."""
 
         @contextmanager
-        def locked(root: Root, path: str) -> Iterator[Target]:
-            steps = _Steps(self._writer(root), seconds, path)
-            head, _ = steps.take({"do": "lock", "path": path})
-            target = _FarTarget(path, _texts(head.get("made")), steps)
+        def locked_batch(root: Root, paths: Sequence[str]) -> Iterator[Batch]:
+            steps = _Steps(self._writer(root), seconds, paths[0])
+            head, _ = steps.take({"do": "lock", "paths": list(paths)})
+            batch = _FarBatch(steps, paths, head["found"])
             try:
-                yield target
-            except BaseException:
-                target.free(abandoned=not target.replaced)
-                raise
-            target.free(abandoned=False)
+                yield batch
+            finally:
+                batch.free()
+
+        @contextmanager
+        def locked(root: Root, path: str) -> Iterator[Target]:
+            with locked_batch(root, [path]) as batch:
+                (held,) = batch.found
+                if isinstance(held, LcpError):
+                    raise held
+                assert held is not None
+                yield held
 
         def look_at(root: Root, path: str, cap: int | None) -> Glance | None:
             head, body = _Steps(self._writer(root), seconds, path).take(
@@ -121,7 +129,7 @@ class Confinement:
                 text_of(head, "sha256"), number_of(head, "size"), bytes(body) if head["read"] else None
             )
 
-        return Hands(locked, look_at)
+        return Hands(locked, locked_batch, look_at)
 
     def _work(self, child: Child, job: Assignment, until: float) -> Succeeded | FileEffect | Hold | Failed:
         head: Head = {
@@ -282,18 +290,61 @@ class _Steps:
         return answer, found
 
 
-class _FarTarget(Target):
-    """A `Target` in the process that can write, which holds the lock."""
+class _FarBatch:
+    """Files in the process that can write, which holds the locks."""
 
-    def __init__(self, path: str, made: tuple[str, ...], steps: _Steps) -> None:
+    def __init__(self, steps: _Steps, paths: Sequence[str], found: JsonValue) -> None:
+        if not isinstance(found, list) or len(found) != len(paths):
+            raise Interrupted(
+                ErrorCode.WORKER_DIED, f"{paths[0]!r}: the process that writes told of other files"
+            )
+        self._steps = steps
+        self.is_lost = False
+        self.found = [self._held(nth, *told_of) for nth, told_of in enumerate(zip(paths, found, strict=True))]
+
+    def sync(self) -> None:
+        raise_failed(self.take({"do": "sync"}, self._steps)[0])
+
+    def free(self) -> None:
+        """Give up the locks; where the process is gone, they are free already."""
+        if not self.is_lost:
+            with suppress(Interrupted):
+                self.take({"do": "free"}, self._steps)
+
+    def take(self, head: Head, steps: _Steps, body: Buffer = b"") -> tuple[Head, Buffer]:
+        try:
+            return steps.take(head, body)
+        except Interrupted:
+            self.is_lost = True
+            raise
+
+    def _held(self, nth: int, path: str, found: JsonValue) -> Held:
+        if not isinstance(found, dict):
+            return None
+        if found.get("is") == "failed":
+            failed = failed_of(found)
+            return LcpError(failed.code, failed.message, failed.details)
+        return _FarTarget(path, _texts(found.get("made")), self, nth, replace(self._steps, path=path))
+
+
+class _FarTarget(Target):
+    """A `Target` in the process that can write."""
+
+    def __init__(self, path: str, made: tuple[str, ...], batch: _FarBatch, nth: int, steps: _Steps) -> None:
         super().__init__(path, path.rpartition("/")[2], -1, made)
+        self._batch = batch
+        self._nth = nth
         self._steps = steps
 
     def read(self, cap: int | None) -> Current | None:
         head, body = self._take({"do": "read", "cap": cap})
-        if head.get("is") == "nothing":
-            return None
-        return Current(bytes(body), text_of(head, "sha256"), number_of(head, "mode"))
+        return None if head.get("is") == "nothing" else _current(head, body)
+
+    def read_within(self, most: int) -> Current | int | None:
+        head, body = self._take({"do": "read within", "cap": most})
+        if head.get("is") == "size":
+            return number_of(head, "size")
+        return None if head.get("is") == "nothing" else _current(head, body)
 
     def size(self) -> int | None:
         size = self._take({"do": "size"})[0].get("size")
@@ -302,8 +353,8 @@ class _FarTarget(Target):
     def sha256(self) -> str:
         return text_of(self._take({"do": "sha256"})[0], "sha256")
 
-    def replace(self, data: bytes, temporary: str, mode: int | None = None) -> None:
-        self._take({"do": "replace", "temporary": temporary, "mode": mode}, data)
+    def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
+        self._take({"do": "put", "temporary": temporary, "mode": mode}, data)
 
     def sync(self) -> None:
         self._take({"do": "sync"})
@@ -314,26 +365,15 @@ class _FarTarget(Target):
     def discard(self, temporary: str) -> None:
         self._take({"do": "discard", "temporary": temporary})
 
-    def free(self, *, abandoned: bool) -> None:
-        """Give up the lock; where the process is gone, it is free already."""
-        if self._is_lost:
-            return
-        try:
-            self._steps.take({"do": "free", "abandoned": abandoned})
-        except Interrupted:
-            self._is_lost = True
-
-    _is_lost = False
-
     def _take(self, head: Head, body: Buffer = b"") -> tuple[Head, Buffer]:
-        try:
-            answer, found = self._steps.take(head, body)
-        except Interrupted:
-            self._is_lost = True
-            raise
+        answer, found = self._batch.take({**head, "nth": self._nth}, self._steps, body)
         self.replaced = bool(answer.get("replaced"))
         raise_failed(answer)
         return answer, found
+
+
+def _current(head: Head, body: Buffer) -> Current:
+    return Current(bytes(body), text_of(head, "sha256"), number_of(head, "mode"))
 
 
 def _texts(value: JsonValue) -> tuple[str, ...]:

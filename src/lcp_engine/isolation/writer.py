@@ -1,19 +1,20 @@
-"""Serve a runner in a confined process: hold a file's directory, read the file, replace it (R20)."""
+"""Serve a runner in a confined process: hold the directories of files, read them, replace them (R20)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
 from lcp_engine.errors import LcpError
-from lcp_engine.isolation.line import Buffer, Head, Line, text_of, told
-from lcp_engine.sandbox.replace import Target, locked, look_at
+from lcp_engine.isolation.line import Buffer, Head, Line, number_of, text_of, told
+from lcp_engine.sandbox.batch import Batch, Held, locked_batch
+from lcp_engine.sandbox.replace import Current, Target, look_at
 from lcp_engine.sandbox.root import Root, refusal
 
 
-class _Abandoned(Exception):
-    """The other side gave the file up before it was replaced."""
-
-
 class Writer:
-    """Carries out the steps of the journal in one root. The lock is held here, and dies with this process."""
+    """Carries out the steps of the journal in one root. The locks are held here, and die with this process."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
@@ -22,62 +23,85 @@ class Writer:
         """Answer until the other side hangs up, with `Broken`."""
         while True:
             head, _ = line.receive()
-            path = text_of(head, "path")
             try:
-                looks = head["do"] == "look"
-                answer = self._look(path, _cap(head)) if looks else self._hold(line, path)
+                answer = self._look(head) if head["do"] == "look" else self._hold(line, head)
             except LcpError as error:
                 answer = told(error.failed), b""
             line.send(*answer)
 
-    def _look(self, path: str, cap: int | None) -> tuple[Head, Buffer]:
-        seen = look_at(self._root, path, cap)
+    def _look(self, head: Head) -> tuple[Head, Buffer]:
+        seen = look_at(self._root, text_of(head, "path"), _cap(head))
         if seen is None:
             return {"is": "nothing"}, b""
-        head: Head = {"is": "file", "sha256": seen.sha256, "size": seen.size, "read": seen.data is not None}
-        return head, seen.data or b""
+        told_of: Head = {
+            "is": "file",
+            "sha256": seen.sha256,
+            "size": seen.size,
+            "read": seen.data is not None,
+        }
+        return told_of, seen.data or b""
 
-    def _hold(self, line: Line, path: str) -> tuple[Head, Buffer]:
-        try:
-            with locked(self._root, path) as target:
-                line.send({"is": "locked", "made": list(target.made)})
-                self._serve_locked(line, target)
-        except _Abandoned:
-            pass
+    def _hold(self, line: Line, head: Head) -> tuple[Head, Buffer]:
+        paths = head["paths"]
+        assert isinstance(paths, list)
+        with locked_batch(self._root, [str(path) for path in paths]) as batch:
+            line.send({"is": "locked", "found": [_held(one) for one in batch.found]})
+            _serve_locked(line, batch)
         return {"is": "free"}, b""
 
-    def _serve_locked(self, line: Line, target: Target) -> None:
-        while True:
-            head, body = line.receive()
-            if head["do"] == "free":
-                if head["abandoned"]:
-                    raise _Abandoned
-                return
-            try:
-                answer = _step(target, head, body)
-            except LcpError as error:
-                answer = told(error.failed), b""
-            except OSError as error:
-                answer = told(refusal(error, target.path).failed), b""
-            answer[0]["replaced"] = target.replaced
-            line.send(*answer)
+
+def _held(held: Held) -> JsonValue:
+    if isinstance(held, LcpError):
+        return told(held.failed)
+    return None if held is None else {"made": list(held.made)}
+
+
+def _serve_locked(line: Line, batch: Batch) -> None:
+    while True:
+        head, body = line.receive()
+        if head["do"] == "free":
+            return
+        line.send(*_answer(batch, head, body))
+
+
+def _answer(batch: Batch, head: Head, body: Buffer) -> tuple[Head, Buffer]:
+    if "nth" not in head:
+        return _tried(lambda: _synced(batch), ".")
+    target = batch.found[number_of(head, "nth")]
+    assert isinstance(target, Target)
+    answer = _tried(lambda: _step(target, head, body), target.path)
+    answer[0]["replaced"] = target.replaced
+    return answer
+
+
+def _tried(step: Callable[[], tuple[Head, Buffer]], path: str) -> tuple[Head, Buffer]:
+    try:
+        return step()
+    except LcpError as error:
+        return told(error.failed), b""
+    except OSError as error:
+        return told(refusal(error, path).failed), b""
+
+
+def _synced(batch: Batch) -> tuple[Head, Buffer]:
+    batch.sync()
+    return {"is": "done"}, b""
 
 
 def _step(target: Target, head: Head, body: Buffer) -> tuple[Head, Buffer]:
     done: Head = {"is": "done"}
     match head["do"]:
         case "read":
-            current = target.read(_cap(head))
-            if current is None:
-                return {"is": "nothing"}, b""
-            return {"is": "file", "sha256": current.sha256, "mode": current.mode}, current.data
+            return _seen(target.read(_cap(head)))
+        case "read within":
+            return _seen(target.read_within(number_of(head, "cap")))
         case "size":
             return {"is": "size", "size": target.size()}, b""
         case "sha256":
             return {"is": "sha256", "sha256": target.sha256()}, b""
-        case "replace":
+        case "put":
             mode = head["mode"]
-            target.replace(bytes(body), text_of(head, "temporary"), mode if isinstance(mode, int) else None)
+            target.put(bytes(body), text_of(head, "temporary"), mode if isinstance(mode, int) else None)
         case "sync":
             target.sync()
         case "remove":
@@ -87,6 +111,14 @@ def _step(target: Target, head: Head, body: Buffer) -> tuple[Head, Buffer]:
         case other:
             raise ValueError(f"no step is called {other!r}")
     return done, b""
+
+
+def _seen(seen: Current | int | None) -> tuple[Head, Buffer]:
+    if seen is None:
+        return {"is": "nothing"}, b""
+    if isinstance(seen, int):
+        return {"is": "size", "size": seen}, b""
+    return {"is": "file", "sha256": seen.sha256, "mode": seen.mode}, seen.data
 
 
 def _cap(head: Head) -> int | None:

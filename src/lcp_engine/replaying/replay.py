@@ -12,10 +12,10 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine.comparing import Difference, JobAccount, MissionAccount, compare
-from lcp_engine.effects import APPLIED
 from lcp_engine.engine.judging import Bench
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import SETTLED, TRANSITIONS, State
+from lcp_engine.leftovers import APPLIED
 from lcp_engine.replaying.reenactment import reenact
 from lcp_engine.replaying.scratch import HistoryClock, Scratch
 from lcp_engine.sandbox.root import Root

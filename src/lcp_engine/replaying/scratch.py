@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 from functools import cached_property
 
-from lcp_engine.effects import APPLIED
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.settling import Settling, settle
 from lcp_engine.errors import Failed
 from lcp_engine.execution import Conclusion, Executor, conclude
 from lcp_engine.jobs import State
+from lcp_engine.leftovers import APPLIED
 from lcp_engine.sandbox.replace import locked, temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
@@ -107,7 +107,8 @@ class Scratch:
         worker = self.site.bench.workers.get(past.kind)
         if worker is None:
             raise Strayed(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
-        return self._executor.execute(job, worker)
+        came_to = self._executor.execute([job], worker)
+        return came_to[0] if came_to else None
 
     def change(self, past: PastJob, job: JobRow, change: ChangeRow) -> None:
         """Change the file for real, after what others did to it meanwhile."""

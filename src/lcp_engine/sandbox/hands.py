@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.batch import Batch, locked_batch
 from lcp_engine.sandbox.replace import Glance, Target, locked, look_at
 from lcp_engine.sandbox.root import Root
 
@@ -17,9 +18,10 @@ class Interrupted(LcpError):
 
 @dataclass(frozen=True)
 class Hands:
-    """How a file is locked and looked at; functions like `locked` and `look_at`."""
+    """How files are locked and looked at; functions like `locked`, `locked_batch` and `look_at`."""
 
     locked: Callable[[Root, str], AbstractContextManager[Target]] = locked
+    locked_batch: Callable[[Root, Sequence[str]], AbstractContextManager[Batch]] = locked_batch
     look_at: Callable[[Root, str, int | None], Glance | None] = look_at
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -42,18 +42,33 @@ def locked(root: Root, path: str) -> Iterator[Target]:
     Missing parents are made, and removed again where the body raises before it has replaced anything. No link is
     followed. Raises `LcpError` before anything changes where the target cannot be a regular file.
     """
-    parent, _, name = path.rpartition("/")
-    _check_name(name, path)
-    descriptor, made = _lock_parent(root, parent, name, path)
-    target = Target(path, name, descriptor, made)
+    held = lock(root, path, _wait_for)
+    assert held is not None
+    target, directory = held
     try:
         yield target
     except BaseException:
-        if not target.replaced:
-            take_back(root, made)
+        give_up(root, target)
         raise
     finally:
-        os.close(descriptor)  # and with it goes the lock
+        os.close(directory)  # and with it goes the lock
+
+
+def lock(root: Root, path: str, takes: Callable[[int], bool]) -> tuple[Target, int] | None:
+    """The file at `path`, and its directory, which the caller closes; None where `takes` does not take it.
+
+    `takes` is given the directory and locks it. Otherwise like `locked`.
+    """
+    parent, _, name = path.rpartition("/")
+    _check_name(name, path)
+    held = _lock_parent(root, parent, name, path, takes)
+    return None if held is None else (Target(path, name, *held), held[0])
+
+
+def give_up(root: Root, target: Target) -> None:
+    """Remove the directories that were made for a file which was not written then."""
+    if not target.replaced:
+        take_back(root, target.made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +129,17 @@ class Target:
             if opened is None:
                 return None
             descriptor, status = opened
-            data = read_bytes(descriptor, status.st_size, cap, self.path)
-        return Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
+            return _current(read_bytes(descriptor, status.st_size, cap, self.path), status)
+
+    def read_within(self, most: int) -> Current | int | None:
+        """Like `read`, but how many bytes are there where these are more than `most`."""
+        with self._opened() as opened:
+            if opened is None:
+                return None
+            descriptor, status = opened
+            if status.st_size > most:
+                return status.st_size
+            return _current(read_bytes(descriptor, status.st_size, None, self.path), status)
 
     def size(self) -> int | None:
         """How many bytes are there, None where nothing is. Raises like `read`."""
@@ -154,7 +178,12 @@ class Target:
             os.close(descriptor)
 
     def replace(self, data: bytes, temporary: str, mode: int | None = None) -> None:
-        """Makes `data` the whole file, at once and durably; `temporary` is the name it has on the way.
+        """Makes `data` the whole file, at once and durably: `put`, then `sync`."""
+        self.put(data, temporary, mode)
+        self.sync()
+
+    def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
+        """Makes `data` the whole file, at once; durably so after `sync`. `temporary` is the name it has on the way.
 
         Mode bits stay, and the owner where the system lets them; a new file gets the bits `mode`, or else those that
         the system gives. Whatever fails, the file is as it was.
@@ -170,12 +199,11 @@ class Target:
                 self.discard(temporary)
                 raise
             self.replaced = True
-            os.fsync(self._directory)
         except OSError as error:
             raise refusal(error, self.path) from error
 
     def sync(self) -> None:
-        """Makes durable what an interrupted `replace` or `remove` did to the directory. Raises `FILE_SYSTEM`."""
+        """Makes durable what `put`, or an interrupted `remove`, did to the directory. Raises `FILE_SYSTEM`."""
         try:
             os.fsync(self._directory)
         except OSError as error:
@@ -211,6 +239,10 @@ class Target:
             os.close(descriptor)
 
 
+def _current(data: bytes, status: os.stat_result) -> Current:
+    return Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
+
+
 def _keep_owner_and_mode(descriptor: int, before: os.stat_result) -> None:
     now = os.fstat(descriptor)
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
@@ -228,7 +260,9 @@ def _check_name(name: str, path: str) -> None:
         )
 
 
-def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tuple[str, ...]]:
+def _lock_parent(
+    root: Root, parent: str, name: str, path: str, takes: Callable[[int], bool]
+) -> tuple[int, tuple[str, ...]] | None:
     """The parent directory, made where it is missing, locked, and still the one that its path names."""
     made: tuple[str, ...] = ()
     try:
@@ -237,7 +271,10 @@ def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tu
             made += tuple(directory for directory in new if directory not in made)
             try:
                 _check_target(descriptor, name, path)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if not takes(descriptor):
+                    os.close(descriptor)
+                    take_back(root, made)
+                    return None
                 if is_at(root, parent, descriptor):
                     return descriptor, made
             except BaseException:
@@ -252,6 +289,11 @@ def _lock_parent(root: Root, parent: str, name: str, path: str) -> tuple[int, tu
     raise LcpError(
         ErrorCode.FILE_SYSTEM, f"{path!r}: its directory was moved or replaced {_TRIES} times meanwhile"
     )
+
+
+def _wait_for(directory: int) -> bool:
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    return True
 
 
 def _check_target(directory: int, name: str, path: str) -> None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine.effects import CONFLICT
 from lcp_engine.engine.binding import DRIFT
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
+from lcp_engine.leftovers import CONFLICT
 from lcp_engine.store import paging
 from lcp_engine.store.paging import HeldHead
 from lcp_engine.web.desk import Desk, desk_of

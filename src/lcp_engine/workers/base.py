@@ -117,7 +117,8 @@ class Worker(Generic[P]):
     person's answer completes its jobs. `paths` names the paths that policy judges when
     the job is requested, relative to the root where that can be told; `written_bytes` is what counts for
     `max_bytes_written`. `preview` tells the file effect that the job would return, and has none of its own: people
-    see a diff before they decide, and their approval binds to the file as it was then.
+    see a diff before they decide, and their approval binds to the file as it was then. `looks`: whether its execution
+    looks at anything; effects of a kind that does not are known before others are applied, and are applied together.
     """
 
     kind: str
@@ -136,6 +137,7 @@ class Worker(Generic[P]):
     paths: Callable[[P], tuple[str, ...]] = lambda params: ()
     written_bytes: Callable[[P], int] = lambda params: 0
     preview: Callable[[P, Context], Outcome] | None = None
+    looks: bool = True
 
     def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
         """The params as this kind's model; a null in a known place reads as absent.
@@ -180,6 +182,7 @@ class Worker(Generic[P]):
             paths=lambda params: self.paths(mine(params)),
             written_bytes=lambda params: self.written_bytes(mine(params)),
             preview=None if preview is None else lambda params, context: preview(mine(params), context),
+            looks=self.looks,
         )
 
 

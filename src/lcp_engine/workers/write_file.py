@@ -84,6 +84,7 @@ WRITE_FILE = Worker(
     paths=requested_paths,
     written_bytes=written_bytes,
     preview=execute,
+    looks=False,
 )
 REWRITE_FILE = Worker(
     kind="rewrite_file",
@@ -95,4 +96,5 @@ REWRITE_FILE = Worker(
     paths=requested_paths,
     written_bytes=written_bytes,
     preview=execute,
+    looks=False,
 )

@@ -1,0 +1,98 @@
+"""Hold the directories of a batch of files, so that what is done to all of them shares its commits (R20)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, TypeAlias
+
+from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.replace import Target, give_up, lock
+from lcp_engine.sandbox.root import Root
+
+Held: TypeAlias = "Target | LcpError | None"
+"""A file in a directory that is locked, or why it is refused, or None: its turn comes after the others."""
+
+
+class Batch(Protocol):
+    """Some files beneath a root; `found` has one `Held` for each path, in their order."""
+
+    @property
+    def found(self) -> Sequence[Held]: ...
+    def sync(self) -> None:
+        """Makes durable what `put` did to all of them. Raises `FILE_SYSTEM`."""
+
+
+@contextmanager
+def locked_batch(root: Root, paths: Sequence[str]) -> Iterator[Batch]:
+    """The files at `paths`, each as `locked` gives it, with directories made for it gone where it was not written.
+
+    Only the first is waited for, while nothing is held, so that two never wait for each other. Left for later is
+    what another one holds, and what may be the same file as one before it.
+    """
+    batch = _Here(root)
+    try:
+        for path in paths:
+            batch.add(path)
+        yield batch
+    finally:
+        batch.release()
+
+
+_Directory: TypeAlias = "tuple[int, int]"
+"""Its device and inode numbers."""
+
+
+class _Here:
+    def __init__(self, root: Root) -> None:
+        self.found: list[Held] = []
+        self._root = root
+        self._names: dict[_Directory, set[str]] = {}
+        self._targets: list[tuple[Target, int, _Directory]] = []
+
+    def add(self, path: str) -> None:
+        name = _alike(path.rpartition("/")[2])
+        where: list[_Directory] = []
+
+        def takes(directory: int) -> bool:
+            status = os.fstat(directory)
+            where.append((status.st_dev, status.st_ino))
+            return self._takes(directory, where[-1], name)
+
+        try:
+            held = lock(self._root, path, takes)
+        except LcpError as error:
+            self.found.append(error)
+            return
+        self.found.append(None if held is None else held[0])
+        if held is not None:
+            self._targets.append((*held, where[-1]))
+            self._names.setdefault(where[-1], set()).add(name)
+
+    def sync(self) -> None:
+        replaced = {directory: target for target, _, directory in self._targets if target.replaced}
+        for target in replaced.values():
+            target.sync()
+
+    def release(self) -> None:
+        # A directory may have been made for one file and hold the next one: that one goes first.
+        for target, descriptor, _ in reversed(self._targets):
+            give_up(self._root, target)
+            os.close(descriptor)  # and with it goes the lock
+
+    def _takes(self, directory: int, key: _Directory, name: str) -> bool:
+        if key in self._names:  # its lock is that of another descriptor here
+            return name not in self._names[key]
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | (fcntl.LOCK_NB if self._names else 0))
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _alike(name: str) -> str:
+    """The same for names that a file system may take for the same."""
+    return unicodedata.normalize("NFKC", name).casefold()

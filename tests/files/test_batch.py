@@ -1,0 +1,104 @@
+"""A batch of files is held without ever waiting for a second lock, here and in a confined process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.isolation.confinement import Confinement
+from lcp_engine.isolation.mode import Isolation, isolates
+from lcp_engine.sandbox.batch import Batch
+from lcp_engine.sandbox.hands import HERE, Hands
+from lcp_engine.sandbox.replace import Target, temporary_name
+from lcp_engine.sandbox.root import Root
+from lcp_engine.workers.base import Caps
+
+SECONDS = 20
+
+
+@pytest.fixture(params=["here", "confined"])
+def hands(request: pytest.FixtureRequest) -> Iterator[Hands]:
+    if request.param == "here":
+        yield HERE
+        return
+    if not isolates(Isolation.AUTO):
+        pytest.skip("this kernel has no Landlock")
+    confinement = Confinement(Caps())
+    yield confinement.hands(SECONDS)
+    confinement.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Root]:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+    with Root(tmp_path) as opened:
+        yield opened
+
+
+@contextmanager
+def somebody_holds(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def put(batch: Batch, nth: int, text: str) -> None:
+    target = batch.found[nth]
+    assert isinstance(target, Target)
+    target.put(text.encode(), temporary_name())
+
+
+def test_files_of_several_directories_are_written_together(hands: Hands, root: Root, tmp_path: Path) -> None:
+    with hands.locked_batch(root, ["x/1", "y/1", "x/2"]) as batch:
+        for nth in range(3):
+            put(batch, nth, f"{nth}\n")
+        batch.sync()
+        for name in ("x", "y"):
+            with pytest.raises(BlockingIOError), somebody_holds(tmp_path / name):
+                pass
+    texts = [(tmp_path / name).read_text() for name in ("x/1", "y/1", "x/2")]
+    assert texts == ["0\n", "1\n", "2\n"]
+    with somebody_holds(tmp_path / "x"), somebody_holds(tmp_path / "y"):
+        pass
+
+
+def test_what_somebody_else_holds_is_left_for_later(hands: Hands, root: Root, tmp_path: Path) -> None:
+    with somebody_holds(tmp_path / "y"), hands.locked_batch(root, ["x/1", "y/1", "x/2"]) as batch:
+        assert [isinstance(held, Target) for held in batch.found] == [True, False, True]
+        assert batch.found[1] is None
+
+
+@pytest.mark.parametrize("other", ["x/a.txt", "x/A.TXT", "x/\uff41.txt"])
+def test_what_may_be_the_same_file_is_left_for_later(hands: Hands, root: Root, other: str) -> None:
+    with hands.locked_batch(root, ["x/a.txt", other, "y/a.txt"]) as batch:
+        assert [held is None for held in batch.found] == [False, True, False]
+
+
+def test_a_refusal_stands_in_its_place(hands: Hands, root: Root) -> None:
+    with hands.locked_batch(root, ["x", "x/1"]) as batch:
+        refused, held = batch.found
+        assert isinstance(refused, LcpError)
+        assert refused.code is ErrorCode.NOT_A_FILE
+        assert isinstance(held, Target)
+
+
+def test_a_directory_that_was_made_stays_where_a_file_was_put_into_it(
+    hands: Hands, root: Root, tmp_path: Path
+) -> None:
+    with hands.locked_batch(root, ["new/deep/1", "new/2", "gone/1"]) as batch:
+        made = [held.made for held in batch.found if isinstance(held, Target)]
+        put(batch, 1, "2\n")
+        batch.sync()
+    assert made == [("new", "new/deep"), (), ("gone",)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "x", "y"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["2"]

@@ -1,0 +1,91 @@
+"""Writes that one lane claimed share their commits, and each comes to what it would alone (R20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine import Engine, runner
+from lcp_engine.isolation.mode import Isolation, isolates
+from lcp_engine.store.check import check_database
+
+SPEC: dict[str, JsonValue] = {
+    "goal": "Write.",
+    "planner": {"type": "script", "replies": []},
+    "policy": [{"kinds": ["write_file", "rewrite_file"], "do": "auto"}],
+}
+
+
+class Scene:
+    """A mission whose jobs are enqueued, then executed by one thread that claims 1, 2, 4, 8 of them."""
+
+    def __init__(self, engine: Engine, url: str, root: Path) -> None:
+        self.engine = engine
+        self.url = url
+        self.root = root
+        self.mission = engine.launch(SPEC, root=root).id
+
+    def write(self, *writes: tuple[str, str, str]) -> list[str]:
+        """Enqueue writes (path, mode, content) behind one that gets the lane going; the states of all."""
+        for path, mode, content in (("first.txt", "overwrite", ""), *writes):
+            params: dict[str, JsonValue] = {"rel_path": path, "mode": mode, "content": content}
+            self.engine.enqueue("write_file", params, mission_id=self.mission)
+        return self.work(["write_file"])
+
+    def work(self, kinds: Sequence[str]) -> list[str]:
+        self.engine.work(until_idle=True, mission_id=self.mission, kinds=[*kinds])
+        assert check_database(self.url) == []
+        return [job.state for job in self.engine.jobs(mission_id=self.mission, kinds=[*kinds])][1:]
+
+    def commits(self) -> list[int]:
+        """How many intents each commit recorded."""
+        query = "SELECT count(*) FROM changes GROUP BY intended_at ORDER BY intended_at"
+        return [row[0] for row in self.engine.site.database.read(lambda tx: tx.query_plain(query))]
+
+
+@pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
+def scene(
+    request: pytest.FixtureRequest, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    if not isolates(Isolation.AUTO) and request.param is Isolation.AUTO:
+        pytest.skip("this kernel has no Landlock")
+    # How many jobs are claimed at once is not left to the clock.
+    monkeypatch.setattr(runner, "QUICK_SECONDS", 3600)
+    monkeypatch.setattr(runner, "SLOW_SECONDS", 7200)
+    root = tmp_path / "root"
+    root.mkdir()
+    with Engine(database_url, isolation=request.param) as engine:
+        yield Scene(engine, database_url, root)
+
+
+def test_writes_of_a_batch_are_intended_in_one_commit(scene: Scene) -> None:
+    states = scene.write(*((f"d{n % 3}/f{n}.txt", "overwrite", f"{n}\n") for n in range(14)))
+    assert states == ["succeeded"] * 14
+    assert scene.commits() == [1, 2, 4, 8]
+    assert [(scene.root / f"d{n % 3}/f{n}.txt").read_text() for n in range(14)] == [
+        f"{n}\n" for n in range(14)
+    ]
+
+
+def test_writes_of_one_file_are_done_in_their_order(scene: Scene) -> None:
+    assert scene.write(*(("log.txt", "append", f"{n}\n") for n in range(6))) == ["succeeded"] * 6
+    assert (scene.root / "log.txt").read_text() == "".join(f"{n}\n" for n in range(6))
+
+
+def test_one_that_is_refused_leaves_the_others_alone(scene: Scene) -> None:
+    (scene.root / "dir").mkdir()
+    big = "x" * (10 * 1024 * 1024)
+    states = scene.write(
+        ("a.txt", "overwrite", "a\n"),
+        ("b.txt", "overwrite", big),
+        ("dir", "overwrite", "no\n"),
+        ("a.txt/c.txt", "overwrite", "no\n"),
+        ("b.txt", "append", "too much\n"),
+        ("d.txt", "overwrite", "d\n"),
+    )
+    assert states == ["succeeded", "succeeded", "failed", "failed", "failed", "succeeded"]
+    names = {path.name: path.stat().st_size for path in scene.root.iterdir() if path.is_file()}
+    assert names == {"a.txt": 2, "b.txt": len(big), "d.txt": 2, "first.txt": 0}
