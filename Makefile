@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` runs every check; both set everything up first.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test check crash soak bench smoke lock clean
+.PHONY: help survey test check crash soak races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +27,7 @@ help:
 	@echo "make check    the same without the tests"
 	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
 	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
+	@echo "make races    swap paths while jobs name them, ten seconds for each race in each way (SECONDS=60: longer)"
 	@echo "make bench    the figures of benchmarks/ against those of its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make smoke    build the wheel and try it in an empty environment"
 	@echo "make lock     renew requirements/*.txt from pyproject.toml (make lock UPGRADE=1: newest versions)"
@@ -71,6 +72,10 @@ SECONDS ?= 60
 soak: $(READY)
 	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
 	$$server $(BIN)/python -m tests.crash --soak $(SECONDS)
+
+races: SECONDS = 10
+races: $(READY)
+	@$(BIN)/python -m tests.races --seconds $(SECONDS)
 
 $(PEERS)/ready: requirements/bench.txt
 	@echo "setting up $(PEERS) with $$($(PYTHON) --version)" >&2

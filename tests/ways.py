@@ -1,0 +1,130 @@
+"""Do one file job in each way that there is: its path resolved by openat2, by the walk, in confined processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.isolation.confinement import Assignment, Confinement
+from lcp_engine.isolation.nursery import Nursery, nursery
+from lcp_engine.isolation.setup import Setup
+from lcp_engine.sandbox.compose import compose
+from lcp_engine.sandbox.replace import temporary_name
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
+from lcp_engine.trial import run_job
+from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
+from lcp_engine.workers.registry import BUILT_IN
+
+Params: TypeAlias = Mapping[str, JsonValue]
+CAPS = Caps()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a job came to: its result, or the code of its error."""
+
+    result: Mapping[str, JsonValue] | None = None
+    code: str | None = None
+
+
+Do: TypeAlias = Callable[[str, Params], Done]
+
+
+@dataclass(frozen=True)
+class Way:
+    """`opened` gives what does jobs in a root, for as long as the context lasts."""
+
+    name: str
+    is_there: bool
+    opened: Callable[[Path], AbstractContextManager[Do]]
+
+
+@contextmanager
+def in_this_process(place: Path, *, kernel: bool, aliases: tuple[str, ...] = ()) -> Iterator[Do]:
+    with Root(place, kernel=kernel) as root:
+
+        def do(kind: str, params: Params) -> Done:
+            done = run_job(kind, params, root, aliases=aliases)
+            return Done(done.result, None if done.error is None else done.error.error_code)
+
+        yield do
+
+
+@contextmanager
+def in_confined_processes(
+    place: Path, born_by: Nursery | None = None, aliases: tuple[str, ...] = ()
+) -> Iterator[Do]:
+    confinement = Confinement(CAPS, born_by or nursery())
+    try:
+        with Root(place) as root:
+
+            def do(kind: str, params: Params) -> Done:
+                try:
+                    return Done(_confined(confinement, root, kind, params, aliases))
+                except LcpError as error:
+                    return Done(code=error.code)
+
+            yield do
+    finally:
+        confinement.close()
+
+
+WAYS = (
+    Way("openat2", has_openat2(), lambda place: in_this_process(place, kernel=True)),
+    Way("walk", True, lambda place: in_this_process(place, kernel=False)),
+    Way("confined", landlock_version() is not None, in_confined_processes),
+)
+
+
+def _confined(
+    confinement: Confinement, root: Root, kind: str, params: Params, aliases: tuple[str, ...]
+) -> Mapping[str, JsonValue]:
+    """One job from request to result; raises what it met."""
+    if kind not in BUILT_IN:
+        raise LcpError(ErrorCode.NO_WORKER, kind)
+    worker = BUILT_IN[kind]
+    worker.read(params)
+    wish = Assignment(worker, kind, json.dumps(params), "k", Setup(CAPS, aliases), approved=True)
+    outcome = confinement.work(root, wish)
+    match outcome:
+        case FileEffect():
+            return _apply(confinement, root, outcome)
+        case Failed():
+            raise LcpError(outcome.code, outcome.message)
+        case Hold(reason):
+            raise LcpError(ErrorCode.NOT_ALLOWED, reason)
+        case _:
+            found: Mapping[str, JsonValue] = json.loads(outcome.result)
+            return found
+
+
+def _apply(confinement: Confinement, root: Root, effect: FileEffect) -> Mapping[str, JsonValue]:
+    with confinement.hands(20).locked(root, effect.path) as target:
+        before = target.read(CAPS.write_bytes)
+        data = compose(None if before is None else before.data, effect.content, effect.mode)
+        applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
+        target.replace(data, temporary_name())
+        found: Mapping[str, JsonValue] = effect.result(applied).model_dump(mode="json")
+        return found
+
+
+def descriptors(pid: int | None = None) -> int:
+    """How many descriptors this process and all that it started have open."""
+    pid = pid or os.getpid()
+    try:
+        own = len([*Path(f"/proc/{pid}/fd").iterdir()])
+        threads = [*Path(f"/proc/{pid}/task").iterdir()]
+        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return own + sum(map(descriptors, children))
