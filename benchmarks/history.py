@@ -1,4 +1,4 @@
-"""Time claim and settle of one job beside much and little history."""
+"""Time one job at a time, enqueued, claimed and settled, beside much and little history."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks.engine_drain import fill
 from benchmarks.figures import Figure, Goal, race, ratio
 from benchmarks.kinds import nothing
 from benchmarks.setting import Setting
+from lcp_engine.engine import steering
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.settling import Settling, settle
 from lcp_engine.store import queue
@@ -51,9 +51,9 @@ _NUMBERS = (
 
 def run(setting: Setting) -> list[Figure]:
     """Commits that wait for no disk: an fsync would hide what is measured."""
-    figures = [_compare(setting, "SQLite", setting.sqlite)]
+    figures = _compare(setting, "SQLite", setting.sqlite)
     if setting.postgres is not None:
-        figures.append(_compare(setting, "PostgreSQL", setting.new_postgres))
+        figures += _compare(setting, "PostgreSQL", setting.new_postgres)
     return figures
 
 
@@ -66,15 +66,20 @@ class Hasty(Sqlite):
         return connection
 
 
-def _compare(setting: Setting, name: str, new: Callable[[], AbstractContextManager[str]]) -> Figure:
+def _compare(setting: Setting, name: str, new: Callable[[], AbstractContextManager[str]]) -> list[Figure]:
     with ExitStack() as stack:
-        much, little = (Claims(_opened(stack.enter_context(new())), finished) for finished in (MUCH, LITTLE))
-        measured = race({"much": much.measure, "little": little.measure}, 2 * setting.rounds)
+        much, little = (Queue(_opened(stack.enter_context(new())), finished) for finished in (MUCH, LITTLE))
+        race({"much": much.measure, "little": little.measure}, 2 * setting.rounds)
         much.database.close()
         little.database.close()
-    what = f"claim and settle beside {MUCH:,} finished jobs, {name}"
-    peer, goal = f"{LITTLE:,} finished", Goal(1.2, at_least=False)
-    return ratio(what, "µs", measured["much"], measured["little"], peer=peer, goal=goal)
+    return [
+        _figure(f"enqueue beside {MUCH:,} finished jobs, {name}", much.enqueued, little.enqueued),
+        _figure(f"claim and settle beside {MUCH:,} finished jobs, {name}", much.done, little.done),
+    ]
+
+
+def _figure(what: str, much: list[float], little: list[float]) -> Figure:
+    return ratio(what, "µs", much, little, peer=f"{LITTLE:,} finished", goal=Goal(1.1, at_least=False))
 
 
 def _opened(url: str) -> Database:
@@ -84,13 +89,18 @@ def _opened(url: str) -> Database:
     return open_database(f"{url}?options=-c%20synchronous_commit%3Doff")
 
 
-class Claims:
-    """A database with `finished` jobs in its history, and a runner that claims and settles one job at a time."""
+class Queue:
+    """A database with `finished` jobs in its history, where jobs are done one at a time.
+
+    `enqueued` and `done` are the medians of each measurement, in microseconds.
+    """
 
     def __init__(self, database: Database, finished: int) -> None:
         self.database = database
+        self.enqueued: list[float] = []
+        self.done: list[float] = []
         self._jitter = random.Random(1)
-        database.write(lambda tx: fill(tx, 0))
+        self._mission = database.write(lambda tx: steering.open_queue(ledger_of(tx), "jobs"))
         for first in range(1, finished + 1, CHUNK):
             database.write(partial(_finish, first=first, last=min(finished, first + CHUNK - 1)))
         database.write(partial(_count, finished=finished))
@@ -99,19 +109,31 @@ class Claims:
         )
 
     def measure(self) -> float:
-        """The median of some jobs, in microseconds: claim and settle, each a transaction."""
-        self.database.write(lambda tx: fill(tx, JOBS))
-        spent = []
-        for _ in range(JOBS):
-            began = time.perf_counter_ns()
-            (job,) = self.database.write(lambda tx: queue.claim(ledger_of(tx), SCOPE, self._runner, 1))
-            settling = Settling(job, Succeeded("{}"))
-            assert self.database.write(partial(self._settle, settling=settling))
-            spent.append((time.perf_counter_ns() - began) / 1000)
-        return statistics.median(spent)
+        """The median of claim and settle, each a transaction, as each enqueue before them."""
+        self.enqueued.append(_median(lambda: self.database.write(self._enqueue)))
+        self.done.append(_median(self._do_one))
+        return self.done[-1]
+
+    def _enqueue(self, tx: Tx) -> int:
+        ledger = ledger_of(tx)
+        return steering.enqueue(ledger, nothing, self._mission, {}, name=None, priority=0, run_after=None)
+
+    def _do_one(self) -> None:
+        (job,) = self.database.write(lambda tx: queue.claim(ledger_of(tx), SCOPE, self._runner, 1))
+        settling = Settling(job, Succeeded("{}"))
+        assert self.database.write(partial(self._settle, settling=settling))
 
     def _settle(self, tx: Tx, settling: Settling) -> bool:
         return settle(ledger_of(tx), settling, self._jitter)
+
+
+def _median(work: Callable[[], object]) -> float:
+    spent = []
+    for _ in range(JOBS):
+        began = time.perf_counter_ns()
+        work()
+        spent.append((time.perf_counter_ns() - began) / 1000)
+    return statistics.median(spent)
 
 
 def _finish(tx: Tx, first: int, last: int) -> None:
