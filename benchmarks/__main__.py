@@ -15,7 +15,7 @@ from benchmarks.machine import describe, fsync
 from benchmarks.setting import PROJECT, Setting
 from benchmarks.table import as_page, as_text
 
-CASES = ("enqueue", "crowd", "drain", "latency", "history", "files", "overhead", "cost")
+CASES = ("enqueue", "crowd", "drain", "latency", "history", "files", "overhead", "cost", "rescue")
 PEERS = PROJECT / ".venv-bench" / "bin" / "python"
 
 

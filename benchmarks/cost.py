@@ -1,15 +1,11 @@
-"""Weigh a runner: memory, disk, CPU while idle, the way back after a SIGKILL, turns of a long mission."""
+"""Weigh a runner: memory, disk, CPU while idle, turns of a long mission."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +13,10 @@ from tempfile import TemporaryDirectory
 from pydantic import JsonValue
 
 from benchmarks.engine_drain import fill
+from benchmarks.engine_runner import runner, until_done
 from benchmarks.figures import Figure, Goal, race, ratio
-from benchmarks.kinds import hanging, spent, start
-from benchmarks.setting import PROJECT, Setting
+from benchmarks.kinds import spent, start
+from benchmarks.setting import Setting
 from lcp_engine import Engine
 
 JOBS = 100_000
@@ -28,12 +25,11 @@ IDLE_SECONDS = 20.0
 TURNS = 1000
 SOME = 100
 """Turns whose median stands for the one they end with."""
-RUNS_AGAIN = "SIGKILL of a runner: its job runs again after a successor is up"
 LATE_TURN = f"CPU of turn {TURNS:,} of a mission with the script planner"
 
 
 def run(setting: Setting) -> list[Figure]:
-    return [*_weigh(setting), _idle(setting), _rescue(setting), _turns(setting)]
+    return [*_weigh(setting), _idle(setting), _turns(setting)]
 
 
 def _weigh(setting: Setting) -> list[Figure]:
@@ -67,42 +63,15 @@ def _sizes(path: Path) -> dict[str, int]:
 
 
 def _idle(setting: Setting) -> Figure:
-    with setting.sqlite() as url, Engine(url) as engine, _runner(url) as runner:
-        _until_done(engine, engine.enqueue(start.kind))  # from here on the runner is up
-        before = _cpu_seconds(runner.pid)
+    with setting.sqlite() as url, Engine(url) as engine, runner(url) as idle:
+        until_done(engine, engine.enqueue(start.kind))  # from here on the runner is up
+        before = _cpu_seconds(idle.pid)
         time.sleep(IDLE_SECONDS)
-        used = _cpu_seconds(runner.pid) - before
+        used = _cpu_seconds(idle.pid) - before
     what = f"CPU of an idle runner in {IDLE_SECONDS:g} s"
     return Figure(
         what, "s", used, value=used, goal=Goal(0.1, at_least=False, unit="s"), note="a look a second"
     )
-
-
-def _rescue(setting: Setting) -> Figure:
-    waits = [_one_rescue(setting) for _ in range(setting.rounds)]
-    value = statistics.median(waits)
-    goal = Goal(250, at_least=False, unit="ms")
-    return Figure(RUNS_AGAIN, "ms", value, value=value, goal=goal, note=f"the slowest: {max(waits):.0f}")
-
-
-def _one_rescue(setting: Setting) -> float:
-    """Milliseconds from the moment the successor is up to the second start of the job."""
-    with TemporaryDirectory(dir=setting.place) as directory, setting.sqlite() as url, Engine(url) as engine:
-        mark = Path(directory) / "mark"
-        job = engine.enqueue(hanging.kind, {"mark": str(mark)})
-        with _runner(url) as first:
-            while not mark.exists():
-                time.sleep(0.01)
-            first.kill()
-            first.wait()
-        with _runner(url):
-            _until_done(engine, job)
-        (times,) = engine.site.database.read(
-            lambda tx: tx.query_plain(
-                "SELECT max(jobs.started_at), max(runners.started_at) FROM jobs, runners"
-            )
-        )
-    return float(times[0] - times[1]) / 1000
 
 
 def _turns(setting: Setting) -> Figure:
@@ -138,22 +107,6 @@ def _long_mission() -> dict[str, JsonValue]:
         "goal": "Be measured.", "planner": {"type": "script", "replies": replies},
         "limits": {"max_turns": most, "max_jobs": most},
     }  # fmt: skip
-
-
-@contextmanager
-def _runner(url: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "benchmarks.engine_runner", url]
-    with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE) as runner:
-        assert runner.stdin is not None
-        try:
-            yield runner
-        finally:
-            runner.stdin.close()
-
-
-def _until_done(engine: Engine, job_id: int) -> None:
-    while engine.job(job_id).state != "succeeded":
-        time.sleep(0.02)
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.engine_runner import runner, until_done
 from benchmarks.figures import Contender, Figure, Goal, quantile, race, ratio
 from benchmarks.kinds import start
 from benchmarks.raw_way import raw_way
-from benchmarks.setting import PROJECT, Setting
+from benchmarks.setting import Setting
 from lcp_engine import Engine
 from lcp_engine.store.database import Database
 
@@ -99,14 +98,9 @@ def _figure(name: str, medians: Sequence[float], way: Way) -> Figure:
 
 @contextmanager
 def _way(url: str) -> Iterator[Way]:
-    command = [sys.executable, "-m", "benchmarks.engine_runner", url]
-    with Engine(url) as engine, subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE) as runner:
-        assert runner.stdin is not None
-        try:
-            started_at(engine, engine.enqueue(start.kind))  # from here on the runner is up
-            yield Way(engine, note_commits(engine.site.database))
-        finally:
-            runner.stdin.close()
+    with Engine(url) as engine, runner(url):
+        until_done(engine, engine.enqueue(start.kind))  # from here on the runner is up
+        yield Way(engine, note_commits(engine.site.database))
 
 
 def note_commits(database: Database) -> list[int]:
