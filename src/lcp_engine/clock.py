@@ -20,6 +20,11 @@ def steady_clock(start: Micros | None = None) -> Clock:
     return lambda: time.monotonic_ns() // 1000 + offset
 
 
+def system_clock() -> Micros:
+    """The system's time: it goes on while the machine sleeps, and goes back where somebody sets it back."""
+    return time.time_ns() // 1000
+
+
 def iso(at: Micros) -> str:
     """`at` as ISO 8601 with offset, to the microsecond."""
     return (_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds")

@@ -27,6 +27,7 @@ from lcp_engine.presence import Presence, forget, is_dead, started_jobs, this_ho
 from lcp_engine.resting import Rest
 from lcp_engine.restoring import UNDO
 from lcp_engine.roots import Roots, Share
+from lcp_engine.scheduler import Scheduler
 from lcp_engine.site import Site
 from lcp_engine.store import queue
 from lcp_engine.store.expiries import due_holds
@@ -100,6 +101,7 @@ class Runner:
         roots = roots or Roots(only_here=site.database.backend.dialect.name == "sqlite")
         self._share = Share(roots)
         self._executor = Executor(site, self._settle_now, roots)
+        self._scheduler = Scheduler(site.database, site.clock) if mission_id is None else None
         self._id = 0
         self._alive_until: Micros = 0
         self._flush_seconds = FLUSH_SECONDS
@@ -118,6 +120,7 @@ class Runner:
             try:
                 self._rescue()
                 self._expire()
+                self._launch_due()
                 for _ in range(self._threads):
                     self._open_lane()
                 self._watch()
@@ -278,6 +281,7 @@ class Runner:
                 if not self._stopping:
                     self._rescue()
                     self._expire()
+                    self._launch_due()
                 if self._share.away and time.monotonic() - learnt > ROOT_SECONDS:
                     learnt = time.monotonic()
                     self._share.forget()
@@ -353,6 +357,11 @@ class Runner:
         due = self._database.read(lambda tx: due_holds(tx, now))
         if due:
             self._database.write(lambda tx: expire(ledger_of(tx), due))
+
+    def _launch_due(self) -> None:
+        """Launch the missions of schedules, whose jobs any runner may take."""
+        if self._scheduler is not None:
+            self._scheduler.launch_due()
 
     def _enter(self) -> None:
         name, boot = self._host.name, self._host.boot

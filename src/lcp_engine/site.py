@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.clock import Clock
+from lcp_engine.clock import Clock, system_clock
 from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.remembering import StoredProbes
 from lcp_engine.isolation.mode import Isolation
@@ -28,7 +28,7 @@ from lcp_engine.workers.registry import find_workers
 
 @dataclass(frozen=True)
 class Site:
-    """What producers and runners of one process share."""
+    """What producers and runners of one process share. Schedules go by `clock`."""
 
     database: Database
     bench: Bench
@@ -38,6 +38,7 @@ class Site:
     surroundings: Surroundings = NOWHERE
     on_wait: tuple[str, ...] = ()
     isolation: Isolation = Isolation.OFF
+    clock: Clock = system_clock
 
 
 def open_site(
@@ -72,6 +73,7 @@ def open_site(
         Surroundings(planners or {}, StoredProbes(database)),
         tuple(on_wait),
         isolation,
+        clock or system_clock,
     )
 
 

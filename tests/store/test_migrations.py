@@ -27,7 +27,7 @@ from lcp_engine.store.views import VIEWS
 
 TABLES = {
     "missions", "plans", "jobs", "attempts", "reviews", "approvals", "events", "turns", "blobs", "changes", "runners",
-    "probes",
+    "probes", "schedules",
 }  # fmt: skip
 
 _ROWS_OF_0001 = (

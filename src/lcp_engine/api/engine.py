@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.api.deciding import Deciding
+from lcp_engine.api.scheduling import Scheduling, existing_directory
 from lcp_engine.api.sited import user_name
 from lcp_engine.clock import SECOND, Clock
 from lcp_engine.engine import steering
@@ -18,8 +18,6 @@ from lcp_engine.engine.records import Mission
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation.mode import Isolation
 from lcp_engine.mission import MissionSpec, PlannerSpec
-from lcp_engine.mission_file import build_mission
-from lcp_engine.planners.registry import make_planner
 from lcp_engine.policy import Rule
 from lcp_engine.roots import Roots
 from lcp_engine.runner import Runner
@@ -39,7 +37,7 @@ LONGEST_DELAY = 100 * 365 * 24 * 3600
 MOST_PRIORITY = 2**31 - 1
 
 
-class Engine(Deciding):
+class Engine(Scheduling):
     """The engine over one database; a context manager, usable from any thread.
 
     `database_url` is `sqlite:///PATH` or `postgresql://…`; a new database is created. `workers` are added to the
@@ -99,12 +97,8 @@ class Engine(Deciding):
         With a `key` that was used before, the mission of then. Raises `INVALID_MISSION`, `PATH_NOT_FOUND`,
         `NOT_A_FILE`, `NO_PLANNER`.
         """
-        if not isinstance(spec, MissionSpec):
-            spec = build_mission(dict(spec), source="mission")
-        # A planner that is not there is known now, not at the first turn.
-        make_planner(spec.planner, self.site.surroundings)
-        directory = _directory(root)
-        mission_id = self._books(lambda ledger: steering.launch(ledger, spec, directory, key=key))
+        checked, directory = self._checked(spec), existing_directory(root)
+        mission_id = self._books(lambda ledger: steering.launch(ledger, checked, directory, key=key))
         return self.mission(mission_id)
 
     def enqueue(
@@ -219,12 +213,3 @@ class Engine(Deciding):
             known = ", ".join(sorted(self.workers))
             raise LcpError(ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}; there are {known}")
         return worker
-
-
-def _directory(root: str | os.PathLike[str]) -> Path:
-    path = Path(root)
-    if not path.exists():
-        raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root {path} has to be a directory; it is not there")
-    if not path.is_dir():
-        raise LcpError(ErrorCode.NOT_A_FILE, f"root {path} has to be a directory; it is a file")
-    return path.resolve()

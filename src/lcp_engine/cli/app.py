@@ -16,6 +16,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run missions": {
         "run": ("running", "Launch a mission and work until it ends or waits for a person."),
         "launch": ("running", "Launch a mission; somebody else works."),
+        "schedule": ("scheduling", "Launch a mission again and again: add, list, remove, run-now."),
         "work": ("working", "Execute jobs of every mission: a runner process."),
     },
     "Look": {

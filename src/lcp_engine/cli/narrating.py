@@ -104,6 +104,7 @@ class Narrator:
             return Text.assemble(
                 (f"mission {mission.id} {one_line(mission.name)}", "bold"),
                 f"  {one_line(mission.root or '')}  planner {one_line(str(planner))}",
+                _by_schedule(_data(event)),
             )
         if name.startswith("mission_") and name not in ("mission_goes_on", "mission_waits"):
             status = name.removeprefix("mission_")
@@ -151,6 +152,13 @@ def _fact(job: Job, event: JsonObject) -> str:
 
 def _message(error: Mapping[str, JsonValue] | None) -> str:
     return str((error or {}).get("user_message", ""))
+
+
+def _by_schedule(launched: JsonObject) -> str:
+    if "schedule" not in launched:
+        return ""
+    missed = f", {launched['missed']} missed before it" if launched.get("missed") else ""
+    return f"  by schedule {one_line(str(launched['schedule']))}{missed}"
 
 
 def _data(event: JsonObject) -> JsonObject:

@@ -36,7 +36,7 @@ MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
 
 
-def _mission_options(command: Callable[..., int]) -> Callable[..., int]:
+def mission_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options that say which mission is meant, given to the command as one `wish`."""
 
     @wraps(command)
@@ -76,7 +76,7 @@ def _mission_options(command: Callable[..., int]) -> Callable[..., int]:
         "lcp run mission.yaml --set limits.max_turns=5 --var language=en",
     ),
 )
-@_mission_options
+@mission_options
 @click.option(
     "--threads",
     type=click.IntRange(1, 256),
@@ -106,7 +106,7 @@ def run_command(
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine)
         launched = engine.launch(spec, root=directory)
-        worst = _worst_case(invocation, engine, spec)
+        worst = tell_worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
         with showing(invocation, engine) as progress:
             _work_it_off(engine, decider, progress, interrupts, threads)
@@ -121,7 +121,7 @@ def run_command(
         "lcp launch nightly.yaml --key nightly-2025-06-01",
     ),
 )
-@_mission_options
+@mission_options
 @click.option("--key", help="Launch once for this key: later calls print the id of then.")
 @pass_invocation
 def launch_command(
@@ -134,7 +134,7 @@ def launch_command(
     spec, directory = load(wish, Surroundings(invocation.settings.planners))
     with invocation.engine() as engine:
         launched = engine.launch(spec, root=directory, key=key)
-        worst = _worst_case(invocation, engine, spec)
+        worst = tell_worst_case(invocation, engine, spec)
     if invocation.json:
         print_json({"id": launched.id, "worst_case": worst.json})
     else:
@@ -142,7 +142,7 @@ def launch_command(
     return Exit.DONE
 
 
-def _worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
+def tell_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
     """What the mission can cost at worst, told on stderr before it begins."""
     planner = make_planner(spec.planner, engine.site.surroundings)
     attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0

@@ -99,6 +99,48 @@ class Mission(_Record):
         return self._time("ended_at")
 
 
+class Schedule(_Record):
+    """A mission that is launched again and again, as it was when it was read; `json` is the whole object."""
+
+    @property
+    def name(self) -> str:
+        return self._text("name")
+
+    @property
+    def rule(self) -> str:
+        """When it is due, in a few words."""
+        return (
+            f"every {self.json['every']}"
+            if self.json["every"]
+            else f"{self.json['cron']} {self.json['timezone']}"
+        )
+
+    @property
+    def next_due_at(self) -> datetime:
+        return datetime.fromisoformat(self._text("next_due_at"))
+
+    @property
+    def missed(self) -> int:
+        """How many due times passed without a runner."""
+        return self._number("missed")
+
+    @property
+    def skipped(self) -> int:
+        """How many due times passed while a mission of it ran or waited."""
+        return self._number("skipped")
+
+    @property
+    def mission_id(self) -> int | None:
+        """Its newest mission."""
+        found = self._object("mission").get("id")
+        return found if isinstance(found, int) else None
+
+    @property
+    def error(self) -> str | None:
+        """Why what is due cannot be launched."""
+        return self._maybe("error")
+
+
 class Job(_Record):
     """A job as it was when it was read; `json` is the whole object."""
 

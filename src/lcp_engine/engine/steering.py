@@ -42,8 +42,18 @@ _REOPEN = Statement(
 )
 
 
-def launch(ledger: Ledger, spec: MissionSpec, root: Path, *, key: str | None = None) -> int:
-    """Store a mission with its first turn; its id. With a `key` that was used before, the mission of then."""
+def launch(
+    ledger: Ledger,
+    spec: MissionSpec,
+    root: Path,
+    *,
+    key: str | None = None,
+    about: Mapping[str, JsonValue] | None = None,
+) -> int:
+    """Store a mission with its first turn; its id. With a `key` that was used before, the mission of then.
+
+    `about` tells more in the event that begins its history.
+    """
     tx = ledger.tx
     if key is not None and (known := tx.row(_BY_KEY, wanted=key)) is not None:
         return int(known[0])
@@ -51,7 +61,7 @@ def launch(ledger: Ledger, spec: MissionSpec, root: Path, *, key: str | None = N
     mission = ledger.mission(mission_id)
     if mission.root_plan is not None:
         return mission_id
-    ledger.note(mission, "launched", None, {"name": spec.name})
+    ledger.note(mission, "launched", None, {"name": spec.name, **(about or {})})
     plan = ledger.new_plan(mission_id, job_id=None, parent_id=None, depth=0)
     mission.root_plan = plan.id
     params: dict[str, JsonValue] = {"user_prompt": spec.goal}

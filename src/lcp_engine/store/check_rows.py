@@ -215,6 +215,13 @@ _CHANGES = (
         "WHERE c.sha256_before IS NOT NULL AND b.sha256 IS NULL",
     ),
 )
+_SCHEDULES = (
+    Rule(
+        "schedule {0}: its newest mission is {1}, which belongs to {2}",
+        "SELECT s.name, m.id, coalesce(m.schedule, 'none') FROM schedules s JOIN missions m ON m.id = s.mission_id "
+        "WHERE m.schedule IS NULL OR m.schedule <> s.name",
+    ),
+)
 
 RULES = (
     *_REFERENCES,
@@ -223,4 +230,5 @@ RULES = (
     *_LEASES,
     *_ATTEMPTS,
     *_CHANGES,
+    *_SCHEDULES,
 )

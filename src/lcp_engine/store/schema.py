@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from lcp_engine.jobs import State
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest migration; a database that stands here needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
 """An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
@@ -39,12 +39,16 @@ metadata = MetaData(
 Id = BigInteger().with_variant(Integer, "sqlite")
 Micros = BigInteger
 
+OVERLAPS = ("skip", "allow")
+TICKS = ("launched", "skipped")
 STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
 LIVE = "state IN ('held', 'blocked', 'queued', 'running')"
 """Jobs that are not settled. Written the same in index and query, or SQLite would not use the partial index."""
 READY = "state = 'queued' AND run_after IS NULL"
 """Jobs to claim; the delayed ones become ready once they are due."""
 DELAYED = "state = 'queued' AND run_after IS NOT NULL"
+SCHEDULED = "schedule IS NOT NULL AND ended_at IS NULL"
+"""Missions of schedules that have not ended; written the same everywhere, like `LIVE`."""
 
 
 def _in(column: str, values: tuple[str, ...]) -> str:
@@ -89,10 +93,15 @@ missions = Table(
     Column("started_at", Micros),
     Column("ended_at", Micros),
     Column("pruned_at", Micros),
+    Column("schedule", Text),
     CheckConstraint(_in("status", STATUSES), name="status"),
+    Index(
+        "ix_missions_scheduled", "schedule", sqlite_where=text(SCHEDULED), postgresql_where=text(SCHEDULED)
+    ),
 )
 """`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
-that was pruned only this row is left: ids and keys are never used again."""
+that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
+launched it, which may be gone by now."""
 
 plans = Table(
     "plans",
@@ -306,3 +315,31 @@ probes = Table(
     sqlite_with_rowid=False,
 )
 """What an endpoint honours of the ways to ask for one action, so that no process finds it out again."""
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("every", Micros),
+    Column("cron", Text),
+    Column("timezone", Text),
+    Column("overlap", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("root", Text, nullable=False),
+    Column("due_at", Micros, nullable=False, index=True),
+    _counter("missed"),
+    _counter("skipped"),
+    Column("last_due_at", Micros),
+    Column("last_at", Micros),
+    Column("last_outcome", Text),
+    _counter("last_missed"),
+    Column("mission_id", ForeignKey("missions.id")),
+    Column("error", Text),
+    Column("created_at", Micros, nullable=False),
+    CheckConstraint(_in("overlap", OVERLAPS), name="overlap"),
+    CheckConstraint(_in("last_outcome", TICKS), name="last_outcome"),
+    CheckConstraint("(every IS NULL) = (cron IS NOT NULL AND timezone IS NOT NULL)", name="recurrence"),
+    sqlite_with_rowid=False,
+)
+"""Missions that are launched again and again: the one that is due at `due_at` next, and what became of the due time
+before. `mission_id` is the newest mission of it."""

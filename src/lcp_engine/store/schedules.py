@@ -1,0 +1,202 @@
+"""Keep schedules: which mission is launched again and again, when it is due, what became of it last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any  # noqa: TID251 -- a row has no types until it is a record
+
+from pydantic import JsonValue
+from sqlalchemy import bindparam, delete, insert, null, select, text, update
+
+from lcp_engine.clock import Micros, iso
+from lcp_engine.recurrence import Every
+from lcp_engine.store.schema import SCHEDULED, missions, schedules
+from lcp_engine.store.text import JsonObject, from_json
+from lcp_engine.store.transaction import Statement, Tx
+
+
+@dataclass(frozen=True)
+class ScheduleRow:
+    """A schedule as it is stored: `every` in microseconds, or a cron expression in a timezone."""
+
+    name: str
+    every: Micros | None
+    cron: str | None
+    timezone: str | None
+    overlap: str
+    spec: str
+    root: str
+    due_at: Micros
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What became of a due time, when, and how many were missed between it and the next one."""
+
+    outcome: str
+    at: Micros
+    missed: int
+    next_due: Micros
+
+
+_GIVEN = tuple(field.name for field in fields(ScheduleRow))
+_ROW = select(*(schedules.c[name] for name in _GIVEN))
+_NAMED = schedules.c.name == bindparam("schedule")
+_STILL_DUE = (_NAMED, schedules.c.due_at == bindparam("due"))
+_DUE = Statement(
+    _ROW.where(schedules.c.due_at <= bindparam("now"))
+    .order_by(schedules.c.due_at, schedules.c.name)
+    .limit(bindparam("most"))
+    .offset(bindparam("none"))
+)
+_FIND = Statement(_ROW.where(_NAMED).with_for_update())
+# Whoever is in the way deals with it.
+_TAKE = Statement(select(schedules.c.name).where(*_STILL_DUE).with_for_update(skip_locked=True))
+_INSERT = Statement(insert(schedules).values({name: bindparam(name) for name in (*_GIVEN, "created_at")}))
+_REPLACE = Statement(
+    update(schedules)
+    .where(_NAMED)
+    .values({**{name: bindparam(f"new_{name}") for name in _GIVEN if name != "name"}, "error": null()})
+)
+_REMOVE = Statement(delete(schedules).where(_NAMED))
+_MOVE_ON = Statement(
+    update(schedules)
+    .where(*_STILL_DUE)
+    .values(
+        due_at=bindparam("next_due"),
+        missed=schedules.c.missed + bindparam("more_missed"),
+        skipped=schedules.c.skipped + bindparam("more_skipped"),
+        last_due_at=schedules.c.due_at,
+        last_at=bindparam("at"),
+        last_outcome=bindparam("outcome"),
+        last_missed=bindparam("more_missed"),
+        error=null(),
+    )
+)
+_NEWEST = Statement(update(schedules).where(_NAMED).values(mission_id=bindparam("mission")))
+_LABEL = Statement(
+    update(missions).where(missions.c.id == bindparam("mission")).values(schedule=bindparam("schedule"))
+)
+_OPEN = Statement(
+    select(missions.c.id)
+    .where(missions.c.schedule == bindparam("schedule"), text(SCHEDULED))
+    .order_by(missions.c.id.desc())
+)
+_FAIL = Statement(update(schedules).where(*_STILL_DUE).values(error=bindparam("message")))
+_NAMES = Statement(select(schedules.c.name).order_by(schedules.c.name))
+_ALL = Statement(
+    select(schedules, missions.c.status, missions.c.outcome)
+    .join_from(schedules, missions, missions.c.id == schedules.c.mission_id, isouter=True)
+    .order_by(schedules.c.name)
+)
+_COLUMNS = (*schedules.c.keys(), "mission_status", "mission_outcome")
+MOST = 100
+"""Schedules that are dealt with at one look."""
+
+
+def due_schedules(tx: Tx, now: Micros) -> list[ScheduleRow]:
+    """What is due, the longest due first, at most `MOST`."""
+    return [ScheduleRow(*row) for row in tx.rows(_DUE, now=now, most=MOST, none=0)]
+
+
+def find_schedule(tx: Tx, name: str) -> ScheduleRow | None:
+    """The schedule; nobody else changes it until the transaction ends."""
+    row = tx.row(_FIND, schedule=name)
+    return None if row is None else ScheduleRow(*row)
+
+
+def schedule_names(tx: Tx) -> list[str]:
+    return [str(row[0]) for row in tx.rows(_NAMES)]
+
+
+def put_schedule(tx: Tx, row: ScheduleRow, *, replace: bool) -> None:
+    """Store a new schedule, or other settings and another due time for one that is there."""
+    given = {name: getattr(row, name) for name in _GIVEN}
+    if replace:
+        del given["name"]
+        tx.run(_REPLACE, schedule=row.name, **{f"new_{name}": value for name, value in given.items()})
+    else:
+        tx.run(_INSERT, **given, created_at=tx.now)
+
+
+def remove_schedule(tx: Tx, name: str) -> None:
+    """Forget a schedule; its missions stay."""
+    tx.run(_REMOVE, schedule=name)
+
+
+def take_due(tx: Tx, row: ScheduleRow) -> bool:
+    """Lock a schedule that is still due then. False where somebody else deals with it, or has done so."""
+    return tx.row(_TAKE, schedule=row.name, due=row.due_at) is not None
+
+
+def move_on(tx: Tx, row: ScheduleRow, tick: Tick) -> None:
+    """Note what became of a due time, and when the next one is."""
+    tx.run(
+        _MOVE_ON,
+        schedule=row.name,
+        due=row.due_at,
+        next_due=tick.next_due,
+        at=tick.at,
+        outcome=tick.outcome,
+        more_missed=tick.missed,
+        more_skipped=int(tick.outcome == "skipped"),
+    )
+
+
+def note_launch(tx: Tx, name: str, mission_id: int) -> None:
+    """A mission belongs to a schedule, and is the newest one of it."""
+    tx.run(_LABEL, mission=mission_id, schedule=name)
+    tx.run(_NEWEST, schedule=name, mission=mission_id)
+
+
+def note_trouble(tx: Tx, row: ScheduleRow, message: str) -> None:
+    """Why what is due cannot be launched."""
+    tx.run(_FAIL, schedule=row.name, due=row.due_at, message=message)
+
+
+def open_missions(tx: Tx, name: str) -> list[int]:
+    """The missions of a schedule that run or wait, the newest first."""
+    return [int(row[0]) for row in tx.rows(_OPEN, schedule=name)]
+
+
+def list_schedules(tx: Tx) -> list[JsonObject]:
+    """Every schedule as a JSON object, by name; `last` is the due time before `next_due_at`, `mission` the newest."""
+    return [_shown(dict(zip(_COLUMNS, row, strict=True))) for row in tx.rows(_ALL)]
+
+
+def _shown(row: dict[str, Any]) -> JsonObject:
+    spec = from_json(row["spec"])
+    last: JsonValue = None
+    if row["last_at"] is not None:
+        last = {
+            "due_at": iso(row["last_due_at"]),
+            "at": iso(row["last_at"]),
+            "outcome": row["last_outcome"],
+            "missed": row["last_missed"],
+        }
+    mission: JsonValue = None
+    if row["mission_id"] is not None:
+        mission = {
+            "id": row["mission_id"],
+            "status": row["mission_status"],
+            "outcome": row["mission_outcome"],
+        }
+    planner = spec["planner"]
+    return {
+        "name": row["name"],
+        "every": None if row["every"] is None else Every(row["every"]).text,
+        "cron": row["cron"],
+        "timezone": row["timezone"],
+        "overlap": row["overlap"],
+        "mission_name": spec["name"],
+        "goal": spec["goal"],
+        "root": row["root"],
+        "planner": planner["type"] if isinstance(planner, dict) else None,
+        "next_due_at": iso(row["due_at"]),
+        "missed": row["missed"],
+        "skipped": row["skipped"],
+        "last": last,
+        "mission": mission,
+        "error": row["error"],
+        "created_at": iso(row["created_at"]),
+    }

@@ -1,0 +1,144 @@
+"""`lcp schedule`: as a user calls it, with what a user may get wrong."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Done, Lcp
+
+Call = Callable[..., "Done"]
+
+
+def make_due(lcp: Lcp) -> None:
+    """As if the time had come."""
+    with sqlite3.connect(lcp.database) as connection:
+        connection.execute("UPDATE schedules SET due_at = 1000000")
+    connection.close()
+
+
+def test_a_schedule_is_added_listed_launched_and_removed(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete, name="survey")
+    added = lcp("schedule", "add", "hourly", mission, "--root", "root", "--every", "90m")
+    assert (added.code, added.out[:31]) == (0, "schedule hourly is due next at ")
+    assert added.err.splitlines()[-1] == "a runner (`lcp work`) launches it then"
+    due = datetime.fromisoformat(added.out.split()[-1])
+    assert timedelta(minutes=89) < due - datetime.now(UTC) <= timedelta(minutes=90)
+    make_due(lcp)
+    assert lcp("work", "--until-idle", "-q").code == 0
+    listed = lcp("schedule", "list")
+    assert listed.out.splitlines()[0].split() == ["name", "due", "next", "due", "missed", "skipped", "last"]
+    assert "hourly  every 1h30m  " in listed.out
+    assert "mission 1 completed" in listed.out
+    now = lcp("schedule", "run-now", "hourly")
+    assert (now.code, now.out) == (0, "2\n")
+    removed = lcp("schedule", "remove", "hourly")
+    assert (removed.code, removed.out) == (0, "schedule hourly removed\n")
+    assert lcp("schedule", "list", "--json").json == []
+    assert len(lcp("missions", "--json").out) > 10, "its missions stay"
+    assert lcp("db", "check").out == "ok\n"
+
+
+def test_programs_get_objects(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete, name="survey")
+    added = lcp(
+        "schedule", "add", "briefing", mission, "--root", "root", "--json",
+        "--cron", "0 7 * * 1-5", "--timezone", "Europe/Zurich", "--overlap", "allow",
+    )  # fmt: skip
+    found = added.object
+    assert added.err == ""
+    assert lcp("--json", "schedule", "list").json == [found]
+    assert {key: found[key] for key in ("name", "every", "cron", "timezone", "overlap", "mission_name", "planner")} == {
+        "name": "briefing", "every": None, "cron": "0 7 * * 1-5", "timezone": "Europe/Zurich", "overlap": "allow",
+        "mission_name": "survey", "planner": "script",
+    }  # fmt: skip
+    assert (found["root"], found["missed"], found["skipped"]) == (str(lcp.root), 0, 0)
+    assert (found["last"], found["mission"], found["error"]) == (None, None, None)
+    assert lcp("schedule", "run-now", "briefing", "--json").object == {"id": 1}
+    assert lcp("schedule", "remove", "briefing", "--json").object == {"removed": "briefing"}
+
+
+def test_a_mission_from_stdin_is_kept(lcp: Lcp) -> None:
+    text = lcp.mission(lcp.complete, name="piped").read_text()
+    assert lcp("schedule", "add", "a", "-", "--root", "root", "--every", "1d", stdin=text).code == 0
+    make_due(lcp)
+    assert lcp("work", "--until-idle", "-q").code == 0
+    assert lcp("report", 1).code == 0
+
+
+def test_lcp_run_launches_nothing_that_is_due(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete)
+    assert lcp("schedule", "add", "a", mission, "--root", "root", "--every", "1d").code == 0
+    make_due(lcp)
+    assert lcp("run", mission, "--root", "root", "-q").code == 0
+    assert "next due" in lcp("schedule", "list").out
+    missions = lcp("missions", "--json").json
+    assert isinstance(missions, list)
+    assert len(missions) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fact"),
+    [
+        ("", 2, "exactly one of --every and --cron is expected"),
+        ("--every 1h --cron *", 2, "exactly one of --every and --cron is expected"),
+        ("--every 1h --timezone UTC", 2, "--timezone belongs to --cron"),
+        ("--every soon", 2, "every has to be a length of time like 30s, 15m, 1h30m, 1d or 2w; it is 'soon'"),
+        ("--every 0s", 2, "every has to be between 1s and 36500d; it is '0s'"),
+        ("--cron 0_7_*_*", 2, "'0 7 * *' has 4"),
+        ("--cron 0_25_*_*_*", 2, "hour has to be 0-23; it is '25'"),
+        (
+            "--cron 0_7_*_*_* --timezone Europe/Zuerich",
+            2,
+            "'Europe/Zuerich' is not; did you mean 'Europe/Zurich'?",
+        ),
+        ("--every 1h --overlap maybe", 2, "'maybe' is not one of 'skip', 'allow'"),
+        ("--every 1h --root nowhere", 1, "root: a directory is expected"),
+        ("--every 1h --planner nobody", 1, "nobody"),
+        ("--every 1h --set limits.max_turns=0", 1, "limits.max_turns"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    call: Call, lcp: Lcp, arguments: str, code: int, fact: str
+) -> None:
+    given = [argument.replace("_", " ") if "*" in argument else argument for argument in arguments.split()]
+    done = call("schedule", "add", "a", lcp.mission(lcp.complete), *given)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+    assert fact in done.err
+    assert not lcp.database.exists()
+
+
+def test_an_unknown_mission_is_told_as_launch_tells_it(call: Call) -> None:
+    launched = call("launch", "surveyy")
+    added = call("schedule", "add", "a", "surveyy", "--every", "1h")
+    assert (added.code, added.err) == (launched.code, launched.err)
+    assert added.code == 1
+
+
+def test_a_name_that_is_taken_or_unknown_is_told_so(call: Call, lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete)
+    assert call("schedule", "add", "nightly", mission, "--every", "1d").code == 0
+    again = call("schedule", "add", "nightly", mission, "--every", "2d")
+    assert (again.code, again.err) == (
+        2,
+        "schedule 'nightly' has to be a new name; there is one (--replace gives it other settings)\n",
+    )
+    assert call("schedule", "add", "nightly", mission, "--every", "2d", "--replace").code == 0
+    assert "every 2d" in call("schedule", "list").out
+    for command in ("remove", "run-now"):
+        unknown = call("schedule", command, "nightli")
+        assert (unknown.code, unknown.err) == (
+            1,
+            "schedule 'nightli' is not in the database; did you mean 'nightly'?\n",
+        )
+
+
+def test_the_history_tells_which_schedule_launched_a_mission(lcp: Lcp) -> None:
+    assert lcp("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "7d").code == 0
+    make_due(lcp)
+    assert "by schedule a, " in lcp("work", "--until-idle").err
