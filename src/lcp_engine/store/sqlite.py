@@ -73,6 +73,12 @@ class Sqlite:
         if "unable to open" in fact or "readonly" in fact:
             message = f"database {self.path} and its directory have to be writable; SQLite says: {fact}"
             return LcpError(ErrorCode.DATABASE_FAILED, message)
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC:
+            # It stands in the log until the next commit overwrites it there, and counts if the process dies before.
+            fact = "it could not be synced, and whether the last change was kept cannot be told"
+            return LcpError(
+                ErrorCode.DATABASE_FAILED, f"database {self.path} has to be on a sound disk; {fact}"
+            )
         if "full" in fact or ("I/O" in fact and self._free_bytes() < SPARSE):
             message = f"database {self.path} needs space on its disk; {self._free_bytes()} bytes are free"
             return LcpError(ErrorCode.DATABASE_FAILED, message)
