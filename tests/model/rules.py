@@ -1,44 +1,48 @@
-"""The rules of queue and loop (R4 to R19) in plain Python: what the real ones have to come to.
+"""The rules of the loop (R4 to R14) in plain Python: what the real one has to come to.
 
-No database and no JSON: a world of missions, plans and jobs, and what each thing that can happen does to it. What can
+No database and no JSON: missions, plans and jobs, and what follows in a mission from a reply or an ended job. What can
 be told from the jobs is not kept: the status, which turn is asked, the counters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count
+from typing import Protocol
 
 from lcp_engine.jobs import OPEN, SETTLED, State
 
 SECOND = 1_000_000
-LEASE = 10 * SECOND
-MAX_DEATHS = 5
 TURN = "agent_plan"
 QUESTION = "ask_user"
 EXECUTED = frozenset({"do", "change", "system", TURN, "write_file"})
 HELD_BY_POLICY = frozenset({"change", "system", "write_file", QUESTION, "unknown"})
 DENIED = frozenset({"admin"})
 """Kinds by what becomes of them (R5); `do` and `agent_plan` run by themselves, `unknown` has no worker."""
-
-
-class RefusedError(Exception):
-    """What a person asks for is not possible; `code` says why."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
+MAX_REFUSED = 3
+MAX_CLARIFICATIONS = 5
+MAX_VERIFICATIONS = 3
+ACCEPT, GIVE_UP = "accept as it is", "give up"
+ENDED_BADLY = frozenset({State.FAILED, State.REJECTED, State.SKIPPED, State.CANCELLED})
+DONE = frozenset({"mission_complete", "analysis_result", "passed"})
+"""Replies that say that the goal is reached; `passed` is a verification without a fault."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A job that a reply asks for; equal ones ask for the same."""
+    """A job that a reply asks for; equal ones ask for the same.
+
+    `whole` is the plan that a step stands in, `place` where it stands there, from 1. `mends`: it is to mend what a
+    verification found.
+    """
 
     kind: str
     of: int = 0
     is_step: bool = False
     auto_dispatch: bool | None = None
+    whole: tuple[int, ...] = ()
+    place: int = 0
+    mends: bool = False
 
     @property
     def key(self) -> Ask:
@@ -47,7 +51,11 @@ class Ask:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a planner answers: an action, with the jobs that it asks for."""
+    """What a planner answers: an action, with the jobs that it asks for.
+
+    Besides those of LCP there are `steps`, one after another, `unclear`, a question to a person, `passed` and `faulty`,
+    the two verdicts of a verification.
+    """
 
     action: str
     asks: tuple[Ask, ...] = ()
@@ -55,6 +63,11 @@ class Reply:
     @property
     def is_malformed(self) -> bool:
         return self.action == "malformed"
+
+
+def outcome_of(reply: Reply) -> str:
+    """What a plan ends with that is done."""
+    return "mission_complete" if reply.action == "passed" else reply.action
 
 
 @dataclass(frozen=True)
@@ -71,12 +84,26 @@ class Limits:
 
 @dataclass(frozen=True)
 class Spec:
-    """What of a mission's file matters here; `hold_timeout` in seconds."""
+    """What of a mission's file matters here; `hold_timeout` in seconds.
+
+    `is_checked`: it has acceptance checks on files; `is_verified`: one that the planner answers.
+    """
 
     limits: Limits = Limits()
     each_result: bool = False
     fails_with_job: bool = False
     hold_timeout: float | None = None
+    holds_turns: bool = False
+    is_universal: bool = False
+    is_checked: bool = False
+    is_verified: bool = False
+
+
+class Time(Protocol):
+    """The world of a mission, as far as the mission looks at it: the time, and the number of the next job."""
+
+    now: int
+    numbers: Iterator[int]
 
 
 @dataclass(eq=False, repr=False)
@@ -107,6 +134,9 @@ class Plan:
     outcome: str | None = None
     corrections: int = 0
     stalled: int = 0
+    refused: int = 0
+    clarifications: int = 0
+    verifications: int = 0
     questions: list[Question] = field(default_factory=list)
     words: list[tuple[int, str]] = field(default_factory=list)
 
@@ -118,6 +148,11 @@ class Plan:
     def is_at_rest(self) -> bool:
         """Whether nothing of it goes on by itself."""
         return not any(job.state in (State.QUEUED, State.RUNNING, State.BLOCKED) for job in self.jobs)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a turn that it has to wait for is with a person, who is to bring the reply."""
+        return any(job.is_relayed for job in self.jobs)
 
     @property
     def has_held(self) -> bool:
@@ -140,12 +175,17 @@ class Plan:
         return any(at > moment for at, _ in self.words)
 
     def reopen(self) -> None:
-        self.outcome, self.corrections, self.stalled = None, 0, 0
+        self.outcome = None
+        self.corrections = self.stalled = self.refused = self.clarifications = self.verifications = 0
 
 
 @dataclass(eq=False, repr=False)
 class Job:
-    """`number` counts over all missions. `settled` is a moment of its mission, 0 while it is not."""
+    """`number` counts over all missions. `settled` is a moment of its mission, 0 while it is not.
+
+    `before` is the step that has to succeed first. `claim` is what a plan would end with: of a turn that verifies it,
+    and of a question to a person whether it may.
+    """
 
     number: int
     plan: Plan
@@ -157,6 +197,11 @@ class Job:
     corrects: Question | None = None
     most_failures: int = 3
     waits_for_turn: bool = False
+    waits_for_step: bool = False
+    before: Job | None = None
+    claim: str | None = None
+    is_relayed: bool = False
+    was_brought: bool = False
     begun: Plan | None = None
     question: Question | None = None
     attempt: int = 0
@@ -180,6 +225,16 @@ class Job:
         return self.plan.mission
 
     @property
+    def was_left_held(self) -> bool:
+        """Whether it ended while it waited for a person who never said yes."""
+        return self.wants_yes and self.state is not State.FAILED
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the step before it has not succeeded yet."""
+        return self.before is not None and self.before.state is not State.SUCCEEDED
+
+    @property
     def acting(self) -> Plan:
         """The plan that a turn speaks for: a step's own, else the one it belongs to."""
         if self.role == "step" and self.begun is None:
@@ -192,7 +247,7 @@ class Job:
 class Mission:
     """`moment` counts what was settled and said: the order of its history. Times are in microseconds."""
 
-    world: World
+    world: Time
     spec: Spec
     jobs: list[Job] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
@@ -207,7 +262,7 @@ class Mission:
     since: int = 0
 
     def __repr__(self) -> str:
-        return f"<mission {self.world.missions.index(self) + 1}: {self.status}>"
+        return f"<mission of job {self.jobs[0].number}: {self.status}>"
 
     def __post_init__(self) -> None:
         self.plans.append(Plan(self, None, 0))
@@ -232,6 +287,17 @@ class Mission:
         return any(job.state is State.RUNNING for job in self.jobs)
 
     @property
+    def turns_and_steps(self) -> list[Job]:
+        return [job for job in self.jobs if job.role != "work"]
+
+    @property
+    def asking(self) -> Job | None:
+        """The turn that is asked now: of a planner, or of a person in its place."""
+        asked = [job for job in self.turns_and_steps if job.state in OPEN or job.is_relayed]
+        assert len(asked) < 2
+        return asked[0] if asked and not self.has_ended else None
+
+    @property
     def status(self) -> str:
         """Waiting: nothing is queued or running anywhere, and something is held (R7)."""
         if self.ended_as is not None:
@@ -245,7 +311,8 @@ class Mission:
     def move(self, job: Job, state: State, until: int | None = None) -> None:
         """A job changes its state; `until` is when it stopped running, where that was before now."""
         was_running, now = self.is_running, self.world.now
-        job.state, job.run_after, job.held_until, job.waits_for_turn = state, 0, None, False
+        job.state, job.run_after, job.held_until = state, 0, None
+        job.waits_for_turn = job.waits_for_step = job.is_relayed = False
         if self.is_running and not was_running:
             self.since = now
         if was_running and not self.is_running:
@@ -265,22 +332,31 @@ class Mission:
             job.state, job.waits_for_turn = State.BLOCKED, True
         return job
 
-    def queue_turn(self, plan: Plan, corrects: Job | None = None) -> None:
+    def queue_turn(self, plan: Plan, *, corrects: Job | None = None, claim: str | None = None) -> None:
+        """The next turn of a plan, one that asks a question again, or one that verifies a claim."""
         turn = self.create(
             plan, TURN, "turn", State.QUEUED, plan.depth if corrects is None else corrects.depth
         )
-        turn.corrects = None if corrects is None else corrects.question
+        turn.claim = claim
+        if corrects is not None:
+            turn.corrects, turn.claim = corrects.question, corrects.claim
         self.advance()
 
     def advance(self) -> None:
         """Ask the oldest turn that waits for that, once no other one is asked (R7)."""
-        turns = [job for job in self.jobs if job.role != "work"]
-        if self.has_ended or any(turn.state in OPEN for turn in turns):
+        if self.has_ended or self.asking is not None:
             return
-        for turn in turns:
-            if turn.waits_for_turn:
+        for turn in self.turns_and_steps:
+            if turn.waits_for_turn or (turn.waits_for_step and not turn.is_early):
                 self.move(turn, State.QUEUED)
                 return
+
+    def skip_stranded(self) -> None:
+        """Steps behind one that ended otherwise than well are skipped, one after the other (R12)."""
+        for job in self.jobs:
+            is_stranded = job.before is not None and job.before.state in ENDED_BADLY
+            if is_stranded and job.state in (State.HELD, State.BLOCKED, State.QUEUED):
+                self.move(job, State.SKIPPED)
 
     def _date(self, job: Job) -> None:
         self.moment += job.state in SETTLED
@@ -291,6 +367,15 @@ class Mission:
         if self.spec.hold_timeout is not None:
             job.held_until = self.world.now + int(self.spec.hold_timeout * SECOND)
 
+    def wait_again(self, step: Job) -> None:
+        """A step that was not asked yet is held where nobody said yes to it; else it waits, for the one before it."""
+        if step.was_left_held:
+            self.move(step, State.HELD)
+            return
+        self.move(step, State.BLOCKED)
+        step.waits_for_step = step.is_early
+        step.waits_for_turn = not step.is_early
+
     # -- what follows when a job is settled or held
 
     def after_settling(self, job: Job) -> None:
@@ -298,22 +383,47 @@ class Mission:
         plan = job.plan
         if self.has_ended:
             return
+        if job.claim is not None and job.kind == QUESTION and plan.outcome is None and job.answer == ACCEPT:
+            self.end_plan(plan, job.claim, succeeded=True)
+            return
+        if job.claim is not None and job.kind == QUESTION and plan.outcome is None and job.answer == GIVE_UP:
+            self.end_plan(plan, "no_progress", succeeded=False)
+            return
         if job.state is State.FAILED and self.spec.fails_with_job:  # R10
             self.end("failed", "job_failed")
-        elif plan.outcome is None and (self.spec.each_result or plan.is_at_rest):
+            return
+        if job.role == "step":
+            self.skip_stranded()
+            self.advance()
+        # Where the next step is held, a person's yes goes on with the plan, and not another turn.
+        is_followed = any(other.before is job and other.state not in SETTLED for other in self.jobs)
+        waits = plan.has_held and is_followed
+        is_over = plan.is_at_rest and not plan.is_asked
+        if plan.outcome is None and not waits and (self.spec.each_result or is_over):
             self.queue_turn(plan)
         self.advance()
 
-    def after_rejecting(self, job: Job) -> None:
-        """When the last held job of a plan is rejected, a turn is queued with the reasons (R7)."""
+    def after_rejecting(self, job: Job, *, was_relayed: bool) -> None:
+        """When the last held job of a plan is rejected, a turn is queued with the reasons (R7).
+
+        A turn to which nobody brings a reply ends its plan, like one whose planner gives none.
+        """
         plan = job.plan
+        if was_relayed:
+            self.end_plan(job.acting, "job_failed", succeeded=False)
+            if job.role == "step":
+                self.after_settling(job)
+            self.advance()
+            return
+        if job.role == "step" and not self.has_ended:
+            self.skip_stranded()
         if not self.has_ended and plan.outcome is None and plan.is_at_rest and not plan.has_held:
             self.queue_turn(plan)
 
     def after_holding(self, plan: Plan) -> None:
         """A plan that stops at held jobs is asked again where the planner has not heard what else happened."""
         is_over = self.has_ended or plan.outcome is not None
-        if not is_over and plan.is_at_rest and (plan.has_news or not plan.has_held):
+        if not is_over and plan.is_at_rest and not plan.is_asked and (plan.has_news or not plan.has_held):
             self.queue_turn(plan)
 
     # -- ends
@@ -359,6 +469,7 @@ class Mission:
                 (job.plan in over or job in owners) and (job.role != "work" or job.state is not State.RUNNING)
             ),
         )
+        self.skip_stranded()
         if self.root.is_at_rest:
             self.queue_turn(self.root)
         self.advance()
@@ -403,7 +514,8 @@ class Mission:
             return again
         self.questions += 1
         self.turns += turn.corrects is None
-        after = 0 if self.spec.each_result else plan.asked
+        # Who verifies looks at everything that was done.
+        after = 0 if self.spec.each_result or turn.claim is not None else plan.asked
         after = after if turn.corrects is None else turn.corrects.after
         turn.question = Question(self.turns, after, self.moment, limit)
         plan.questions.append(turn.question)
@@ -432,40 +544,113 @@ class Mission:
             self.after_settling(turn)
         self.advance()
 
-    def conclude(self, turn: Job, reply: Reply) -> None:
-        """Decide on a reply, and do what follows (the table of DESIGN)."""
-        plan, asked, limits = turn.acting, turn.question, self.spec.limits
+    def conclude(self, turn: Job, reply: Reply, *, is_unmet: bool) -> None:
+        """Decide on a reply, and do what follows (the table of DESIGN). `is_unmet`: a check on a file does not pass."""
+        plan = turn.acting
         if self.has_ended or plan.outcome is not None:
             self.drop(turn)
             return
-        assert asked is not None
-        is_refused = len(reply.asks) > limits.max_followups and limits.overflow == "refuse"
-        if reply.action == "error":
+        is_unmet = is_unmet and plan.owner is None
+        if reply.is_malformed or (turn.claim is not None and self._is_no_verdict(reply)):
+            self._correct(turn, is_last_read=False)
+        elif turn.claim is not None and (is_unmet or reply.action not in DONE):
+            self._refuse(turn, turn.claim)
+        elif turn.claim is not None:
+            self._finish(turn, turn.claim)
+        elif reply.action == "error":
             self._end_turn(turn, "error", succeeded=False)
-        elif asked.last_turn is not None and reply.action not in ("mission_complete", "analysis_result"):
-            self._end_turn(
-                turn, f"limit:{asked.last_turn}", succeeded=False, can_be_read=not reply.is_malformed
-            )
-        elif reply.is_malformed or is_refused:
-            if plan.corrections >= limits.max_corrections:
-                self._end_turn(turn, "invalid_reply", succeeded=False, can_be_read=not reply.is_malformed)
-            else:
-                self._go_on(turn, can_be_read=False)
-                plan.corrections += 1
-                self.queue_turn(plan, corrects=turn)
-        elif not reply.asks and plan.has_words_since(asked.until) and asked.last_turn is None:
-            self._go_on(turn)
-            self.queue_turn(plan)
-        elif not reply.asks:
-            self._end_turn(turn, reply.action, succeeded=True)
+        elif self._is_last(turn) and reply.action not in DONE:
+            self._end_on_limit(turn)
+        elif reply.asks:
+            self._take_jobs(turn, reply)
         else:
-            self._take_jobs(turn, reply.asks)
+            self._claim(turn, outcome_of(reply), is_unmet=is_unmet)
         self.advance()
 
-    def _take_jobs(self, turn: Job, asks: tuple[Ask, ...]) -> None:
+    def _is_no_verdict(self, reply: Reply) -> bool:
+        """In a dialect that has words for a verdict, no other ones pass (R9)."""
+        return self.spec.is_universal and reply.action in ("mission_complete", "analysis_result")
+
+    @staticmethod
+    def _is_last(turn: Job) -> bool:
+        assert turn.question is not None
+        return turn.question.last_turn is not None
+
+    def _correct(self, turn: Job, *, is_last_read: bool) -> None:
+        """The same question once more (R4). `is_last_read`: where that is one too many, the reply has been read."""
         plan = turn.acting
+        if self._is_last(turn):
+            self._end_on_limit(turn, can_be_read=is_last_read)
+        elif plan.corrections >= self.spec.limits.max_corrections:
+            self._end_turn(turn, "invalid_reply", succeeded=False, can_be_read=is_last_read)
+        else:
+            self._go_on(turn, can_be_read=False)
+            plan.corrections += 1
+            self.queue_turn(plan, corrects=turn)
+
+    def _claim(self, turn: Job, outcome: str, *, is_unmet: bool) -> None:
+        """The planner says that it is done: that counts when the acceptance checks pass (R9)."""
+        is_verified = self.spec.is_verified and turn.acting.owner is None
+        if is_unmet:
+            self._refuse(turn, outcome)
+        elif not is_verified:
+            self._finish(turn, outcome)
+        elif self._is_last(turn):
+            self._end_on_limit(turn)
+        else:
+            self._go_on(turn)
+            self.queue_turn(turn.acting, claim=outcome)
+
+    def _finish(self, turn: Job, outcome: str) -> None:
+        """The plan ends, unless a person has said something that this turn did not hear (R14)."""
+        plan, asked = turn.acting, turn.question
+        assert asked is not None
+        if plan.has_words_since(asked.until) and asked.last_turn is None:
+            self._go_on(turn)
+            self.queue_turn(plan)
+        else:
+            self._end_turn(turn, outcome, succeeded=True)
+
+    def _refuse(self, turn: Job, outcome: str) -> None:
+        """The planner gets the failed checks, three times at most, then a person is asked (R9)."""
+        plan = turn.acting
+        if self._is_last(turn):
+            self._end_on_limit(turn)
+        elif plan.refused < MAX_REFUSED:
+            self._go_on(turn)
+            plan.refused += 1
+            self.queue_turn(plan)
+        else:
+            self._ask_person(turn, outcome)
+
+    def _ask_person(self, turn: Job, claim: str | None) -> None:
+        """A question in the engine's own name; whatever is answered, the planner begins to be counted anew."""
+        plan = turn.acting
+        self._go_on(turn)
+        plan.refused = plan.verifications = 0
+        question = self.create(plan, QUESTION, "work", State.HELD, plan.depth)
+        question.claim = claim
+
+    def _end_on_limit(self, turn: Job, *, can_be_read: bool = True) -> None:
+        assert turn.question is not None
+        self._end_turn(turn, f"limit:{turn.question.last_turn}", succeeded=False, can_be_read=can_be_read)
+
+    def _take_jobs(self, turn: Job, reply: Reply) -> None:
+        plan, asks, limits = turn.acting, reply.asks, self.spec.limits
+        is_refused = len(asks) > limits.max_followups and limits.overflow == "refuse"
+        if reply.action == "unclear" and plan.clarifications >= MAX_CLARIFICATIONS:
+            self._end_turn(turn, "error", succeeded=False)
+        elif reply.action == "faulty" and plan.verifications >= MAX_VERIFICATIONS:
+            self._ask_person(turn, None)
+        elif is_refused and reply.action != "steps":
+            self._correct(turn, is_last_read=True)
+        else:
+            self._place_jobs(turn, reply)
+
+    def _place_jobs(self, turn: Job, reply: Reply) -> None:
+        plan, asks = turn.acting, reply.asks
         is_nothing_new = all(self._was_requested(ask) for ask in asks)  # R11
-        placed = self._place(turn, asks)
+        placed = self._place(turn, asks, in_order=reply.action == "steps")
         all_rejected = len(placed) == len(asks) and all(state is State.REJECTED for _, state in placed)
         stalled = plan.stalled + 1 if is_nothing_new or all_rejected else 0
         if stalled >= self.spec.limits.max_stalled:
@@ -473,8 +658,15 @@ class Mission:
             return
         self._go_on(turn)
         plan.stalled = stalled
+        plan.clarifications += reply.action == "unclear"
+        plan.verifications += reply.action == "faulty" and bool(placed)
+        before: Job | None = None
         for ask, state in placed:
-            self._store(turn, ask, state)
+            job = self._store(turn, ask, state)
+            if reply.action == "steps" and before is not None and state is not State.REJECTED:
+                job.before = before
+                job.waits_for_step = state is State.BLOCKED
+            before = job
         if all_rejected:
             self.queue_turn(plan)
         elif not any(state is State.QUEUED for _, state in placed):
@@ -501,27 +693,37 @@ class Mission:
 
     # -- gates
 
-    def _place(self, turn: Job, asks: tuple[Ask, ...]) -> list[tuple[Ask, State]]:
-        """The state of each requested job, within the caps (R5, R6); one equal to a held one is not stored (R11)."""
+    def _place(self, turn: Job, asks: tuple[Ask, ...], *, in_order: bool) -> list[tuple[Ask, State]]:
+        """The state of each requested job, within the caps (R5, R6); one equal to a held one is not stored (R11).
+
+        In order: each waits for the one before it, and behind one that is refused or not stored none follows (R12).
+        """
         limits, left = self.spec.limits, self.spec.limits.max_jobs - self.requested
         placed: list[tuple[Ask, State]] = []
         held = {job.ask.key for job in self.jobs if job.ask is not None and job.state is State.HELD}
         for index, ask in enumerate(asks):
-            is_held = (
-                ask.kind in HELD_BY_POLICY or ask.auto_dispatch is False or index >= limits.max_followups
-            )
+            is_surplus = index >= limits.max_followups and not in_order
+            is_held = self._holds(ask) or ask.auto_dispatch is False or is_surplus
+            before = placed[-1][1] if in_order and placed else None
+            is_too_deep = turn.depth + (ask.kind == TURN) > limits.max_depth
             if ask.kind in DENIED:
                 state = State.REJECTED
+            elif ask.key in held and in_order:
+                break
             elif ask.key in held:
                 continue
-            elif left < 1 or turn.depth + (ask.kind == TURN) > limits.max_depth:
+            elif before is State.REJECTED or left < 1 or is_too_deep:
                 state = State.REJECTED
             else:
-                state, left = State.HELD if is_held else State.QUEUED, left - 1
+                goes_on = State.QUEUED if before is None else State.BLOCKED
+                state, left = State.HELD if is_held else goes_on, left - 1
             if state is State.HELD:
                 held.add(ask.key)
             placed.append((ask, state))
         return placed
+
+    def _holds(self, ask: Ask) -> bool:
+        return ask.kind in HELD_BY_POLICY or (ask.kind == TURN and self.spec.holds_turns)
 
     def _was_requested(self, ask: Ask) -> bool:
         """Whether the same was asked for before, with no change to a file since (R11)."""
@@ -531,219 +733,9 @@ class Mission:
             job.state is State.HELD or (job.state in known and job.settled >= self.changed) for job in equal
         )
 
-    def _store(self, turn: Job, ask: Ask, state: State) -> None:
+    def _store(self, turn: Job, ask: Ask, state: State) -> Job:
         role = "work" if ask.kind != TURN else "step" if ask.is_step else "turn"
         job = self.create(turn.acting, ask.kind, role, state, turn.depth + (ask.kind == TURN))
         job.ask, job.of, job.most_failures = ask, ask.of, 1 if ask.kind == "unknown" else 3
         self.requested += state is not State.REJECTED
-
-
-@dataclass(eq=False, repr=False)
-class World:
-    """Everything there is, and what can happen to it. What raises `RefusedError` changes nothing."""
-
-    now: int
-    missions: list[Mission] = field(default_factory=list)
-    numbers: count[int] = field(default_factory=lambda: count(1))
-
-    @property
-    def jobs(self) -> list[Job]:
-        return sorted((job for mission in self.missions for job in mission.jobs), key=lambda job: job.number)
-
-    def launch(self, spec: Spec) -> Mission:
-        mission = Mission(self, spec)
-        self.missions.append(mission)
-        return mission
-
-    # -- runners: leases and fences, R17
-
-    def claim(self, runner: Runner, most: int) -> list[Job]:
-        """Turns first, then the oldest; each claim raises `attempt`, which is the fence."""
-        queued = (job for job in self.jobs if job.state is State.QUEUED and job.kind in EXECUTED)
-        ready = [job for job in queued if job.run_after <= self.now]
-        for job in ready:
-            job.run_after = 0
-        claimed = sorted(ready, key=lambda job: (job.kind != TURN, job.number))
-        for job in claimed[:most]:
-            job.mission.move(job, State.RUNNING)
-            job.attempt, job.runner = job.attempt + 1, runner
-        self.beat(runner)
-        return claimed[:most]
-
-    def beat(self, runner: Runner) -> None:
-        runner.alive_until = self.now + LEASE
-
-    @staticmethod
-    def holds(job: Job, attempt: int) -> bool:
-        """Whether an attempt still has its lease: else nothing of it counts."""
-        return job.state is State.RUNNING and job.attempt == attempt
-
-    @staticmethod
-    def release(job: Job) -> None:
-        job.mission.move(job, State.QUEUED)
-
-    def take_back(self, runner: Runner, started: Callable[[Job], bool]) -> None:
-        """A runner died: its jobs are queued again, and only what it had started is charged with a death."""
-        for job in self.leased(runner):
-            job.deaths += started(job)
-            if job.deaths >= MAX_DEATHS:
-                self._give_up(job)
-            else:
-                job.mission.move(job, State.QUEUED, until=runner.alive_until)
-
-    def leased(self, runner: Runner) -> list[Job]:
-        return [job for job in self.jobs if job.state is State.RUNNING and job.runner is runner]
-
-    # -- what an attempt comes to: R10 and R19
-
-    @staticmethod
-    def succeed(job: Job, *, has_written: bool) -> None:
-        mission = job.mission
-        mission.move(job, State.SUCCEEDED)
-        if has_written:
-            mission.changed = mission.moment
-        mission.after_settling(job)
-
-    @staticmethod
-    def hold(job: Job) -> None:
-        job.mission.move(job, State.HELD)
-        job.mission.after_holding(job.plan)
-
-    def fail(self, job: Job, *, is_final: bool) -> None:
-        """Errors that would come again are not retried; the others back off, twice as long each time."""
-        job.failures += 1
-        if is_final or job.failures >= job.most_failures:
-            self._give_up(job)
-            return
-        job.mission.move(job, State.QUEUED)
-        job.run_after = self.now + SECOND * 2 ** (job.failures - 1)
-
-    @staticmethod
-    def _give_up(job: Job) -> None:
-        """A failed job is a result like any other; a turn without a reply ends its plan."""
-        mission = job.mission
-        mission.move(job, State.FAILED)
-        if job.role != "work" and not mission.has_ended:
-            mission.end_plan(job.acting, "job_failed", succeeded=False)
-        if job.role != "turn":
-            mission.after_settling(job)
-        mission.advance()
-
-    # -- people: R5, R13 and R14
-
-    @staticmethod
-    def approve(job: Job, revised: int | None) -> bool:
-        """Let a held job run, perhaps with other params; turns wait for their turn."""
-        is_same = revised in (None, job.of)
-        if job.state is not State.HELD:
-            if job.approved and job.state is not State.REJECTED and is_same:
-                return False
-            raise RefusedError("CONFLICT" if job.was_decided else "WRONG_STATE")
-        if job.kind == "unknown":
-            raise RefusedError("NO_WORKER")
-        if job.kind == QUESTION:
-            raise RefusedError("INVALID_ARGUMENT")
-        job.approved = job.was_decided = True
-        job.wants_yes, job.of = False, job.of if revised is None else revised
-        job.mission.move(job, State.QUEUED if job.role == "work" else State.BLOCKED)
-        job.waits_for_turn = job.role != "work"
-        job.mission.advance()
-        return True
-
-    @staticmethod
-    def reject(job: Job) -> bool:
-        if job.state is State.REJECTED:
-            return False
-        if job.state is not State.HELD:
-            raise RefusedError("CONFLICT" if job.was_decided else "WRONG_STATE")
-        job.was_decided = True
-        job.mission.move(job, State.REJECTED)
-        job.mission.after_rejecting(job)
-        return True
-
-    def expire(self) -> None:
-        """Held jobs that nobody decided on in time are rejected."""
-        for job in self.jobs:
-            if job.held_until is not None and job.held_until <= self.now:
-                self.reject(job)
-
-    @staticmethod
-    def answer(job: Job, text: str) -> bool:
-        if job.kind != QUESTION:
-            raise RefusedError("INVALID_ARGUMENT")
-        if job.state is not State.HELD:
-            if job.answer == text:
-                return False
-            raise RefusedError("WRONG_STATE")
-        job.answer, job.was_decided = text, True
-        job.mission.move(job, State.SUCCEEDED)
-        job.mission.after_settling(job)
-        return True
-
-    @staticmethod
-    def say(mission: Mission, text: str, about: Job | None) -> None:
-        """The planner hears it in a new turn, where none would come by itself; nothing is approved or rejected."""
-        if mission.has_ended:
-            raise RefusedError("WRONG_STATE")
-        plan = mission.root if about is None or about.plan.outcome is not None else about.plan
-        mission.moment += 1
-        plan.words.append((mission.moment, text))
-        if plan.is_at_rest or not mission.goes_on:
-            mission.queue_turn(plan)
-        mission.advance()
-
-    @staticmethod
-    def cancel(mission: Mission) -> bool:
-        """Nothing of it runs any more; a mission that has ended keeps its outcome."""
-        left = [job for job in mission.jobs if job.state not in SETTLED]
-        if mission.has_ended and not left:
-            if mission.ended_as == "cancelled":
-                return False
-            raise RefusedError("WRONG_STATE")
-        if not mission.has_ended:
-            mission.close("cancelled", "cancelled")
-        for job in left:
-            mission.move(job, State.CANCELLED)
-        return True
-
-    @staticmethod
-    def undo(mission: Mission) -> None:
-        """Not while jobs go on; these jobs change no file that could be taken back."""
-        if mission.goes_on:
-            raise RefusedError("WRONG_STATE")
-
-    @staticmethod
-    def resume(mission: Mission, limits: Limits) -> None:
-        if not mission.has_ended:
-            raise RefusedError("WRONG_STATE")
-        mission.spec = replace(mission.spec, limits=limits)
-        mission.ended_as = mission.outcome = None
-        mission.root.reopen()
-        if mission.root.is_at_rest:
-            mission.queue_turn(mission.root)
-        mission.advance()
-
-    @staticmethod
-    def retry(job: Job) -> None:
-        """What was held and never approved is held again; a step goes on where it stopped."""
-        mission = job.mission
-        if job.role == "turn" or job.state not in (State.FAILED, State.CANCELLED, State.SKIPPED):
-            raise RefusedError("WRONG_STATE")
-        if job.kind == "unknown":
-            raise RefusedError("NO_WORKER")
-        if job.role == "step" and (mission.has_ended or job.plan.outcome is not None):
-            raise RefusedError("WRONG_STATE")
-        is_held = job.wants_yes and job.state is not State.FAILED and job.begun is None
-        job.failures = job.deaths = 0
-        job.was_decided = True
-        if is_held:
-            mission.move(job, State.HELD)
-        elif job.role == "work":
-            mission.move(job, State.QUEUED)
-        else:
-            mission.move(job, State.BLOCKED)
-            job.waits_for_turn = job.begun is None
-            if job.begun is not None:
-                job.begun.reopen()
-                mission.queue_turn(job.begun)
-        mission.advance()
+        return job
