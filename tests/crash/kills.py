@@ -21,6 +21,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from tests.crash.processes import ask, begin, do, end_of, has_ended, import_all
 from tests.crash.stories import STORIES, Object
+from tests.crash.tally import Tally
 
 from lcp_engine import Engine
 from lcp_engine.engine import settling
@@ -97,11 +98,14 @@ class Slaughter:
         self._chance = chance
         self._errors = directory / "errors"
         self._batches = 0
+        self._tally = Tally()
+        self._begun = 0
         self._alive: list[int] = []
         self._problems: list[str] = []
 
     def carry_out(self, kills: int) -> Object:
         """Kill that many, let the rest come to its end, and count."""
+        began = time.monotonic()
         self._must(partial(_open, self._url))
         for _ in range(kills):
             self._replace()
@@ -110,14 +114,19 @@ class Slaughter:
             os.kill(victim, signal.SIGKILL)
         for child in self._alive:
             self._bury(child)
-        self._must(self._work)
+        self._must(self._work())
+        seconds = time.monotonic() - began
         told = ask(partial(_look, self._url, self._directory, self._batches), self._directory / "answer.json")
         errors = self._errors.read_text() if self._errors.exists() else ""
         if errors:
             self._problems.append(f"somebody read on stderr: {errors[-2000:]}")
         found = told.pop("problems")
         assert isinstance(found, list)
-        return {"kills": kills, **told, "problems": [*self._problems, *found]}
+        return {
+            "seconds": round(seconds), "kills": kills, **told, "commits acknowledged": self._tally.commits,
+            "ms the longest wait for one": round(1000 * self._tally.longest_wait),
+            "problems": [*self._problems, *found],
+        }  # fmt: skip
 
     def _replace(self) -> None:
         """As many runners as wanted; more jobs when one of them found nothing left to do."""
@@ -128,7 +137,7 @@ class Slaughter:
         if self._batches == 0:
             self._feed()
         while len(self._alive) < self._runners:
-            self._alive.append(begin(self._work, self._errors))
+            self._alive.append(begin(self._work(), self._errors))
 
     def _bury(self, child: int) -> int:
         ended = end_of(child)
@@ -145,17 +154,18 @@ class Slaughter:
         if ended:
             self._problems.append(f"{work} ended with {ended}")
 
-    @property
     def _work(self) -> partial[None]:
-        return partial(_work, self._url)
+        self._begun += 1
+        return partial(_work, self._url, self._tally, self._begun)
 
 
 def _open(url: str) -> None:
     Engine(url).close()
 
 
-def _work(url: str) -> None:
+def _work(url: str, tally: Tally, number: int) -> None:
     with Engine(url, workers=WORKERS) as engine:
+        tally.watch(engine.site.database, number)
         engine.work(until_idle=True, threads=THREADS)
 
 
@@ -224,7 +234,7 @@ def _look(url: str, directory: Path, batches: int) -> Object:
     if set(missions) != {"completed", "running"} or missions["running"] != 1:  # the queue itself never ends
         problems.append(f"the missions are {dict(missions)}")
     return {
-        "jobs": len(jobs), "lost": len(lost), "twice": len(twice), "ran again": again,
+        "jobs done": len(jobs) - len(lost), "lost": len(lost), "twice": len(twice), "ran again": again,
         "in flight": sum(in_flight.values()), "problems": list(problems),
     }  # fmt: skip
 
