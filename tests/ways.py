@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from pydantic import JsonValue
 
+from lcp_engine.cli.app import start
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.isolation.confinement import Assignment, Confinement
 from lcp_engine.isolation.nursery import Nursery, nursery
@@ -40,17 +44,33 @@ class Done:
 Do: TypeAlias = Callable[[str, Params], Done]
 
 
+class Opener(Protocol):
+    """Gives what does jobs in a root, for as long as the context lasts. Raises `LcpError` where it is none."""
+
+    def __call__(self, place: Path, /, *, aliases: tuple[str, ...] = ()) -> AbstractContextManager[Do]: ...
+
+
 @dataclass(frozen=True)
 class Way:
-    """`opened` gives what does jobs in a root, for as long as the context lasts."""
+    """One way to do jobs, if it `is_there`."""
 
     name: str
     is_there: bool
-    opened: Callable[[Path], AbstractContextManager[Do]]
+    opened: Opener
+    knows_aliases: bool = True
+
+    def answer(self, place: Path, aliases: tuple[str, ...], kind: str, params: Params) -> Done:
+        """What one job in the root `place` comes to."""
+        try:
+            with self.opened(place, aliases=aliases) as do:
+                return do(kind, params)
+        except LcpError as refused:
+            return Done(code=refused.code)
 
 
 @contextmanager
-def in_this_process(place: Path, *, kernel: bool, aliases: tuple[str, ...] = ()) -> Iterator[Do]:
+def by_the_kernel(place: Path, /, *, aliases: tuple[str, ...] = (), kernel: bool = True) -> Iterator[Do]:
+    """In this process, resolved by openat2; without `kernel` by the walk."""
     with Root(place, kernel=kernel) as root:
 
         def do(kind: str, params: Params) -> Done:
@@ -62,8 +82,9 @@ def in_this_process(place: Path, *, kernel: bool, aliases: tuple[str, ...] = ())
 
 @contextmanager
 def in_confined_processes(
-    place: Path, born_by: Nursery | None = None, aliases: tuple[str, ...] = ()
+    place: Path, /, *, aliases: tuple[str, ...] = (), born_by: Nursery | None = None
 ) -> Iterator[Do]:
+    """By those of a runner."""
     confinement = Confinement(CAPS, born_by or nursery())
     try:
         with Root(place) as root:
@@ -79,11 +100,28 @@ def in_confined_processes(
         confinement.close()
 
 
-WAYS = (
-    Way("openat2", has_openat2(), lambda place: in_this_process(place, kernel=True)),
-    Way("walk", True, lambda place: in_this_process(place, kernel=False)),
-    Way("confined", landlock_version() is not None, in_confined_processes),
-)
+@contextmanager
+def by_command(place: Path, /, *, aliases: tuple[str, ...] = ()) -> Iterator[Do]:
+    """By `lcp try`."""
+    with tempfile.TemporaryDirectory(prefix="lcp-try-") as directory:
+        given = Path(directory, "params.json")
+
+        def do(kind: str, params: Params) -> Done:
+            given.write_text(json.dumps(params))
+            said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+            with redirect_stdout(said), redirect_stderr(io.TextIOWrapper(io.BytesIO())):
+                start(["try", kind, f"@{given}", "--root", str(place)])
+            done = json.loads(said.buffer.getvalue())
+            return Done(done["result"], done["error"] and done["error"]["error_code"])
+
+        yield do
+
+
+OPENAT2 = Way("openat2", has_openat2(), by_the_kernel)
+WALK = Way("walk", True, partial(by_the_kernel, kernel=False))
+CONFINED = Way("confined", landlock_version() is not None, in_confined_processes)
+TRY = Way("lcp try", True, by_command, knows_aliases=False)
+WAYS = (OPENAT2, WALK, CONFINED, TRY)
 
 
 def _confined(

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
+from tests.ways import in_confined_processes
 
-from lcp_engine.engine.outcomes import Succeeded
-from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.isolation.confinement import Assignment, Confinement
 from lcp_engine.isolation.nursery import Nursery
-from lcp_engine.isolation.setup import Setup
-from lcp_engine.sandbox.compose import compose
-from lcp_engine.sandbox.replace import temporary_name
-from lcp_engine.sandbox.root import Root
-from lcp_engine.store.text import from_json
-from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
-from lcp_engine.workers.registry import BUILT_IN
 
 pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
 MANY = 20
@@ -33,50 +22,19 @@ def judge_of() -> ModuleType:
     return load_judge()
 
 
-def do_confined(nursery: Nursery, place: str, kind: str, params: dict[str, JsonValue]) -> Succeeded:
-    """One job from request to result; raises what it met."""
-    if kind not in BUILT_IN:
-        raise LcpError(ErrorCode.NO_WORKER, kind)
-    caps, worker = Caps(), BUILT_IN[kind]
-    try:
-        worker.params.model_validate(params)
-    except ValidationError as error:
-        raise LcpError(ErrorCode.INVALID_PARAMS, str(error)) from error
-    confinement = Confinement(caps, nursery)
-    try:
-        with Root(place) as root:
-            wish = Assignment(worker, kind, json.dumps(params), "k", Setup(caps), approved=True)
-            outcome = confinement.work(root, wish)
-            if isinstance(outcome, FileEffect):
-                outcome = apply(confinement, root, outcome, caps.write_bytes)
-    finally:
-        confinement.close()
-    if isinstance(outcome, Failed):
-        raise LcpError(outcome.code, outcome.message)
-    assert not isinstance(outcome, Hold)
-    return outcome
-
-
-def apply(confinement: Confinement, root: Root, effect: FileEffect, cap: int) -> Succeeded:
-    with confinement.hands(20).locked(root, effect.path) as target:
-        before = target.read(cap)
-        data = compose(None if before is None else before.data, effect.content, effect.mode)
-        applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
-        target.replace(data, temporary_name())
-        return Succeeded(effect.result(applied).model_dump_json())
-
-
 @pytest.mark.parametrize("case", load_cases(), ids=lambda case: str(case["id"]))
 def test_a_shared_case_holds_in_confined_processes(
     judge_of: ModuleType, nursery: Nursery, monkeypatch: pytest.MonkeyPatch, case: dict[str, JsonValue]
 ) -> None:
     def answer(place: str, kind: str, params: dict[str, JsonValue]) -> dict[str, object]:
-        try:
-            result = from_json(do_confined(nursery, place, kind, params).result)
-        except LcpError as error:
-            code = error.code
-            return {"status": "not_found" if code == "PATH_NOT_FOUND" else "denied", "reason": code}
-        return {"status": "ok", **{key: result[key] for key in ("content", "files") if key in result}}
+        with in_confined_processes(Path(place), born_by=nursery) as do:
+            done = do(kind, params)
+        if done.result is None:
+            return {"status": "not_found" if done.code == "PATH_NOT_FOUND" else "denied", "reason": done.code}
+        return {
+            "status": "ok",
+            **{key: done.result[key] for key in ("content", "files") if key in done.result},
+        }
 
     # What hangs is ended by the confinement itself.
     monkeypatch.setattr(judge_of, "in_child", answer)
