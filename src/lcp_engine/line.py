@@ -2,8 +2,9 @@
 
 SQLite lets whoever asks first after a commit have the lock, and sleeps between two questions: a process that writes
 all the time keeps every other one out. Here a writer draws a number and holds an OS lock on the byte of a file that
-bears it. It is first once nobody holds a lower byte; a process that dies loses its byte, wherever it stood. Whoever
-leaves wakes the next one (futex(2)).
+bears it. It is first once all before it are served or hold their byte no more: a process that dies loses its byte,
+wherever it stood. Whoever leaves wakes the next one (futex(2)), and keeps its byte, which nobody looks at any more: to
+unlock it would cost a call to the system for each transaction.
 
 The order is a courtesy, and SQLite's lock what protects: who does not stand in line (another program, a process that
 cannot reach the file) is waited for by SQLite itself.
@@ -90,7 +91,6 @@ class Line:
     ) -> None:
         words, next_one = self._words, self._number + 1
         words[_SERVED] = self._number
-        self._unlock()
         if words[_DRAWN] >= next_one:
             bell = _bell(next_one)
             words[bell] = (words[bell] + 1) % 2**31
@@ -123,7 +123,7 @@ class Line:
         bell, end = _bell(self._number), time.monotonic() + self._seconds
         while True:
             rung = self._words[bell]
-            if self._words[_SERVED] == self._number - 1 or not self._is_anybody_before():
+            if not self._is_anybody_before():
                 return
             self._check(end)
             self._futex(bell, _WAIT, rung, _LOOK_SECONDS)
@@ -146,7 +146,10 @@ class Line:
         fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _EVERYTHING)
 
     def _is_anybody_before(self) -> bool:
-        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, self._number, 0)
+        before = self._number - self._words[_SERVED] - 1
+        if before <= 0:
+            return False
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._number - before, before, 0)
         found: tuple[int, ...] = _LOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, asked))
         return found[0] != fcntl.F_UNLCK
 
