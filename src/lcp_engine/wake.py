@@ -10,12 +10,12 @@ import math
 import os
 import select
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from lcp_engine.mark import make_mark
 from lcp_engine.store.database import Database
 from lcp_engine.store.sqlite import Sqlite
 from lcp_engine.store.transaction import Tx
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import psycopg
 
 CHANNEL = "lcp_engine_ready"
-_SETTLED_NS = 50_000_000
-"""How old a directory's time has to be before it tells of every change: kernels count it in ticks of up to 10 ms."""
 _AGAIN_SECONDS = 1.0
 """How long to do without a server that cannot be listened to."""
 
@@ -73,7 +71,8 @@ class DatagramBell:
         self._sender.setblocking(False)
         self._here: dict[str, Callable[[], None]] = {}
         self._others: list[str] = []
-        self._listed_at = 0
+        self._mark = make_mark(directory / "listeners")
+        self._listed: int | None = None
 
     def attach(self, database: Database) -> None:
         database.on_wake = self.ring
@@ -86,27 +85,37 @@ class DatagramBell:
 
     def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
         self._here[uid] = heard
-        return DatagramEar(f"{self._directory}/{uid}.sock", lambda: self._here.pop(uid, None))
+        ear = DatagramEar(f"{self._directory}/{uid}.sock", lambda: self._forget(uid))
+        self._renew()
+        return ear
 
     def close(self) -> None:
         self._sender.close()
 
     def _listeners(self) -> list[str]:
-        """The sockets of other processes; the directory is read again when it has changed."""
+        """The sockets of other processes; the directory is read again when somebody came or went."""
+        mark = None if self._mark is None else self._mark.number
+        if mark is None or mark != self._listed:
+            self._others = self._list()
+            self._listed = mark
+        return self._others
+
+    def _list(self) -> list[str]:
         try:
-            changed_at = os.stat(self._directory).st_mtime_ns  # noqa: PTH116 -- for each commit: no object
-            if changed_at != self._listed_at:
-                names = os.listdir(self._directory)  # noqa: PTH208 -- no object for each name
-                here = self._here
-                self._others = [
-                    f"{self._directory}/{name}"
-                    for name in names
-                    if name.endswith(".sock") and name[:-5] not in here
-                ]
-                self._listed_at = changed_at if time.time_ns() - changed_at > _SETTLED_NS else 0
+            names = os.listdir(self._directory)  # noqa: PTH208 -- no object for each name
         except OSError:
             return []  # whoever would have been told looks by itself
-        return self._others
+        here = self._here
+        others = (name for name in names if name.endswith(".sock") and name[:-5] not in here)
+        return [f"{self._directory}/{name}" for name in others]
+
+    def _forget(self, uid: str) -> None:
+        self._here.pop(uid, None)
+        self._renew()
+
+    def _renew(self) -> None:
+        if self._mark is not None:
+            self._mark.renew()
 
     def _send(self, path: str) -> None:
         try:
@@ -114,6 +123,7 @@ class DatagramBell:
         except ConnectionRefusedError:
             with suppress(OSError):  # its process is gone; if somebody else was faster, all the better
                 Path(path).unlink()
+            self._renew()
         except OSError:
             pass  # full or just closed: it has been told, or looks by itself within a second
 
@@ -140,9 +150,9 @@ class DatagramEar:
         self._sleep.wake()
 
     def close(self) -> None:
-        self._forget()
         with suppress(FileNotFoundError):
             Path(self._path).unlink()
+        self._forget()
         self._receiver.close()
         self._sleep.close()
 

@@ -332,23 +332,24 @@ def test_the_fifth_death_fails_a_job_and_unstarted_ones_do_not_count(engine: Eng
 
 def test_cancelling_while_others_claim_leads_to_no_deadlock(database_url: str) -> None:
     workers = [_worker("noop")]
-    with Engine(database_url, workers=workers) as one, Engine(database_url, workers=workers) as other:
+    with Engine(database_url, workers=workers) as other:
         for _ in range(8):
-            mission = one.job(one.enqueue("noop")).mission_id
-            for _ in range(30):
-                one.enqueue("noop")
-            hands = Hands(other, f"{mission}{random.random()}")
-            with ThreadPoolExecutor(2) as threads:
-                claiming = threads.submit(lambda hands=hands: [hands.claim(2) for _ in range(10)])  # type: ignore[misc]  # bound now
-                threads.submit(one.cancel, mission).result()
-                claiming.result()
-            one.site.database.write(
+            with Engine(database_url, workers=workers) as one:
+                mission = one.job(one.enqueue("noop")).mission_id
+                for _ in range(30):
+                    one.enqueue("noop")
+                hands = Hands(other, f"{mission}{random.random()}")
+                with ThreadPoolExecutor(2) as threads:
+                    claiming = threads.submit(lambda hands=hands: [hands.claim(2) for _ in range(10)])  # type: ignore[misc]  # bound now
+                    threads.submit(one.cancel, mission).result()
+                    claiming.result()
+            other.site.database.write(
                 lambda tx, mission=mission: tx.plain(f"UPDATE missions SET key = NULL WHERE id = {mission}")  # type: ignore[misc]  # bound now
             )
-        _check_books(one)
+        _check_books(other)
         if "postgres" in database_url:
             deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-            assert one.site.database.read(lambda tx: tx.query_plain(deadlocks)) == [(0,)]
+            assert other.site.database.read(lambda tx: tx.query_plain(deadlocks)) == [(0,)]
 
 
 def test_a_job_joins_the_callers_own_transaction(database_url: str) -> None:

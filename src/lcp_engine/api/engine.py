@@ -72,6 +72,7 @@ class Engine(Scheduling):
             isolation=isolation,
         )
         self._database = self.site.database
+        self._queue: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -130,17 +131,20 @@ class Engine(Scheduling):
         given = dict(params or {})
         worker.read(given)
 
-        def put(ledger: Ledger) -> int:
-            mission = mission_id if mission_id is not None else steering.open_queue(ledger, QUEUE)
+        def put(ledger: Ledger) -> tuple[int, int]:
+            mission = mission_id or self._queue or steering.open_queue(ledger, QUEUE)
             after = None if delay <= 0 else ledger.tx.now + int(delay * SECOND)
-            return steering.enqueue(
+            return mission, steering.enqueue(
                 ledger, worker, mission, given, name=name, priority=priority, run_after=after
             )
 
         if connection is None:
-            return self._books(put)
+            mission, job_id = self._books(put)
+            if mission_id is None:
+                self._queue = mission  # committed now: it is there for good
+            return job_id
         tx = self._database.join(connection)
-        job_id = put(ledger_of(tx))
+        _, job_id = put(ledger_of(tx))
         tx.end()
         return job_id
 

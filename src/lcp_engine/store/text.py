@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
+import pydantic_core
 from pydantic import JsonValue
 
 from lcp_engine.errors import Json
@@ -19,7 +20,10 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 def to_json(value: Json | Mapping[str, JsonValue]) -> str:
     """Compact JSON; readable for people in every script."""
-    return _escaped(_ENCODER.encode(value))
+    try:
+        return pydantic_core.to_json(value, fallback=_plain).decode()
+    except ValueError:  # a lone surrogate: no UTF-8 has it
+        return _escaped(_ENCODER.encode(value))
 
 
 def from_json(text: str) -> JsonObject:
