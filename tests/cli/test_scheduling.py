@@ -22,62 +22,65 @@ def make_due(lcp: Lcp) -> None:
     connection.close()
 
 
-def test_a_schedule_is_added_listed_launched_and_removed(lcp: Lcp) -> None:
+def test_a_schedule_is_added_listed_launched_and_removed(call: Call, lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete, name="survey")
-    added = lcp("schedule", "add", "hourly", mission, "--root", "root", "--every", "90m")
+    added = call("schedule", "add", "hourly", mission, "--root", "root", "--every", "90m")
     assert (added.code, added.out[:31]) == (0, "schedule hourly is due next at ")
     assert added.err.splitlines()[-1] == "a runner (`lcp work`) launches it then"
     due = datetime.fromisoformat(added.out.split()[-1])
     assert timedelta(minutes=89) < due - datetime.now(UTC) <= timedelta(minutes=90)
     make_due(lcp)
+    overdue = call("schedule", "list").err
+    assert overdue == "schedule hourly is overdue, and no runner launches anything: start `lcp work`\n"
     assert lcp("work", "--until-idle", "-q").code == 0
-    listed = lcp("schedule", "list")
+    listed = call("schedule", "list")
+    assert listed.err == ""
     assert listed.out.splitlines()[0].split() == ["name", "due", "next", "due", "missed", "skipped", "last"]
     assert "hourly  every 1h30m  " in listed.out
     assert "mission 1 completed" in listed.out
-    now = lcp("schedule", "run-now", "hourly")
+    now = call("schedule", "run-now", "hourly")
     assert (now.code, now.out) == (0, "2\n")
-    removed = lcp("schedule", "remove", "hourly")
+    removed = call("schedule", "remove", "hourly")
     assert (removed.code, removed.out) == (0, "schedule hourly removed\n")
-    assert lcp("schedule", "list", "--json").json == []
-    assert len(lcp("missions", "--json").out) > 10, "its missions stay"
-    assert lcp("db", "check").out == "ok\n"
+    assert call("schedule", "list", "--json").json == []
+    assert len(call("missions", "--json").out) > 10, "its missions stay"
+    assert call("db", "check").out == "ok\n"
 
 
-def test_programs_get_objects(lcp: Lcp) -> None:
+def test_programs_get_objects(call: Call, lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete, name="survey")
-    added = lcp(
+    added = call(
         "schedule", "add", "briefing", mission, "--root", "root", "--json",
         "--cron", "0 7 * * 1-5", "--timezone", "Europe/Zurich", "--overlap", "allow",
     )  # fmt: skip
     found = added.object
     assert added.err == ""
-    assert lcp("--json", "schedule", "list").json == [found]
+    assert call("--json", "schedule", "list").json == [found]
     assert {key: found[key] for key in ("name", "every", "cron", "timezone", "overlap", "mission_name", "planner")} == {
         "name": "briefing", "every": None, "cron": "0 7 * * 1-5", "timezone": "Europe/Zurich", "overlap": "allow",
         "mission_name": "survey", "planner": "script",
     }  # fmt: skip
     assert (found["root"], found["missed"], found["skipped"]) == (str(lcp.root), 0, 0)
     assert (found["last"], found["mission"], found["error"]) == (None, None, None)
-    assert lcp("schedule", "run-now", "briefing", "--json").object == {"id": 1}
-    assert lcp("schedule", "remove", "briefing", "--json").object == {"removed": "briefing"}
+    assert call("schedule", "run-now", "briefing", "--json").object == {"id": 1}
+    assert call("schedule", "remove", "briefing", "--json").object == {"removed": "briefing"}
 
 
-def test_a_mission_from_stdin_is_kept(lcp: Lcp) -> None:
+def test_a_mission_from_stdin_is_kept(call: Call, lcp: Lcp) -> None:
     text = lcp.mission(lcp.complete, name="piped").read_text()
     assert lcp("schedule", "add", "a", "-", "--root", "root", "--every", "1d", stdin=text).code == 0
     make_due(lcp)
     assert lcp("work", "--until-idle", "-q").code == 0
-    assert lcp("report", 1).code == 0
+    assert call("report", 1).code == 0
 
 
-def test_lcp_run_launches_nothing_that_is_due(lcp: Lcp) -> None:
+def test_lcp_run_launches_nothing_that_is_due(call: Call, lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
-    assert lcp("schedule", "add", "a", mission, "--root", "root", "--every", "1d").code == 0
+    assert call("schedule", "add", "a", mission, "--root", "root", "--every", "1d").code == 0
     make_due(lcp)
     assert lcp("run", mission, "--root", "root", "-q").code == 0
-    assert "next due" in lcp("schedule", "list").out
-    missions = lcp("missions", "--json").json
+    assert "next due" in call("schedule", "list").out
+    missions = call("missions", "--json").json
     assert isinstance(missions, list)
     assert len(missions) == 1
 
@@ -138,7 +141,22 @@ def test_a_name_that_is_taken_or_unknown_is_told_so(call: Call, lcp: Lcp) -> Non
         )
 
 
-def test_the_history_tells_which_schedule_launched_a_mission(lcp: Lcp) -> None:
-    assert lcp("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "7d").code == 0
+def test_the_history_tells_which_schedule_launched_a_mission(call: Call, lcp: Lcp) -> None:
+    assert (
+        call("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "7d").code == 0
+    )
     make_due(lcp)
     assert "by schedule a, " in lcp("work", "--until-idle").err
+
+
+def test_a_runner_that_is_there_launches_when_the_time_has_come(call: Call, lcp: Lcp) -> None:
+    assert (
+        call("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "2s").code == 0
+    )
+    with lcp.start("work", "--json") as runner:
+        assert runner.stdout is not None
+        while "mission_completed" not in (line := runner.stdout.readline()):
+            assert line, "the runner has ended"
+        runner.terminate()
+        runner.stdout.read()
+        assert runner.wait() == 0

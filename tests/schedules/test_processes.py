@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -18,10 +19,14 @@ from lcp_engine.clock import SECOND
 from lcp_engine.store.check import faults_in
 
 TICKING = Path(__file__).with_name("ticking.py")
+KILLED = Path(__file__).with_name("killed.py")
+PROJECT = Path(__file__).resolve().parents[2]
+DRAIN = PROJECT / "tests" / "runner" / "drain.py"
 START = int(datetime(2026, 11, 20, 6, 0, tzinfo=UTC).timestamp()) * SECOND
 MINUTE = 60 * SECOND
 YEAR = 366 * 24 * 60 * MINUTE
-SPEC: dict[str, JsonValue] = {"goal": "Look.", "planner": {"type": "script", "replies": []}}
+DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
+SPEC: dict[str, JsonValue] = {"goal": "Look.", "planner": {"type": "script", "replies": [DONE]}}
 
 
 @pytest.fixture
@@ -89,3 +94,37 @@ def test_each_due_time_is_launched_or_missed_once_whoever_is_killed(
         assert int(stored.next_due_at.timestamp()) * SECOND == expected
         assert stored.missed == sum(missed for _, missed in found)
     assert engine.site.database.read(faults_in) == []
+
+
+def test_runners_that_start_at_once_launch_each_mission_once(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    for n in range(20):
+        engine.add_schedule(f"s{n}", SPEC, root=tmp_path, every="1h")
+    command = [sys.executable, str(DRAIN), database_url, '{"until_idle": true, "threads": 2}']
+    crew = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait() for process in crew] == [0, 0, 0]
+    missions = engine.missions()
+    assert [mission.status for mission in missions] == ["completed"] * 20
+    assert sorted(one.mission_id or 0 for one in engine.schedules()) == sorted(one.id for one in missions)
+    assert engine.site.database.read(faults_in) == []
+
+
+@pytest.mark.parametrize("point", [1, 2])
+def test_a_death_before_or_after_the_commit_launches_once(
+    database_url: str, engine: Engine, tmp_path: Path, point: int
+) -> None:
+    engine.add_schedule("hourly", SPEC, root=tmp_path, every="1h")
+    command = [sys.executable, str(KILLED), database_url, str(START + 90 * MINUTE)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]),
+    }
+    killed = subprocess.run([*command, str(point)], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(engine.missions()) == point - 1
+    for _ in range(2):
+        subprocess.run([*command, "0"], env=environment, check=True)
+    assert launches(engine, "hourly") == [(START + 60 * MINUTE, 0)]
+    (stored,) = engine.schedules()
+    assert int(stored.next_due_at.timestamp()) * SECOND == START + 120 * MINUTE

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -22,6 +22,7 @@ from lcp_engine.planners.surroundings import Surroundings
 from lcp_engine.recurrence import is_timezone, read_recurrence
 from lcp_engine.visible import one_line
 
+OVERDUE_SECONDS = 10
 LOCALTIME = Path("/etc/localtime")
 
 
@@ -121,6 +122,7 @@ def list_command(invocation: Invocation) -> int:
             last_cell(_last(one)),
         )
     print_wide(table)
+    _tell_overdue(found)
     return Exit.DONE
 
 
@@ -161,6 +163,15 @@ def here(environment: Mapping[str, str], localtime: Path = LOCALTIME) -> str:
         if is_timezone(name):
             return name
     return "UTC"
+
+
+def _tell_overdue(found: Sequence[Schedule]) -> None:
+    """Say that nobody launches what is due: runners would have looked long ago."""
+    latest = datetime.now(UTC) - timedelta(seconds=OVERDUE_SECONDS)
+    overdue = [one.name for one in found if one.next_due_at < latest and not one.error]
+    if overdue:
+        named = f"schedule {overdue[0]} is" if len(overdue) == 1 else f"{len(overdue)} schedules are"
+        tell(f"{named} overdue, and no runner launches anything: start `lcp work`")
 
 
 def _on_the_wall(schedule: Schedule) -> str:

@@ -44,14 +44,11 @@ _ROW = select(*(schedules.c[name] for name in _GIVEN))
 _NAMED = schedules.c.name == bindparam("schedule")
 _STILL_DUE = (_NAMED, schedules.c.due_at == bindparam("due"))
 _DUE = Statement(
-    _ROW.where(schedules.c.due_at <= bindparam("now"))
-    .order_by(schedules.c.due_at, schedules.c.name)
-    .limit(bindparam("most"))
-    .offset(bindparam("none"))
+    _ROW.where(schedules.c.due_at <= bindparam("now")).order_by(schedules.c.due_at, schedules.c.name)
 )
 _FIND = Statement(_ROW.where(_NAMED).with_for_update())
 # Whoever is in the way deals with it.
-_TAKE = Statement(select(schedules.c.name).where(*_STILL_DUE).with_for_update(skip_locked=True))
+_TAKE = Statement(_ROW.where(_NAMED).with_for_update(skip_locked=True))
 _INSERT = Statement(insert(schedules).values({name: bindparam(name) for name in (*_GIVEN, "created_at")}))
 _REPLACE = Statement(
     update(schedules)
@@ -90,13 +87,11 @@ _ALL = Statement(
     .order_by(schedules.c.name)
 )
 _COLUMNS = (*schedules.c.keys(), "mission_status", "mission_outcome")
-MOST = 100
-"""Schedules that are dealt with at one look."""
 
 
 def due_schedules(tx: Tx, now: Micros) -> list[ScheduleRow]:
-    """What is due, the longest due first, at most `MOST`."""
-    return [ScheduleRow(*row) for row in tx.rows(_DUE, now=now, most=MOST, none=0)]
+    """What is due, the longest due first."""
+    return [ScheduleRow(*row) for row in tx.rows(_DUE, now=now)]
 
 
 def find_schedule(tx: Tx, name: str) -> ScheduleRow | None:
@@ -124,9 +119,10 @@ def remove_schedule(tx: Tx, name: str) -> None:
     tx.run(_REMOVE, schedule=name)
 
 
-def take_due(tx: Tx, row: ScheduleRow) -> bool:
-    """Lock a schedule that is still due then. False where somebody else deals with it, or has done so."""
-    return tx.row(_TAKE, schedule=row.name, due=row.due_at) is not None
+def take_due(tx: Tx, seen: ScheduleRow) -> bool:
+    """Lock a schedule that is as it was seen. False where somebody else deals with it, or has done so."""
+    row = tx.row(_TAKE, schedule=seen.name)
+    return row is not None and ScheduleRow(*row) == seen
 
 
 def move_on(tx: Tx, row: ScheduleRow, tick: Tick) -> None:
