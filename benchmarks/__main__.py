@@ -15,7 +15,9 @@ from benchmarks.machine import describe, fsync
 from benchmarks.setting import PROJECT, Setting
 from benchmarks.table import as_page, as_text
 
-CASES = ("enqueue", "crowd", "drain", "latency", "history", "files", "overhead", "cost", "rescue")
+CASES = (
+    "enqueue", "crowd", "drain", "latency", "history", "pruning", "files", "overhead", "cost", "rescue",
+)  # fmt: skip
 PEERS = PROJECT / ".venv-bench" / "bin" / "python"
 
 

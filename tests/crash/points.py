@@ -184,5 +184,11 @@ class WatchedBackend:
     def may_retry(self, error: Exception) -> bool:
         return self._backend.may_retry(error)
 
+    def sweeping(self) -> Backend:
+        return WatchedBackend(self._backend.sweeping(), self._killer)
+
+    def flush(self, connection: Connection) -> None:
+        self._backend.flush(connection)
+
     def is_usable(self, connection: Connection) -> bool:
         return self._backend.is_usable(connection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.check import faults_in
 from lcp_engine.store.pruning import Pruned, prune
+from lcp_engine.store.sweeping import SECONDS, Work, sweep
+from lcp_engine.store.transaction import Tx
 
 WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "after\n"}
 COMPLETE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
@@ -45,6 +47,17 @@ def _prune(engine: Engine, *, keep: int = 0, preimages: bool = False, dry_run: b
     done = prune(database, ended_before=FUTURE, keep=keep, preimages=preimages, dry_run=dry_run)
     assert database.read(faults_in) == []
     return done
+
+
+def _end_at(engine: Engine, mission: int, at: int) -> None:
+    """As if the mission had ended then."""
+    engine.site.database.write(
+        lambda tx: tx.plain(f"UPDATE missions SET ended_at = {at} WHERE id = {mission}")
+    )
+
+
+def _runners(engine: Engine) -> list[int]:
+    return engine.site.database.read(lambda tx: [row[0] for row in tx.query_plain("SELECT id FROM runners")])
 
 
 def _missions(engine: Engine) -> list[int]:
@@ -96,6 +109,61 @@ def test_no_id_is_used_again(engine: Engine, root: Path) -> None:
     assert _run(engine, root, COMPLETE) > last
     _prune(engine)
     assert min(one.id for one in engine.jobs()) > job
+
+
+def test_what_missions_made_side_by_side_goes_mission_by_mission(engine: Engine, root: Path) -> None:
+    jobs: JsonValue = [{"name": name, "kind": "list_files", "params": {}} for name in ("one", "two")]
+    more: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
+    planner: JsonValue = {"type": "script", "replies": [more, COMPLETE]}
+    gone, stays = (engine.launch({"goal": "x", "planner": planner}, root=root).id for _ in range(2))
+    engine.work(until_idle=True)
+    _run(engine, root, COMPLETE)
+    ids = {mission: [job.id for job in engine.jobs(mission_id=mission)] for mission in (gone, stays)}
+    assert ids[gone][0] < ids[stays][0] < ids[gone][-1]
+    _end_at(engine, gone, 1)
+    done = prune(engine.site.database, ended_before=2)
+    assert (done.missions, engine.site.database.read(faults_in)) == (1, [])
+    assert [job.id for job in engine.jobs(mission_id=stays)] == ids[stays]
+    assert engine.jobs(mission_id=gone) == []
+
+
+def test_runners_that_nothing_names_go_with_the_missions(engine: Engine, root: Path) -> None:
+    first = _run(engine, root, COMPLETE)
+    second = _run(engine, root, COMPLETE)
+    _end_at(engine, first, 1)
+    database = engine.site.database
+    database.write(lambda tx: tx.plain("UPDATE runners SET ended_at = 1"))
+    before = _runners(engine)
+    assert prune(database, ended_before=2).runners == 1
+    assert database.read(faults_in) == []
+    sql = f"SELECT DISTINCT runner_id FROM attempt_history WHERE mission_id = {second}"
+    named = database.read(lambda tx: [row[0] for row in tx.query_plain(sql)])
+    assert (len(before), _runners(engine)) == (2, named)
+
+
+def test_a_runner_that_has_not_ended_stays(engine: Engine, root: Path) -> None:
+    first = _run(engine, root, COMPLETE)
+    _run(engine, root, COMPLETE)
+    _end_at(engine, first, 1)
+    engine.site.database.write(lambda tx: tx.plain("UPDATE runners SET ended_at = NULL"))
+    assert (prune(engine.site.database, ended_before=2).runners, len(_runners(engine))) == (0, 2)
+
+
+def test_a_transaction_ends_in_time_whatever_it_removes(engine: Engine) -> None:
+    database = engine.site.database
+    seconds = SECONDS[database.backend.name]
+    now, sizes = 0.0, list[int]()
+
+    def remove(tx: Tx, some: Sequence[int]) -> int:
+        nonlocal now
+        now += sum(seconds if key < 200 else seconds / 1000 for key in some)  # the first ones are large
+        sizes.append(len(some))
+        return len(some)
+
+    with sweep(database, lambda: now) as sweeping:
+        assert sweeping.remove([Work(range(2000), remove), Work([], remove)]) == 2000
+    assert sizes[:200] == [1] * 200
+    assert sizes[200:206] == [1, 2, 4, 8, 16, 32]
 
 
 def test_a_prune_that_was_interrupted_is_finished_by_the_next(engine: Engine, root: Path) -> None:

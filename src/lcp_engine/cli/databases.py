@@ -138,7 +138,7 @@ def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
 @pass_invocation
 def prune_command(invocation: Invocation, older_than: str, keep: int, preimages: bool, dry_run: bool) -> int:
-    """Remove missions that ended long ago, and contents that nobody refers to any more.
+    """Remove missions that ended long ago, with contents and runners that nobody refers to any more.
 
     Missions in which something still waits, and those whose changes of files could be undone, stay. It works in short
     transactions beside runners. The space is used again; with SQLite, `lcp db backup` makes a smaller file.
@@ -157,7 +157,9 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
     if dry_run:
         print_out(f"{done.missions} missions would go")
     else:
-        print_out(f"{done.missions} missions went: {done.rows:,} rows, {done.contents:,} contents")
+        print_out(
+            f"{done.missions} missions went: {done.rows:,} rows, {done.contents:,} contents, {done.runners:,} runners"
+        )
     if done.kept_for_undo:
         tell(
             f"{done.kept_for_undo} more stay because their changes can be undone; --preimages removes them too"

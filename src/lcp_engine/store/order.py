@@ -13,6 +13,9 @@ class Order(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+    def another(self) -> Order:
+        """The same order for one more thread."""
+
     def close(self) -> None: ...
 
 
@@ -26,6 +29,9 @@ class NoOrder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Go on."""
+
+    def another(self) -> NoOrder:
+        return self
 
     def close(self) -> None:
         """Nothing is open."""

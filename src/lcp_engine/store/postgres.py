@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import psycopg
@@ -48,7 +49,8 @@ class Postgres:
 
     name = "postgresql"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, sweeps: bool = False) -> None:
+        self._sweeps = sweeps
         self.url = url.replace("postgresql+psycopg://", "postgresql://", 1)
         self.dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy left this one out
         parts = urlsplit(self.url)
@@ -57,7 +59,19 @@ class Postgres:
     def connect(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)
         connection.execute(_BY_INDEX.encode())
+        if self._sweeps:
+            connection.execute("SET synchronous_commit = off")
+            with suppress(
+                psycopg.errors.InsufficientPrivilege
+            ):  # then the server checks every reference itself
+                connection.execute("SET session_replication_role = replica")
         return connection  # type: ignore[return-value]  # psycopg types SQL strictly
+
+    def sweeping(self) -> Postgres:
+        return Postgres(self.url, sweeps=True)
+
+    def flush(self, connection: Connection) -> None:
+        """The server does so by itself."""
 
     def begin(self, connection: Connection) -> str:
         cursor = _ours(connection).execute(_BEGIN)

@@ -1,27 +1,54 @@
 """Remove what ended long ago, in short transactions (`lcp db prune`).
 
 A mission is marked first, which takes it out of every view and away from everybody who would change it; then its rows
-go in chunks, the events last. An interrupted prune is finished by the next one.
+go, those of a job together with the events that began with it. An interrupted prune is finished by the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
+from sqlalchemy import bindparam, delete, distinct, func, select, text
+
 from lcp_engine.clock import Micros
+from lcp_engine.jobs import CREATIONS
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.schema import events, metadata, plans
+from lcp_engine.store.sweeping import Work, sweep
+from lcp_engine.store.transaction import Row, Statement, Tx
 
-CHUNK = 1000
-"""Rows of one table in one transaction."""
-
-_PRUNED = "(SELECT id FROM missions WHERE pruned_at IS NOT NULL)"
+_MARKED_AT_ONCE = 20
+"""Missions that are marked in one transaction; each is locked, judged again and written."""
 _SETTLED = "queued = 0 AND running = 0 AND blocked = 0 AND held = 0"
 _UNREFERENCED = "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256)"
+
+_OF_JOB = (
+    ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"), ("approvals", "job_id"),
+    ("jobs", "id"),
+)  # fmt: skip
+"""The jobs last: the other rows refer to them."""
+_REMOVE_BETWEEN = [
+    Statement(delete(table).where(table.c[column].between(bindparam("lowest"), bindparam("highest"))))
+    for table, column in ((metadata.tables[name], column) for name, column in _OF_JOB)
+]
+_THESE = (
+    events.c.mission_id == bindparam("mission"),
+    events.c.seq.between(bindparam("first"), bindparam("last")),
+)
+_BEGIN = text(
+    f"event IN ({', '.join(repr(made.event) for made in CREATIONS.values())}) AND job_id IS NOT NULL"
+)
+_JOB_ID = distinct(events.c.job_id)
+_BEGUN = Statement(
+    select(func.count(_JOB_ID), func.min(events.c.job_id), func.max(events.c.job_id)).where(*_THESE, _BEGIN)
+)
+_BEGUN_IDS = Statement(select(events.c.job_id).distinct().where(*_THESE, _BEGIN))
+_REMOVE_EVENTS = Statement(delete(events).where(*_THESE))
+_REMOVE_PLANS = Statement(delete(plans).where(plans.c.mission_id == bindparam("mission")))
 
 
 @dataclass(frozen=True)
@@ -32,9 +59,7 @@ class Pruned:
     kept_for_undo: int = 0
     rows: int = 0
     contents: int = 0
-
-    def more(self, *, rows: int = 0, contents: int = 0) -> Pruned:
-        return replace(self, rows=self.rows + rows, contents=self.contents + contents)
+    runners: int = 0
 
 
 def prune(
@@ -48,21 +73,22 @@ def prune(
     wanted, kept = database.read(
         lambda tx: choose(tx, ended_before=ended_before, keep=keep, preimages=preimages)
     )
-    pruned = Pruned(len(wanted), kept)
     if dry_run:
-        return pruned
-    for at in range(0, len(wanted), CHUNK):
-        database.write(partial(_mark, missions=wanted[at : at + CHUNK]))
-    for mission, events in database.read(_marked):
-        pruned = pruned.more(rows=_remove_changes(database, mission))
-        pruned = pruned.more(rows=_remove_numbered(database, "turns", "number", mission, events))
-    pruned = pruned.more(rows=_remove_jobs(database))
-    for mission, events in database.read(_marked):
-        pruned = pruned.more(
-            rows=database.write(partial(_run, sql=f"DELETE FROM plans WHERE mission_id = {mission}"))
+        return Pruned(len(wanted), kept)
+    for at in range(0, len(wanted), _MARKED_AT_ONCE):
+        database.write(partial(_mark, missions=wanted[at : at + _MARKED_AT_ONCE]))
+    with sweep(database) as sweeping:
+        marked = database.read(_marked)
+        rows = sweeping.remove(
+            [Work(range(1, last + 1), partial(_remove_events, mission=mission)) for mission, last in marked]
         )
-        pruned = pruned.more(rows=_remove_numbered(database, "events", "seq", mission, events))
-    return pruned.more(contents=_remove_contents(database))
+        contents = sweeping.remove([Work(database.read(_unreferenced), _remove_contents)])
+        idle = database.read(partial(_idle_runners, ended_before=ended_before))
+        gone = sweeping.remove([Work(idle, _remove_runners)])
+    pruned = Pruned(len(wanted), kept, rows, contents, gone)
+    if pruned != Pruned(kept_for_undo=kept):
+        database.write(_make_durable)
+    return pruned
 
 
 def choose(tx: Tx, *, ended_before: Micros, keep: int, preimages: bool) -> tuple[list[int], int]:
@@ -115,79 +141,53 @@ def _marked(tx: Tx) -> list[tuple[int, int]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def _remove_changes(database: Database, mission: int) -> int:
-    count = 0
-    while True:
-        some = f"SELECT id FROM changes WHERE mission_id = {mission} ORDER BY id LIMIT {CHUNK}"
-        gone = database.write(partial(_run, sql=f"DELETE FROM changes WHERE id IN ({some})"))
-        count += gone
-        if gone < CHUNK:
-            return count
+def _remove_events(tx: Tx, some: Sequence[int], mission: int) -> int:
+    """Some of a mission's events, in order, and all rows of the jobs that begin with them."""
+    these = {"mission": mission, "first": some[0], "last": some[-1]}
+    ((count, lowest, highest),) = tx.rows(_BEGUN, **these)
+    if count and highest - lowest + 1 == count:  # nobody made jobs between them
+        gone = sum(tx.run(statement, lowest=lowest, highest=highest) for statement in _REMOVE_BETWEEN)
+    else:
+        gone = _remove_named(tx, tx.rows(_BEGUN_IDS, **these)) if count else 0
+    if some[0] == 1:
+        gone += tx.run(_REMOVE_PLANS, mission=mission)
+    return gone + tx.run(_REMOVE_EVENTS, **these)
 
 
-def _remove_numbered(database: Database, table: str, number: str, mission: int, last: int) -> int:
-    step = CHUNK * 3
-    return sum(
-        database.write(
-            partial(
-                _run,
-                sql=f"DELETE FROM {table} WHERE mission_id = {mission} AND {number} > {at} AND {number} <= {at + step}",
-            )
-        )
-        for at in range(0, last, step)
-    )
+def _remove_named(tx: Tx, found: Sequence[Row]) -> int:
+    ids = ", ".join(str(row[0]) for row in found)
+    return sum(tx.run_plain(f"DELETE FROM {table} WHERE {column} IN ({ids})") for table, column in _OF_JOB)
 
 
-def _remove_jobs(database: Database) -> int:
-    return sum(
-        database.write(partial(_remove_range, first=first, last=last))
-        for first, last in _job_ranges(database)
-    )
+def _unreferenced(tx: Tx) -> list[str]:
+    return [
+        str(row[0])
+        for row in tx.query_plain(f"SELECT sha256 FROM blobs WHERE {_UNREFERENCED} ORDER BY sha256")
+    ]
 
 
-def _job_ranges(database: Database) -> Iterator[tuple[int, int]]:
-    """The first and last id of each chunk of jobs that go; they are looked for without holding up writers."""
-    after = 0
-    while True:
-        sql = f"SELECT id FROM jobs WHERE id > {after} AND mission_id IN {_PRUNED} ORDER BY id LIMIT {CHUNK}"
-        found = database.read(partial(_query, sql=sql))
-        if not found:
-            return
-        after = found[-1]
-        yield found[0], after
-
-
-def _remove_range(tx: Tx, first: int, last: int) -> int:
-    ids = f"SELECT id FROM jobs WHERE id BETWEEN {first} AND {last} AND mission_id IN {_PRUNED}"
-    tables = ("attempts", "reviews", "approvals")
-    of_jobs = sum(_run(tx, f"DELETE FROM {table} WHERE job_id IN ({ids})") for table in tables)
-    return of_jobs + _run(
-        tx, f"DELETE FROM jobs WHERE id BETWEEN {first} AND {last} AND mission_id IN {_PRUNED}"
-    )
-
-
-def _remove_contents(database: Database) -> int:
-    sql = f"SELECT sha256 FROM blobs WHERE {_UNREFERENCED} ORDER BY sha256"
-    hashes = database.read(lambda tx: [str(row[0]) for row in tx.query_plain(sql)])
-    some = CHUNK // 10
-    return sum(
-        database.write(partial(_remove_hashes, hashes=hashes[at : at + some]))
-        for at in range(0, len(hashes), some)
-    )
-
-
-def _remove_hashes(tx: Tx, hashes: Sequence[str]) -> int:
+def _remove_contents(tx: Tx, hashes: Sequence[str]) -> int:
     """Somebody may refer to one of them by now."""
     named = ", ".join(f"'{sha}'" for sha in hashes)
     if not tx.is_sqlite:  # whoever is about to refer to one of them comes first
         rows = tx.query_plain(f"SELECT sha256 FROM blobs WHERE sha256 IN ({named}) FOR UPDATE SKIP LOCKED")
         named = ", ".join(f"'{row[0]}'" for row in rows)
-    return _run(tx, f"DELETE FROM blobs WHERE sha256 IN ({named}) AND {_UNREFERENCED}") if named else 0
+    return tx.run_plain(f"DELETE FROM blobs WHERE sha256 IN ({named}) AND {_UNREFERENCED}") if named else 0
 
 
-def _query(tx: Tx, sql: str) -> list[int]:
-    return [row[0] for row in tx.query_plain(sql)]
+def _idle_runners(tx: Tx, ended_before: Micros) -> list[int]:
+    """Runners that ended before a time and that nothing names: one that has ended is named by nothing new."""
+    ended = f"SELECT id FROM runners WHERE ended_at < {int(ended_before)}"
+    found = {int(row[0]) for row in tx.query_plain(ended)}
+    for table in ("attempts", "jobs") if found else ():
+        found -= {row[0] for row in tx.query_plain(f"SELECT DISTINCT runner_id FROM {table}")}
+    return sorted(found)
 
 
-def _run(tx: Tx, sql: str) -> int:
-    return tx.run_plain(sql)
+def _remove_runners(tx: Tx, ids: Sequence[int]) -> int:
+    return tx.run_plain(f"DELETE FROM runners WHERE id IN ({', '.join(map(str, ids))})")
+
+
+def _make_durable(tx: Tx) -> None:
+    """A commit that waits for the disk, for all before it."""
+    tx.plain("UPDATE missions SET pruned_at = pruned_at WHERE id = (SELECT max(id) FROM missions)")

@@ -24,8 +24,9 @@ class Sqlite:
 
     name = "sqlite"
 
-    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, sweeps: bool = False) -> None:
         self.path = path
+        self._sweeps = sweeps
         self.dialect = SQLiteDialect_pysqlite(paramstyle="named")
         self._busy_seconds = busy_seconds
 
@@ -41,10 +42,19 @@ class Sqlite:
             raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
         connection = self._open("rw")
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA synchronous={'NORMAL' if self._sweeps else 'FULL'}")
+        connection.execute(f"PRAGMA foreign_keys={'OFF' if self._sweeps else 'ON'}")
+        if self._sweeps:  # a checkpoint inside a commit would hold up everybody
+            connection.execute("PRAGMA wal_autocheckpoint=0")
         OWN_FILES.add(self.path)
         return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
+
+    def sweeping(self) -> Sqlite:
+        return Sqlite(self.path, busy_seconds=self._busy_seconds, sweeps=True)
+
+    def flush(self, connection: Connection) -> None:
+        """Copy the WAL into the file; afterwards the next writer begins it anew, unless somebody wrote meanwhile."""
+        connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def begin(self, connection: Connection) -> None:
         # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout

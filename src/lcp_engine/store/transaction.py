@@ -67,6 +67,16 @@ class Backend(Reading, Protocol):
     def explain(self, error: Exception) -> LcpError | None:
         """The error in the engine's words, or None where it is not one of the driver's."""
 
+    def sweeping(self) -> Backend:
+        """The same database for removing rows together with all that refer to them.
+
+        References are not checked where the database allows that, and its commits reach the disk with the next one of
+        others or with `flush`.
+        """
+
+    def flush(self, connection: Connection) -> None:
+        """Bring commits to where they belong, as far as nobody has to wait for that."""
+
     def may_retry(self, error: Exception) -> bool:
         """Whether the transaction was undone by the database only because of others (deadlock, lost connection)."""
 

@@ -1,0 +1,79 @@
+"""Time pruning of many finished jobs, and the waits of a writer beside it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from benchmarks.ended import fill_with_ended
+from benchmarks.figures import Figure, Goal
+from benchmarks.setting import PROJECT, Setting
+from lcp_engine import Engine
+from lcp_engine.store.pruning import prune
+
+MISSIONS, EACH = 101, 10_000
+"""The newest mission stays: it has the highest id of a job."""
+HALF = MISSIONS // 2
+SECONDS_ALONE = 5.0
+
+
+def run(setting: Setting) -> list[Figure]:
+    figures = _measure("SQLite", setting.sqlite)
+    if setting.postgres is not None:
+        figures += _measure("PostgreSQL", setting.new_postgres)
+    return figures
+
+
+def _measure(name: str, new: Callable[[], AbstractContextManager[str]]) -> list[Figure]:
+    """Half of the missions go while nobody writes, the others beside a writer."""
+    with new() as url, Engine(url) as engine:
+        fill_with_ended(engine.site.database, MISSIONS, EACH)
+        quick = _prune(engine, HALF)
+        with _writer(url) as alone:
+            time.sleep(SECONDS_ALONE)
+        with _writer(url) as beside:
+            slow = _prune(engine, MISSIONS - 1)
+    return [
+        Figure(
+            f"prune {HALF * EACH:,} finished jobs with attempts and events, {name}", "rows/s", quick, value=quick,
+            goal=Goal(700_000, at_least=True, unit="rows/s"), note=f"beside a writer: {slow:,.0f}",
+        ),
+        Figure(
+            f"the longest wait of a writer beside pruning, {name}", "ms", beside["longest"], value=beside["longest"],
+            goal=Goal(10, at_least=False, unit="ms"),
+            note=f"without pruning: {alone['longest']:.1f}; medians {beside['median']:.2f} and {alone['median']:.2f}",
+        ),
+    ]  # fmt: skip
+
+
+def _prune(engine: Engine, last: int) -> float:
+    """Rows per second. Each mission ended at the time that its number says."""
+    began = time.perf_counter()
+    done = prune(engine.site.database, ended_before=last + 1)
+    seconds = time.perf_counter() - began
+    if done.missions != HALF:
+        raise SystemExit(f"{HALF} missions have to go; {done.missions} did")
+    return done.rows / seconds
+
+
+@contextmanager
+def _writer(url: str) -> Iterator[dict[str, float]]:
+    """A process that enqueues one job after the other inside `with`; afterwards its waits in milliseconds."""
+    command = [sys.executable, "-m", "benchmarks.steady_writer", url]
+    pipe = subprocess.PIPE
+    waits: dict[str, float] = {}
+    with subprocess.Popen(command, cwd=PROJECT, stdin=pipe, stdout=pipe, text=True) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        assert writer.stdin is not None
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        yield waits
+        told = writer.communicate()[0]
+    if writer.returncode:
+        raise SystemExit(f"a process has to enqueue beside the prune; it ended with {writer.returncode}")
+    _, waits["longest"], waits["median"] = json.loads(told)

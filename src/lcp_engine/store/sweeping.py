@@ -1,0 +1,107 @@
+"""Remove many rows in transactions so short that nobody waits long for one.
+
+A transaction ends after some milliseconds of work, whatever it has removed by then, and whoever waits in line comes
+next. What SQLite has in its WAL is brought into the file between transactions, most of it while others write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from lcp_engine.store.database import Database
+from lcp_engine.store.transaction import Connection, Tx
+
+K = TypeVar("K")
+Watch: TypeAlias = Callable[[], float]
+
+SECONDS = {"sqlite": 0.002, "postgresql": 0.05}
+"""How long a transaction works. With PostgreSQL nobody waits for it, and each statement is a journey."""
+_PIECES = 3
+"""Statements of a transaction at least, so that it ends in time."""
+_TICK = 1e-6
+_MOST_KEYS = 2048
+"""At once; large rows take longer, and then there are fewer."""
+_BETWEEN_FLUSHES = 12
+"""Transactions; together they leave less in the WAL than makes another writer's commit bring it into the file."""
+
+
+@dataclass(frozen=True)
+class Work(Generic[K]):
+    """What goes: `remove` is called with some of the keys after the other and says how many rows went."""
+
+    keys: Sequence[K]
+    remove: Callable[[Tx, Sequence[K]], int]
+
+
+@contextmanager
+def sweep(database: Database, watch: Watch = time.perf_counter) -> Iterator[Sweep]:
+    """Remove rows beside others that use the database, through a connection of its own; `watch` tells seconds.
+
+    What was removed is on the disk after the next `Database.write`; until then a power cut may bring some of it back.
+    """
+    own = Database(database.backend.sweeping(), database.now)
+    own.line = database.line.another()
+    try:
+        with closing(own.backend.connect()) as flushing:
+            yield Sweep(own, flushing, watch)
+    finally:
+        own.close()
+
+
+class _Place(NamedTuple):
+    """Where to go on: at a key of a work, with so many keys at once."""
+
+    work: int
+    key: int
+    size: int
+
+
+class Sweep:
+    """Removes rows of one database; `sweep` makes it."""
+
+    def __init__(self, database: Database, flushing: Connection, watch: Watch) -> None:
+        self._watch = watch
+        self._database = database
+        self._flushing = flushing
+        self._since_flush = 0
+        self._seconds = SECONDS[database.backend.name]
+
+    def remove(self, works: Sequence[Work[K]]) -> int:
+        """Do all of it; the number of rows that went."""
+        count, place = 0, _Place(0, 0, 1)
+        while place.work < len(works):
+            done, place = self._database.write(partial(self._go_on, works=works, place=place))
+            count += done
+            self._flush_at_times()
+        return count
+
+    def _go_on(self, tx: Tx, works: Sequence[Work[K]], place: _Place) -> tuple[int, _Place]:
+        """Remove until the time is over: how much went, and where to go on."""
+        count, began = 0, self._watch()
+        (work, key, size), until = place, began
+        while work < len(works) and until - began < self._seconds:
+            since, keys = until, works[work].keys
+            if keys:
+                count += works[work].remove(tx, keys[key : key + size])
+            until = self._watch()
+            work, key = (work, key + size) if key + size < len(keys) else (work + 1, 0)
+            took = max(until - since, _TICK)
+            size = max(1, min(_MOST_KEYS, 2 * size, int(size * self._seconds / _PIECES / took)))
+        return count, _Place(work, key, size)
+
+    def _flush_at_times(self) -> None:
+        self._since_flush += 1
+        if self._since_flush < _BETWEEN_FLUSHES:
+            return
+        self._since_flush = 0
+        flush = self._database.backend.flush
+        flush(self._flushing)
+        with (
+            self._database.line
+        ):  # what others wrote meanwhile is little, and the WAL begins anew only without it
+            flush(self._flushing)
