@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 THREADS = 2
 BATCH = 150
 LINES = 15
+FEEDERS = 16
 SOON = 0.2
 (CHANGE,) = (story for story in STORIES if story.name == "undo")
 
@@ -130,11 +132,9 @@ class Slaughter:
 
     def _replace(self) -> None:
         """As many runners as wanted; more jobs when one of them found nothing left to do."""
-        for child in [child for child in self._alive if has_ended(child)]:
-            self._alive.remove(child)
-            if self._bury(child) == 0:
-                self._feed()
-        if self._batches == 0:
+        ended = [child for child in self._alive if has_ended(child)]
+        self._alive = [child for child in self._alive if child not in ended]
+        if 0 in [self._bury(child) for child in ended] or self._batches == 0:
             self._feed()
         while len(self._alive) < self._runners:
             self._alive.append(begin(self._work(), self._errors))
@@ -177,10 +177,15 @@ def _feed(url: str, directory: Path, batch: int) -> None:
     with Engine(url, workers=WORKERS) as engine:
         mission = engine.launch(CHANGE.spec, root=root)
         lines = engine.launch({**CHANGE.spec, "name": "lines"}, root=_made(directory / f"lines-{batch}"))
-        for n in range(BATCH):
-            engine.enqueue("mark", {"n": batch * BATCH + n, "runs": str(directory / "runs")})
-        for n in range(LINES):
-            engine.enqueue("line", {"text": f"{batch}-{n}"}, mission_id=lines.id)
+        runs = str(directory / "runs")
+        marks = [
+            partial(engine.enqueue, "mark", {"n": batch * BATCH + n, "runs": runs}) for n in range(BATCH)
+        ]
+        texts = [{"text": f"{batch}-{n}"} for n in range(LINES)]
+        with ThreadPoolExecutor(FEEDERS) as threads:  # which share commits
+            queued = [threads.submit(mark) for mark in marks]
+            queued += [threads.submit(engine.enqueue, "line", text, mission_id=lines.id) for text in texts]
+        assert all(job.result() for job in queued)
         assert mission.id
 
 
