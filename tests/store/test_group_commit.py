@@ -73,30 +73,36 @@ def test_a_statement_that_the_database_refuses_fails_its_unit_alone(notes: Datab
     assert said == [None, None, None, ErrorCode.DATABASE_FAILED, None, None]
 
 
-def test_those_that_come_during_a_commit_share_the_next_one(notes: Database) -> None:
-    commits: list[int] = []
+@pytest.mark.parametrize(("is_ending", "shared"), [(False, 9), (True, 8)])
+def test_those_that_come_during_work_share_its_commit_and_during_a_commit_the_next_one(
+    notes: Database, is_ending: bool, shared: int
+) -> None:
+    commits: list[Tx] = []
     entered, go_on = threading.Event(), threading.Event()
 
-    def first(tx: Tx) -> None:
+    def block() -> None:
         entered.set()
         go_on.wait()
-        commits.append(id(tx))
 
-    def later(tx: Tx) -> None:
-        commits.append(id(tx))
+    def first(tx: Tx) -> None:
+        commits.append(tx)
+        if is_ending:
+            tx.at_end.append(block)
+        else:
+            block()
 
     with ThreadPoolExecutor(9) as threads:
         leader = threads.submit(notes.write, first)
         entered.wait()
-        followers = [threads.submit(notes.write, later) for _ in range(8)]
+        followers = [threads.submit(notes.write, commits.append) for _ in range(8)]
         while len(notes._waiting) < 8:
             pass
-        assert not any(follower.done() for follower in followers)
+        assert not any(future.done() for future in [leader, *followers])
         go_on.set()
         for future in [leader, *followers]:
             future.result()
     assert len(commits) == 9
-    assert len(set(commits[1:])) == 1
+    assert commits.count(commits[-1]) == shared
 
 
 def test_nothing_is_acknowledged_before_its_commit(notes: Database, open_another: Open) -> None:

@@ -142,7 +142,7 @@ class Database:
         batch: list[Unit[Any]] = []
         try:
             self._gather(batch)
-            self._commit(batch.copy())
+            self._commit(batch)
         except BaseException as error:
             _fail_all((unit for unit in batch if not unit.is_done), error)
             raise
@@ -165,11 +165,12 @@ class Database:
         elif self._is_closed:
             self._ended.notify_all()
 
-    def _commit(self, batch: list[Unit[Any]]) -> None:
+    def _commit(self, batch: list[Unit[Any]], *, is_alone: bool = False) -> None:
+        """Commit a batch, which those join who come while it is done, and which those leave who fail."""
         retries = 0
         while batch:
             try:
-                culprit = self._attempt(batch)
+                culprit = self._attempt(batch, is_alone)
             except Exception as error:  # noqa: BLE001 -- told to the callers
                 self._forget_broken_writer()
                 if not self._may_retry(error, retries):
@@ -179,19 +180,20 @@ class Database:
                 if culprit is None:
                     return
                 batch.remove(culprit)
+                culprit.wake()
                 continue
             _pause(retries)
             retries += 1
             if len(batch) > 1:
                 # Alone, a unit takes its locks in order and waits for nobody who waits for it.
                 for unit in batch:
-                    self._commit([unit])
+                    self._commit([unit], is_alone=True)
                 return
 
-    def _attempt(self, batch: list[Unit[Any]]) -> Unit[Any] | None:
+    def _attempt(self, batch: list[Unit[Any]], is_alone: bool) -> Unit[Any] | None:
         """One transaction over the batch. The unit whose own fault undid it, or None after the commit."""
         with self.line:
-            tx, culprit = self._transact(batch)
+            tx, culprit = self._transact(batch, is_alone)
         if culprit is not None:
             return culprit
         for unit in batch:
@@ -202,22 +204,15 @@ class Database:
             self.on_waits(tx.waits)
         return None
 
-    def _transact(self, batch: list[Unit[Any]]) -> tuple[Tx, Unit[Any] | None]:
+    def _transact(self, batch: list[Unit[Any]], is_alone: bool) -> tuple[Tx, Unit[Any] | None]:
         connection = self._writer or self._connect()
         transaction = self.backend.begin(connection)
         tx = Tx(connection, self.backend.dialect, self.now())
         try:
-            for unit in batch:
-                try:
-                    unit.perform(tx)
-                except BaseException as error:
-                    if isinstance(error, Exception) and self.backend.may_retry(error):
-                        raise
-                    _roll_back(tx)
-                    unit.fail(
-                        (self.backend.explain(error) if isinstance(error, Exception) else None) or error
-                    )
-                    return tx, unit
+            culprit = self._perform(tx, batch, is_alone)
+            if culprit is not None:
+                _roll_back(tx)
+                return tx, culprit
             tx.end()
             if tx.wakes:
                 self.in_transaction_wake(tx)
@@ -228,6 +223,24 @@ class Database:
         finally:
             tx.close()
         return tx, None
+
+    def _perform(self, tx: Tx, batch: list[Unit[Any]], is_alone: bool) -> Unit[Any] | None:
+        """Do the work of the batch; the unit that raised, if one did."""
+        for unit in batch:
+            try:
+                unit.perform(tx)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    unit.fail(error)
+                elif self.backend.may_retry(error):
+                    raise
+                else:
+                    unit.fail(self.backend.explain(error) or error)
+                return unit
+            # The callers of the last commit are back by now: a transaction that left them out would cost an fsync more.
+            if self._waiting and unit is batch[-1] and not is_alone:
+                self._gather(batch)
+        return None
 
     def _end(self, connection: Connection, tx: Tx, transaction: str | None) -> None:
         try:
