@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Done, Lcp
+    from tests.cli.conftest import Done, Lcp, Object
 
 Call = Callable[..., "Done"]
 
@@ -20,6 +20,11 @@ def make_due(lcp: Lcp) -> None:
     with sqlite3.connect(lcp.database) as connection:
         connection.execute("UPDATE schedules SET due_at = 1000000")
     connection.close()
+
+
+def listed_objects(done: Done) -> list[Object]:
+    assert isinstance(done.json, list)
+    return [one for one in done.json if isinstance(one, dict)]
 
 
 def test_a_schedule_is_added_listed_launched_and_removed(call: Call, lcp: Lcp) -> None:
@@ -40,10 +45,12 @@ def test_a_schedule_is_added_listed_launched_and_removed(call: Call, lcp: Lcp) -
     assert "mission 1 completed" in listed.out
     now = call("schedule", "run-now", "hourly")
     assert (now.code, now.out) == (0, "2\n")
+    assert call("launch", mission, "--root", "root").out == "3\n"
+    assert [one["id"] for one in listed_objects(call("missions", "--schedule", "hourly", "--json"))] == [2, 1]
     removed = call("schedule", "remove", "hourly")
     assert (removed.code, removed.out) == (0, "schedule hourly removed\n")
     assert call("schedule", "list", "--json").json == []
-    assert len(call("missions", "--json").out) > 10, "its missions stay"
+    assert len(listed_objects(call("missions", "--schedule", "hourly", "--json"))) == 2, "its missions stay"
     assert call("db", "check").out == "ok\n"
 
 
@@ -133,8 +140,9 @@ def test_a_name_that_is_taken_or_unknown_is_told_so(call: Call, lcp: Lcp) -> Non
     )
     assert call("schedule", "add", "nightly", mission, "--every", "2d", "--replace").code == 0
     assert "every 2d" in call("schedule", "list").out
-    for command in ("remove", "run-now"):
-        unknown = call("schedule", command, "nightli")
+    assert call("missions", "--schedule", "nightly", "--json").json == []
+    for command in (("schedule", "remove"), ("schedule", "run-now"), ("missions", "--schedule")):
+        unknown = call(*command, "nightli")
         assert (unknown.code, unknown.err) == (
             1,
             "schedule 'nightli' is not in the database; did you mean 'nightly'?\n",

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from tests.conftest import sqlite_url
 
 from lcp_engine.api import Engine
@@ -43,6 +44,24 @@ def test_a_backup_is_a_whole_database_of_this_user_alone(
     assert check_database(restored) == []
     with Engine(restored) as engine:
         assert [job.params for job in engine.jobs()] == [{"question": "Which?"}]
+
+
+def test_a_backup_has_the_schedules(
+    database_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with Engine(database_url) as engine:
+        spec: JsonValue = {"goal": "g", "planner": "human"}
+        assert isinstance(spec, dict)
+        added = engine.add_schedule("daily", spec, root=tmp_path, cron="0 7 * * *", timezone="Europe/Zurich")
+        engine.launch_scheduled("daily")
+        stored = engine.schedule("daily")
+    assert stored.json == {**added.json, "mission": {"id": 1, "status": "running", "outcome": None}}
+    back_up(database_url, tmp_path / "copy")
+    target = "" if database_url.startswith("sqlite") else request.getfixturevalue("postgres_url")
+    restored = _restored(database_url, tmp_path / "copy", target)
+    assert check_database(restored) == []
+    with Engine(restored) as engine:
+        assert engine.schedule("daily") == stored
 
 
 def test_a_file_that_is_there_is_left_alone_unless_forced(engine_url: str, tmp_path: Path) -> None:

@@ -176,3 +176,17 @@ def test_a_prune_that_was_interrupted_is_finished_by_the_next(engine: Engine, ro
     assert _prune(engine).rows > 0
     left = database.read(lambda tx: tx.query_plain(f"SELECT 1 FROM jobs WHERE mission_id = {mission}"))
     assert left == []
+
+
+def test_a_schedule_outlives_its_missions(engine: Engine, root: Path) -> None:
+    planner: JsonValue = {"type": "script", "replies": [COMPLETE]}
+    engine.add_schedule("daily", {"goal": "x", "planner": planner}, root=root, every="1d")
+    first = engine.launch_scheduled("daily").id
+    _run(engine, root, COMPLETE)
+    assert _prune(engine, keep=1).missions == 1
+    assert engine.missions(schedule="daily") == []
+    assert engine.schedule("daily").mission_id == first
+    second = engine.launch_scheduled("daily").id
+    engine.work(until_idle=True)
+    assert (engine.schedule("daily").mission_id, engine.mission(second).status) == (second, "completed")
+    assert engine.site.database.read(faults_in) == []

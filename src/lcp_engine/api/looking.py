@@ -44,9 +44,10 @@ class Looking(Sited):
         """The mission as it is now. Raises `NOT_FOUND`."""
         return Mission(self._read(lambda tx: history.find_mission(tx, mission_id)))
 
-    def missions(self, *, limit: int | None = None) -> list[Mission]:
-        """Missions, the newest first."""
-        return [Mission(row) for row in self._read(lambda tx: history.find_missions(tx, limit=limit))]
+    def missions(self, *, limit: int | None = None, schedule: str | None = None) -> list[Mission]:
+        """Missions, the newest first; with `schedule` those that a schedule of that name launched."""
+        found = self._read(lambda tx: history.find_missions(tx, limit=limit, schedule=schedule))
+        return [Mission(row) for row in found]
 
     def job(self, job_id: int) -> Job:
         """The job with its attempts. Raises `NOT_FOUND`."""

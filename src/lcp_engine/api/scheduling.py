@@ -47,7 +47,14 @@ class Scheduling(Deciding):
         wanted = Wanted(name, self._checked(spec), existing_directory(root), recurrence, overlap)
         now = self.site.clock()
         self.site.database.write(lambda tx: scheduling.add(tx, wanted, now, replace=replace))
-        return next(one for one in self.schedules() if one.name == name)
+        return self.schedule(name)
+
+    def schedule(self, name: str) -> Schedule:
+        """The schedule. Raises `NOT_FOUND`."""
+        found = {one.name: one for one in self.schedules()}
+        if name not in found:
+            raise scheduling.is_not_there(name, sorted(found))
+        return found[name]
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""

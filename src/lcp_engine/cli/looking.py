@@ -27,15 +27,19 @@ from lcp_engine.wording import subject
 @click.option(
     "--limit", type=click.IntRange(1), help="At most so many.  [default: 50 in a table, all in JSON]"
 )
+@click.option("--schedule", metavar="NAME", help="Only those that this schedule launched.")
 @click.option("--shipped", is_flag=True, help="The missions that come with the engine, for `lcp run NAME`.")
 @pass_invocation
-def missions_command(invocation: Invocation, limit: int | None, shipped: bool) -> int:
+def missions_command(invocation: Invocation, limit: int | None, schedule: str | None, shipped: bool) -> int:
     """List missions, the newest first."""
     if shipped:
         print_offers(offers(), as_json=invocation.json)
         return Exit.DONE
     with invocation.engine() as engine:
-        found = engine.missions(limit=limit or (None if invocation.json else 50))
+        most = limit or (None if invocation.json else 50)
+        found = engine.missions(limit=most, schedule=schedule)
+        if schedule is not None and not found:
+            engine.schedule(schedule)  # it launched nothing yet, or is not there
     if invocation.json:
         print_json([mission.json for mission in found])
         return Exit.DONE

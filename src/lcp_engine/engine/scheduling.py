@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -77,11 +78,13 @@ def find(tx: Tx, name: str) -> ScheduleRow:
     """The schedule, which nobody else changes until the transaction ends. Raises `NOT_FOUND`."""
     row = schedules.find_schedule(tx, name)
     if row is None:
-        raise LcpError(
-            ErrorCode.NOT_FOUND,
-            f"schedule {name!r} is not in the database; {nearest(name, schedules.schedule_names(tx))}",
-        )
+        raise is_not_there(name, schedules.schedule_names(tx))
     return row
+
+
+def is_not_there(name: str, known: Sequence[str]) -> LcpError:
+    """The error for a name that no schedule has."""
+    return LcpError(ErrorCode.NOT_FOUND, f"schedule {name!r} is not in the database; {nearest(name, known)}")
 
 
 def launch_now(ledger: Ledger, name: str) -> int:

@@ -64,9 +64,11 @@ def find_mission(tx: Tx, mission_id: int) -> JsonObject:
     return found[0]
 
 
-def find_missions(tx: Tx, *, limit: int | None = None) -> list[JsonObject]:
-    """Missions, the newest first."""
-    return _read(tx, "mission_overview", newest_first=True, limit=limit)
+def find_missions(tx: Tx, *, limit: int | None = None, schedule: str | None = None) -> list[JsonObject]:
+    """Missions, the newest first; with `schedule` those that a schedule of that name launched."""
+    launched = select(missions.c.id).where(missions.c.schedule == schedule)
+    where = () if schedule is None else (column("id").in_(launched),)
+    return _read(tx, "mission_overview", *where, newest_first=True, limit=limit)
 
 
 def find_job(tx: Tx, job_id: int) -> JsonObject:
