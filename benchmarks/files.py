@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +19,7 @@ from benchmarks.figures import Contender, Figure, Goal, race, ratio
 from benchmarks.setting import Setting
 from lcp_engine import Engine
 from lcp_engine.engine import steering
+from lcp_engine.isolation.mode import Isolation
 from lcp_engine.patterns import compile_patterns
 from lcp_engine.policy import Policy
 from lcp_engine.sandbox.root import Root
@@ -27,6 +30,7 @@ from lcp_engine.workers.base import Caps, Context
 from lcp_engine.workers.write_file import WRITE_FILE
 
 WRITES = 100
+READS = 1000
 CONTENT = "x" * 4096
 NEVER_ASKED: dict[str, JsonValue] = {
     "goal": "Be measured.",
@@ -50,7 +54,10 @@ def run(setting: Setting) -> list[Figure]:
         place = Path(directory)
         return [
             *compare_opening(place / "small", rounds),
-            compare_writing(setting, place / "written"),
+            compare_writing(setting, place / "written", Isolation.OFF),
+            compare_writing(setting, place / "confined", Isolation.AUTO),
+            compare_isolation(setting, place / "read"),
+            weigh_reading(setting, place),
             *compare_listing(generate(place / "tree"), rounds),
         ]
 
@@ -115,11 +122,11 @@ def read_by_open(paths: list[str]) -> None:
             file.read()
 
 
-def compare_writing(setting: Setting, place: Path) -> Figure:
+def compare_writing(setting: Setting, place: Path, isolation: Isolation) -> Figure:
     """A job a file: claimed, its intent recorded, the file replaced, the intent closed and the job settled."""
     (place / "ours").mkdir(parents=True)
     (place / "plain").mkdir()
-    with setting.sqlite() as url, Engine(url) as engine:
+    with setting.sqlite() as url, Engine(url, isolation=isolation) as engine:
         unit = 1e6 / WRITES
         mission = engine.launch(NEVER_ASKED, root=place / "ours").id
 
@@ -138,7 +145,66 @@ def compare_writing(setting: Setting, place: Path) -> Figure:
             job.state == "succeeded" for job in engine.jobs(mission_id=mission, kinds=[WRITE_FILE.kind])
         )
     plainly = "temporary file, fsync, rename, fsync of the directory"
-    return against("write_file of 4 KiB, journaled", "µs", measured, plain=plainly, wanted=4.0)
+    how = "journaled" if isolation is Isolation.OFF else "journaled, in a confined process"
+    return against(f"write_file of 4 KiB, {how}", "µs", measured, plain=plainly, wanted=4.0)
+
+
+def compare_isolation(setting: Setting, place: Path) -> Figure:
+    """What a job costs more when a confined process executes it; the first jobs, which start it, are left out."""
+    place.mkdir()
+    (place / "a.txt").write_text("x = 1  # a line\n" * 20)
+    unit = 1e6 / READS
+    with ExitStack() as stack:
+
+        def reading(isolation: Isolation) -> Contender:
+            engine = stack.enter_context(Engine(stack.enter_context(setting.sqlite()), isolation=isolation))
+            mission = engine.launch(NEVER_ASKED, root=place).id
+
+            def read() -> float:
+                engine.site.database.write(lambda tx: _fill_reads(ledger_of(tx), mission))
+                began = time.perf_counter()
+                engine.work(until_idle=True, mission_id=mission, kinds=[read_file.WORKER.kind])
+                return (time.perf_counter() - began) * unit
+
+            return read
+
+        contenders = {one.value: reading(one) for one in (Isolation.AUTO, Isolation.OFF)}
+        measured = race(contenders, 3 * setting.rounds)
+    more = [mine - other for mine, other in zip(measured["auto"], measured["off"], strict=True)]
+    return Figure(
+        "read_file of a small file, job by job, in a confined process: more than in the runner", "µs",
+        statistics.median(measured["auto"]), peer="in the runner", theirs=statistics.median(measured["off"]),
+        value=statistics.median(more), goal=Goal(60, at_least=False, unit="µs"),
+    )  # fmt: skip
+
+
+def weigh_reading(setting: Setting, place: Path) -> Figure:
+    """A file of 1 GB is asked for as a whole, which is above the cap, and then for its last line."""
+    with (place / "large.txt").open("w") as file:
+        for _ in range(1000):
+            file.write("0123456789 a line\n" * 55_556)
+    with setting.sqlite() as url:
+        with Engine(url) as engine:
+            mission = engine.launch(NEVER_ASKED, root=place).id
+            for more in ({}, {"offset": 55_556_000 - 1}):
+                engine.enqueue(read_file.WORKER.kind, {"rel_path": "large.txt", **more}, mission_id=mission)
+        memory = setting.run_engine("engine_growth", url)
+        with Engine(url) as engine:
+            states = [job.state for job in engine.jobs(mission_id=mission, kinds=[read_file.WORKER.kind])]
+    assert states == ["failed", "succeeded"]
+    (place / "large.txt").unlink()
+    return Figure(
+        "memory of a runner that reads the last line of 1 GB", "MiB", memory, value=memory,
+        goal=Goal(80, at_least=False, unit="MiB"),
+    )  # fmt: skip
+
+
+def _fill_reads(ledger: Ledger, mission: int) -> None:
+    for _ in range(READS):
+        steering.enqueue(
+            ledger, read_file.WORKER.for_any_params(), mission, {"rel_path": "a.txt"},
+            name=None, priority=0, run_after=None,
+        )  # fmt: skip
 
 
 def _fill(ledger: Ledger, mission: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
@@ -59,6 +61,11 @@ from lcp_engine.store.transaction import Tx
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
+MOST_TOGETHER = 1024 * 1024
+"""Characters: so much content of writes is held in memory at a time."""
+MOST_AHEAD = 16
+MOST_AHEAD_SIZE = 16 * 1024
+"""Characters of params: what is told ahead has to fit between two processes while nobody reads it."""
 MAX_OPEN = 64
 """Missions whose roots and planners are kept open between jobs."""
 
@@ -94,6 +101,14 @@ def conclude(ledger: Ledger, conclusions: Iterable[Conclusion], jitter: random.R
                 sights=conclusion.sights,
             )
     settle_all(ledger, settlings, jitter)
+
+
+@dataclass(frozen=True)
+class Room:
+    """For how many jobs there is room, with how many characters of params together; one job always fits."""
+
+    jobs: int
+    characters: int
 
 
 @dataclass
@@ -137,6 +152,13 @@ class Executor:
         if self._confinement is not None:
             self._confinement.close()
 
+    def room(self, worker: Worker[BaseModel]) -> Room:
+        """How many of the worker's jobs may be executed at once."""
+        if not worker.looks:
+            return Room(sys.maxsize, MOST_TOGETHER)
+        confined = self._confinement is not None and self._confinement.executes(worker.kind)
+        return Room(MOST_AHEAD, MOST_AHEAD_SIZE) if confined and not worker.has_effects else Room(1, 0)
+
     def execute(
         self,
         jobs: Sequence[JobRow],
@@ -145,19 +167,39 @@ class Executor:
     ) -> list[Conclusion]:
         """Do jobs of one mission and of the worker's kind; what they came to, but for those that are settled already.
 
-        They are more than one only where the worker looks at nothing: their effects are applied together. `turns_to`
-        is told of each job that is turned to. Raises what the database has against it: no job is to blame.
+        They are more than one only where the worker has `room` for them. `turns_to` is told of each job that is turned
+        to. Raises what the database has against it: no job is to blame.
         """
         conclusions: list[Conclusion] = []
         wishes: list[Wish] = []
-        for job in jobs:
-            turns_to(job)
-            match self._come_to(job, worker):
+        for job, ahead in zip(jobs, self._ahead(jobs, worker, turns_to), strict=True):
+            if ahead is None:
+                turns_to(job)
+            match ahead or self._come_to(job, worker):
                 case FileEffect() as effect:
                     wishes.append(Wish(job, effect))
                 case Conclusion() as conclusion:
                     conclusions.append(conclusion)
+            if wishes and worker.looks:  # what it looks at next may be this file
+                conclusions += self._apply(wishes, worker, turns_to)
+                wishes = []
         return conclusions + self._apply(wishes, worker, turns_to) if wishes else conclusions
+
+    def _ahead(
+        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], turns_to: Callable[[JobRow], None]
+    ) -> Sequence[Conclusion | None]:
+        """What the jobs come to that a confined process is told of all at once; None for the others."""
+        if len(jobs) > 1 and worker.looks and self._confinement is not None:
+            with suppress(LcpError):  # each is told so by itself
+                mission = self._mission(jobs[0].mission_id)
+                if mission.root is not None:
+                    given = [self._assignment(job, worker, mission, mission.root) for job in jobs]
+                    found = self._confinement.work_ahead(mission.root, given, lambda nth: turns_to(jobs[nth]))
+                    return [
+                        None if one is None else _concluded(job, worker, one)
+                        for job, one in zip(jobs, found, strict=True)
+                    ]
+        return [None] * len(jobs)
 
     def _come_to(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | FileEffect | None:
         try:
@@ -170,13 +212,18 @@ class Executor:
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
         mission, confinement = self._mission(job.mission_id), self._confinement
-        if confinement is not None and mission.root is not None and confinement.executes(worker.kind):
-            setup = self._setup(mission, mission.root.path)
-            wish = Assignment(worker, _name(job), job.params, mission.key, setup, bool(job.approved))
-            return confinement.work(mission.root, wish)
+        is_confined = confinement is not None and worker.looks and confinement.executes(worker.kind)
+        if confinement is not None and mission.root is not None and is_confined:
+            return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
         params = worker.read(from_json(job.params), _name(job))
         context = self._context(job, worker)
         return outcome_of(worker, _name(job), lambda: worker.execute(params, context))
+
+    def _assignment(
+        self, job: JobRow, worker: Worker[BaseModel], mission: _Mission, root: Root
+    ) -> Assignment:
+        setup = self._setup(mission, root.path)
+        return Assignment(worker, _name(job), job.params, mission.key, setup, bool(job.approved))
 
     def _apply(
         self, wishes: Sequence[Wish], worker: Worker[BaseModel], turns_to: Callable[[JobRow], None]

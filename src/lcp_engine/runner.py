@@ -43,8 +43,6 @@ BEAT: Micros = 3 * SECOND
 MAX_CLAIM = 100
 FLUSH_SECONDS = 0.002
 QUICK_SECONDS = 0.02
-MOST_TOGETHER = 1024 * 1024
-"""Characters: so much content of writes is held in memory at a time."""
 ROOT_SECONDS = 10.0
 
 
@@ -216,9 +214,10 @@ class Runner:
     def _joins(self, jobs: Sequence[JobRow], job: JobRow) -> bool:
         """Whether a job is executed together with others."""
         first = jobs[0]
-        if (job.kind, job.mission_id) != (first.kind, first.mission_id) or self._workers[job.kind].looks:
+        if (job.kind, job.mission_id) != (first.kind, first.mission_id):
             return False
-        return sum(len(one.params) for one in (*jobs, job)) <= MOST_TOGETHER
+        room = self._executor.room(self._workers[job.kind])
+        return len(jobs) < room.jobs and sum(len(one.params) for one in (*jobs, job)) <= room.characters
 
     def _turn_to(self, lane: Lane, worker: Worker[BaseModel], job: JobRow) -> None:
         self._presence.starts(lane.slot, job.id, job.attempt)

@@ -23,7 +23,7 @@ from lcp_engine.workers.base import Caps, FileEffect, Hold, Worker
 from lcp_engine.workers.registry import BUILT_IN
 
 HERE = Path(__file__).parent
-NAMES = ("TRUSTS", "EATS", "HANGS", "DIES", "GIVES_UP")
+NAMES = ("OBEYS", "TRUSTS", "EATS", "HANGS", "DIES", "GIVES_UP")
 CAPS = Caps(read_bytes=1024 * 1024, write_bytes=1024 * 1024)
 Do: TypeAlias = Callable[..., "Succeeded | FileEffect | Hold"]
 

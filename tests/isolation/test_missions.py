@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation import mode
-from lcp_engine.isolation.confinement import _FarTarget
+from lcp_engine.isolation.far import FarTarget
 from lcp_engine.isolation.mode import Isolation, examine_isolation
 from lcp_engine.sandbox.replace import Target
 
@@ -62,10 +62,10 @@ def test_a_mission_comes_to_the_same_confined_or_not(database_url: str, place: P
 def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
     database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    put = _FarTarget.put
+    put = FarTarget.put
     deaths: list[int] = []
 
-    def dies_once(target: _FarTarget, data: bytes, temporary: str, mode: int | None = None) -> None:
+    def dies_once(target: FarTarget, data: bytes, temporary: str, mode: int | None = None) -> None:
         if moment == "after":
             put(target, data, temporary, mode)
         if not deaths:
@@ -74,7 +74,7 @@ def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
             target._take({"do": "size"})
         put(target, data, temporary, mode)
 
-    monkeypatch.setattr(_FarTarget, "put", dies_once)
+    monkeypatch.setattr(FarTarget, "put", dies_once)
     rows = run(database_url, place, Isolation.REQUIRE)
     assert deaths
     assert ("write_file", "succeeded") in [row[:2] for row in rows]
@@ -85,7 +85,7 @@ def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
 def test_every_step_on_a_file_has_its_twin_in_the_process_that_can_write() -> None:
     steps = {name for name, step in vars(Target).items() if callable(step) and not name.startswith("_")}
     assert steps
-    assert steps - {"replace"} <= set(vars(_FarTarget))  # which is made of two of them
+    assert steps - {"replace"} <= set(vars(FarTarget))  # which is made of two of them
 
 
 def test_a_kernel_without_landlock_is_refused_where_isolation_is_required(

@@ -58,6 +58,17 @@ def give_up(wish: Wish, context: Context) -> Outcome:
     raise SystemExit(3)
 
 
+def obey(wish: Wish, context: Context) -> Outcome:
+    """Hangs or dies where its path says so."""
+    match wish.path:
+        case "hang":
+            return hang(wish, context)
+        case "die":
+            return die(wish, context)
+    return trust(wish, context)
+
+
+OBEYS = Worker(kind="obeys", params=Wish, result=Found, execute=obey, timeout=3)
 TRUSTS = Worker(kind="trusts", params=Wish, result=Found, execute=trust, timeout=20)
 EATS = Worker(kind="eats", params=Wish, result=Found, execute=eat, timeout=20)
 HANGS = Worker(kind="hangs", params=Wish, result=Found, execute=hang, timeout=0.2)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.isolation.line import Broken, Buffer, Head, Late, failed_of, number_of, raise_failed, text_of
+from lcp_engine.isolation.far import far_hands
+from lcp_engine.isolation.line import Broken, Buffer, Head, Late, failed_of, text_of
 from lcp_engine.isolation.nursery import Child, Nursery, nursery
 from lcp_engine.isolation.setup import SETUPS, Setup
-from lcp_engine.sandbox.batch import Batch, Held
-from lcp_engine.sandbox.hands import Hands, Interrupted
-from lcp_engine.sandbox.replace import Current, Glance, Target
+from lcp_engine.sandbox.hands import Hands
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, Worker
 
@@ -97,55 +95,50 @@ class Confinement:
             finally:
                 alone.kill()
 
+    def work_ahead(
+        self, root: Root, jobs: Sequence[Assignment], turns_to: Callable[[int], None]
+    ) -> list[Succeeded | Hold | Failed | None]:
+        """What jobs come to that are told at once, in their order; None for those that have to be told alone.
+
+        `turns_to` is given the place of each job that is waited for. Raises `LcpError` NOT_ISOLATED.
+        """
+        found: list[Succeeded | Hold | Failed | None] = [None] * len(jobs)
+        child = self._reader(root)
+        try:
+            line = child.line()
+            line.wait_at_most(jobs[0].seconds)
+            line.send_all((_wish(job), job.params.encode()) for job in jobs)
+            for nth, job in enumerate(jobs):
+                turns_to(nth)
+                try:
+                    head, body = line.receive()
+                except Late:
+                    child.kill()
+                    found[nth] = _late(job).failed
+                    break
+                if head.get("is") in ("done", "hold", "failed"):
+                    outcome = _outcome(child, job, head, body)
+                    found[nth] = None if isinstance(outcome, FileEffect) else outcome
+        except (Broken, Late):
+            child.hang_up()
+            child.kill()
+        return found
+
     def hands(self, seconds: float) -> Hands:
         """What touches files in the process that can write; each step waits for `seconds` at most."""
-
-        @contextmanager
-        def locked_batch(root: Root, paths: Sequence[str]) -> Iterator[Batch]:
-            steps = _Steps(self._writer(root), seconds, paths[0])
-            head, _ = steps.take({"do": "lock", "paths": list(paths)})
-            batch = _FarBatch(steps, paths, head["found"])
-            try:
-                yield batch
-            finally:
-                batch.free()
-
-        @contextmanager
-        def locked(root: Root, path: str) -> Iterator[Target]:
-            with locked_batch(root, [path]) as batch:
-                (held,) = batch.found
-                if isinstance(held, LcpError):
-                    raise held
-                assert held is not None
-                yield held
-
-        def look_at(root: Root, path: str, cap: int | None) -> Glance | None:
-            head, body = _Steps(self._writer(root), seconds, path).take(
-                {"do": "look", "path": path, "cap": cap}
-            )
-            if head.get("is") == "nothing":
-                return None
-            return Glance(
-                text_of(head, "sha256"), number_of(head, "size"), bytes(body) if head["read"] else None
-            )
-
-        return Hands(locked, locked_batch, look_at)
+        return far_hands(self._writer, seconds)
 
     def _work(self, child: Child, job: Assignment, until: float) -> Succeeded | FileEffect | Hold | Failed:
-        head: Head = {
-            "do": "work", "kind": job.worker.kind, "who": job.who, "key": job.key, "approved": job.approved,
-        }  # fmt: skip
-        body = job.params.encode()
+        head, body = _wish(job), job.params.encode()
         try:
-            answer, found = child.exchange(head, body, _left(until))
+            answer, found = child.exchange(head, body, job.seconds)
             if answer.get("is") == "asks":
                 setup: JsonValue = SETUPS.dump_python(job.setup, mode="json")
                 answer, found = child.exchange({**head, "setup": setup}, body, _left(until))
             return _outcome(child, job, answer, found)
         except Late:
             child.kill()
-            said = f"{job.who} has to end within {job.worker.timeout:g} s; its process was ended"
-            raise LcpError(ErrorCode.TIMEOUT, said) from None
+            raise _late(job) from None
         except Broken:
             child.kill()
             raise
@@ -181,6 +174,17 @@ def _end(pair: _Pair) -> None:
         for child in (pair.reader, pair.writer):
             if child is not None:
                 child.kill()
+
+
+def _wish(job: Assignment) -> Head:
+    return {
+        "do": "work", "kind": job.worker.kind, "who": job.who, "key": job.key, "approved": job.approved,
+    }  # fmt: skip
+
+
+def _late(job: Assignment) -> LcpError:
+    said = f"{job.who} has to end within {job.worker.timeout:g} s; its process was ended"
+    return LcpError(ErrorCode.TIMEOUT, said)
 
 
 def _left(until: float) -> float:
@@ -263,118 +267,3 @@ def _result(child: Child, job: Assignment) -> Callable[[Applied], BaseModel]:
             raise LcpError(ErrorCode.WORKER_DIED, said) from error
 
     return result
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """The steps on one file, in the process that can write."""
-
-    child: Child
-    seconds: float
-    path: str
-
-    def take(self, head: Head, body: Buffer = b"") -> tuple[Head, Buffer]:
-        """Raises what the step met, and `Interrupted` where that is not known."""
-        try:
-            answer, found = self.child.exchange(head, body, self.seconds)
-        except Late:
-            # It goes on there, and holds the lock until it is done.
-            said = f"{self.path!r}: a step has to end within {self.seconds:g} s; it runs on"
-            raise Interrupted(ErrorCode.TIMEOUT, said) from None
-        except Broken as broken:
-            self.child.kill()
-            said = f"{self.path!r}: the process that writes has to live on; {broken}"
-            raise Interrupted(ErrorCode.WORKER_DIED, said) from broken
-        if answer.get("is") != "failed" or "replaced" not in answer:
-            raise_failed(answer)
-        return answer, found
-
-
-class _FarBatch:
-    """Files in the process that can write, which holds the locks."""
-
-    def __init__(self, steps: _Steps, paths: Sequence[str], found: JsonValue) -> None:
-        if not isinstance(found, list) or len(found) != len(paths):
-            raise Interrupted(
-                ErrorCode.WORKER_DIED, f"{paths[0]!r}: the process that writes told of other files"
-            )
-        self._steps = steps
-        self.is_lost = False
-        self.found = [self._held(nth, *told_of) for nth, told_of in enumerate(zip(paths, found, strict=True))]
-
-    def sync(self) -> None:
-        raise_failed(self.take({"do": "sync"}, self._steps)[0])
-
-    def free(self) -> None:
-        """Give up the locks; where the process is gone, they are free already."""
-        if not self.is_lost:
-            with suppress(Interrupted):
-                self.take({"do": "free"}, self._steps)
-
-    def take(self, head: Head, steps: _Steps, body: Buffer = b"") -> tuple[Head, Buffer]:
-        try:
-            return steps.take(head, body)
-        except Interrupted:
-            self.is_lost = True
-            raise
-
-    def _held(self, nth: int, path: str, found: JsonValue) -> Held:
-        if not isinstance(found, dict):
-            return None
-        if found.get("is") == "failed":
-            failed = failed_of(found)
-            return LcpError(failed.code, failed.message, failed.details)
-        return _FarTarget(path, _texts(found.get("made")), self, nth, replace(self._steps, path=path))
-
-
-class _FarTarget(Target):
-    """A `Target` in the process that can write."""
-
-    def __init__(self, path: str, made: tuple[str, ...], batch: _FarBatch, nth: int, steps: _Steps) -> None:
-        super().__init__(path, path.rpartition("/")[2], -1, made)
-        self._batch = batch
-        self._nth = nth
-        self._steps = steps
-
-    def read(self, cap: int | None) -> Current | None:
-        head, body = self._take({"do": "read", "cap": cap})
-        return None if head.get("is") == "nothing" else _current(head, body)
-
-    def read_within(self, most: int) -> Current | int | None:
-        head, body = self._take({"do": "read within", "cap": most})
-        if head.get("is") == "size":
-            return number_of(head, "size")
-        return None if head.get("is") == "nothing" else _current(head, body)
-
-    def size(self) -> int | None:
-        size = self._take({"do": "size"})[0].get("size")
-        return size if isinstance(size, int) else None
-
-    def sha256(self) -> str:
-        return text_of(self._take({"do": "sha256"})[0], "sha256")
-
-    def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
-        self._take({"do": "put", "temporary": temporary, "mode": mode}, data)
-
-    def sync(self) -> None:
-        self._take({"do": "sync"})
-
-    def remove(self) -> None:
-        self._take({"do": "remove"})
-
-    def discard(self, temporary: str) -> None:
-        self._take({"do": "discard", "temporary": temporary})
-
-    def _take(self, head: Head, body: Buffer = b"") -> tuple[Head, Buffer]:
-        answer, found = self._batch.take({**head, "nth": self._nth}, self._steps, body)
-        self.replaced = bool(answer.get("replaced"))
-        raise_failed(answer)
-        return answer, found
-
-
-def _current(head: Head, body: Buffer) -> Current:
-    return Current(bytes(body), text_of(head, "sha256"), number_of(head, "mode"))
-
-
-def _texts(value: JsonValue) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()

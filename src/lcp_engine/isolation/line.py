@@ -6,7 +6,7 @@ import json
 import socket
 import struct
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -39,6 +39,7 @@ class Line:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._seconds = 0.0
+        self._ahead = b""
         self.close = weakref.finalize(self, end.close)
 
     def wait_at_most(self, seconds: float) -> None:
@@ -51,23 +52,24 @@ class Line:
 
     def send(self, head: Head, body: Buffer = b"") -> None:
         """Raises `Broken`, `Late`."""
-        text = _ENCODE(head).encode("ascii")
-        start = _LENGTHS.pack(len(text), len(body)) + text
-        try:
-            if len(body) < _FIRST:
-                self._end.sendall(start + body)
-            else:
-                self._end.sendall(start)
-                self._end.sendall(body)
-        except BlockingIOError:
-            raise Late from None
-        except OSError as error:
-            raise Broken(str(error)) from error
+        start = _start(head, body)
+        if len(body) < _FIRST:
+            self._send(start + body)
+        else:
+            self._send(start)
+            self._send(body)
+
+    def send_all(self, messages: Iterable[tuple[Head, bytes]]) -> None:
+        """Send several at once. The other side may answer the first before it reads the last: keep them small.
+
+        Raises `Broken`, `Late`.
+        """
+        self._send(b"".join(part for head, body in messages for part in (_start(head, body), body)))
 
     def receive(self) -> tuple[Head, Buffer]:
         """The next message. Raises `Broken`, `Late`."""
         try:
-            first = self._end.recv(_FIRST)
+            first, self._ahead = self._ahead or self._end.recv(_FIRST), b""
             while len(first) < _LENGTHS.size:
                 first += self._more(_LENGTHS.size - len(first))
             size, length = _LENGTHS.unpack_from(first)
@@ -79,17 +81,25 @@ class Line:
             head: object = _DECODE(first[_LENGTHS.size : start].decode("ascii"))
             if not isinstance(head, dict):
                 raise Broken("a message without a head")
-            if len(first) == start + length:
-                return head, first[start:]
-            return head, self._rest(memoryview(first)[start:], length)
+            end = start + length
+            if len(first) < end:
+                return head, self._rest(memoryview(first)[start:], length)
+            self._ahead = first[end:]
+            return head, first[start:end]
         except BlockingIOError:
             raise Late from None
         except (OSError, ValueError, RecursionError) as error:
             raise Broken(str(error)) from error
 
+    def _send(self, message: Buffer) -> None:
+        try:
+            self._end.sendall(message)
+        except BlockingIOError:
+            raise Late from None
+        except OSError as error:
+            raise Broken(str(error)) from error
+
     def _rest(self, begun: memoryview, length: int) -> bytearray:
-        if len(begun) > length:
-            raise Broken("more than one message at a time")
         whole = bytearray(length)
         whole[: len(begun)] = begun
         self._fill(memoryview(whole)[len(begun) :])
@@ -106,6 +116,11 @@ class Line:
             if not got:
                 raise Broken(_ENDED)
             room = room[got:]
+
+
+def _start(head: Head, body: Buffer) -> bytes:
+    text = _ENCODE(head).encode("ascii")
+    return _LENGTHS.pack(len(text), len(body)) + text
 
 
 def text_of(head: Head, key: str) -> str:

@@ -143,8 +143,7 @@ class Child:
         self._control = control
         self._first_line = Line(control)
         self._pidfd = pidfd
-        self._lines: weakref.WeakKeyDictionary[threading.Thread, Line] = weakref.WeakKeyDictionary()
-        self._guard = threading.Lock()
+        self._lines = threading.local()
         self.is_gone = False
         self._end = weakref.finalize(self, _end, control, pidfd)
 
@@ -164,12 +163,10 @@ class Child:
 
     def line(self) -> Line:
         """This thread's line. Raises `Broken`."""
-        thread = threading.current_thread()
-        with self._guard:
-            line = self._lines.get(thread)
-            if line is None:
-                line = self._lines[thread] = self._call()
-            return line
+        line: Line | None = getattr(self._lines, "own", None)
+        if line is None:
+            line = self._lines.own = self._call()
+        return line
 
     def exchange(self, head: Head, body: Buffer, seconds: float) -> tuple[Head, Buffer]:
         """Ask, and wait for the answer. Raises `Broken`, and `Late` after `seconds`."""
@@ -184,9 +181,9 @@ class Child:
 
     def hang_up(self) -> None:
         """Leave this thread's line: what is on it is not waited for any more."""
-        with self._guard:
-            line = self._lines.pop(threading.current_thread(), None)
+        line: Line | None = getattr(self._lines, "own", None)
         if line is not None:
+            self._lines.own = None
             line.close()
 
     def kill(self) -> None:

@@ -112,13 +112,14 @@ def _lines(descriptor: int, encoding: str, offset: int, limit: int | None, cap: 
     for chunk in _chunks(descriptor):
         size += len(chunk)
         text = decoder.decode(chunk)
-        part = _between(text, offset - line, None if end is None else end - line)
+        feeds = text.count("\n")
+        part = _between(text, feeds, offset - line, None if end is None else end - line)
         if part:
             kept.append(part)
             kept_size += len(part)
             if kept_size > cap:
                 raise _AboveCap(kept_size)
-        line += text.count("\n")
+        line += feeds
         rest = not text.endswith("\n") if text else rest
     decoder.decode(b"", final=True)
     total = line + rest
@@ -132,20 +133,23 @@ class _AboveCap(Exception):
         self.size = size
 
 
-def _between(text: str, start: int, end: int | None) -> str:
-    """The part of `text` from its line `start` up to its line `end`, counted from 0; both may lie outside it."""
-    first = _position(text, start)
-    last = len(text) if end is None else _position(text, end)
+def _between(text: str, feeds: int, start: int, end: int | None) -> str:
+    """The part of `text` from its line `start` up to its line `end`, counted from 0; both may lie outside it.
+
+    `feeds` line feeds are in it.
+    """
+    first = _position(text, feeds, start)
+    last = len(text) if end is None else _position(text, feeds, end)
     return text[first:last]
 
 
-def _position(text: str, line: int) -> int:
+def _position(text: str, feeds: int, line: int) -> int:
     """Where line `line` begins."""
+    if line > feeds:  # most of a large file is passed by this way
+        return len(text)
     at = 0
     for _ in range(line):
         at = text.find("\n", at) + 1
-        if at == 0:
-            return len(text)
     return at
 
 
