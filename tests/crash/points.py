@@ -120,8 +120,8 @@ class WatchedCursor:
         return self._cursor.executemany(sql, rows)
 
     def _note(self, row: Mapping[str, object]) -> None:
-        event = row["event"]  # many rows are arrays on PostgreSQL
-        self._events += list(map(str, event)) if isinstance(event, list) else [str(event)]
+        # many rows are arrays on PostgreSQL: {"started","succeeded"}
+        self._events += str(row["event"]).strip('{}"').split('","')
 
     def fetchall(self) -> list[Row]:
         return self._cursor.fetchall()
@@ -163,10 +163,18 @@ class WatchedBackend:
     def connect(self) -> Connection:
         return WatchedConnection(self._backend.connect(), self._killer)
 
-    def begin(self, connection: Connection) -> str | None:
+    def begin(self, connection: Connection) -> None:
         assert isinstance(connection, WatchedConnection)
         connection.events.clear()
-        return self._backend.begin(connection.watched)
+        self._backend.begin(connection.watched)
+
+    def settle(self, connection: Connection) -> None:
+        assert isinstance(connection, WatchedConnection)
+        self._backend.settle(connection.watched)
+
+    def transaction(self, connection: Connection) -> str | None:
+        assert isinstance(connection, WatchedConnection)
+        return self._backend.transaction(connection.watched)
 
     def has_committed(self, connection: Connection, transaction: str, at: int) -> bool | None:
         assert isinstance(connection, WatchedConnection)

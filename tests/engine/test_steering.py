@@ -193,7 +193,7 @@ def test_what_cannot_be_enqueued_is_refused(lab: Lab) -> None:
 def connection_of_the_caller(url: str) -> Iterator[Connection]:
     if url.startswith("sqlite:///"):
         lite = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
-        yield lite  # type: ignore[misc]  # sqlite3 types its cursor more widely
+        yield lite
         lite.close()
     else:
         import psycopg

@@ -97,7 +97,8 @@ def test_a_transaction_that_the_server_still_holds_open_is_ended_and_done_again(
     database, other = open_database(postgres_url), open_database(postgres_url)
     backend = other.backend
     left = backend.connect()
-    transaction = backend.begin(left)
+    backend.begin(left)
+    transaction = backend.transaction(left)
     assert transaction is not None
     left.cursor().execute("CREATE TABLE notes (n INTEGER)")
     if cut == "after":

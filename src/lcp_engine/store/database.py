@@ -206,17 +206,17 @@ class Database:
 
     def _transact(self, batch: list[Unit[Any]], is_alone: bool) -> tuple[Tx, Unit[Any] | None]:
         connection = self._writer or self._connect()
-        transaction = self.backend.begin(connection)
+        self.backend.begin(connection)
         tx = Tx(connection, self.backend.dialect, self.now())
         try:
-            culprit = self._perform(tx, batch, is_alone)
+            culprit = self._perform(connection, tx, batch, is_alone)
             if culprit is not None:
                 _roll_back(tx)
                 return tx, culprit
             tx.end()
             if tx.wakes:
                 self.in_transaction_wake(tx)
-            self._end(connection, tx, transaction)
+            self._end(connection, tx)
         except BaseException:
             _roll_back(tx)
             raise
@@ -224,11 +224,18 @@ class Database:
             tx.close()
         return tx, None
 
-    def _perform(self, tx: Tx, batch: list[Unit[Any]], is_alone: bool) -> Unit[Any] | None:
+    def _perform(
+        self, connection: Connection, tx: Tx, batch: list[Unit[Any]], is_alone: bool
+    ) -> Unit[Any] | None:
         """Do the work of the batch; the unit that raised, if one did."""
         for unit in batch:
             try:
                 unit.perform(tx)
+                # The callers of the last commit are back by now: a transaction without them would cost an fsync more.
+                if self._waiting and unit is batch[-1] and not is_alone:
+                    self._gather(batch)
+                if unit is not batch[-1]:  # what is wrong with one has to show before the next begins
+                    self.backend.settle(connection)
             except BaseException as error:
                 if not isinstance(error, Exception):
                     unit.fail(error)
@@ -237,12 +244,10 @@ class Database:
                 else:
                     unit.fail(self.backend.explain(error) or error)
                 return unit
-            # The callers of the last commit are back by now: a transaction that left them out would cost an fsync more.
-            if self._waiting and unit is batch[-1] and not is_alone:
-                self._gather(batch)
         return None
 
-    def _end(self, connection: Connection, tx: Tx, transaction: str | None) -> None:
+    def _end(self, connection: Connection, tx: Tx) -> None:
+        transaction = self.backend.transaction(connection)
         try:
             tx.plain("COMMIT")
         except Exception as error:
@@ -284,7 +289,7 @@ class Database:
 
     def _forget_broken_writer(self) -> None:
         if self._writer is not None and not self.backend.is_usable(self._writer):
-            self._writer = None
+            self._drop_writer()
 
     def _may_retry(self, error: Exception, retries: int) -> bool:
         # A server that was never there is an error at once; one that was comes back.

@@ -234,8 +234,7 @@ class Ledger:
             rows.append(statements.move_params(job, self.tx.now, settled_seq, result=result))
             job.state, job.reason = SUCCEED.target, None
             moved.append(job)
-        changed = self.tx.many(statements.move(SUCCEED, is_leased=True), rows)
-        assert changed == len(rows), f"{changed} of {len(rows)} leases that stood were settled"
+        self.tx.change_all(statements.move(SUCCEED, is_leased=True), rows)
         return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
@@ -307,7 +306,7 @@ class Ledger:
 
     def _save(self, changes: tuple[Statement, dict[str, object]] | None) -> None:
         if changes is not None:
-            self.tx.run(changes[0], **changes[1])
+            self.tx.send(changes[0], **changes[1])
 
     def _keep(self, row: Row) -> MissionRow:
         mission = MissionRow(*row)

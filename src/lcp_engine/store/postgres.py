@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.piped import Piped
 from lcp_engine.store.transaction import Connection
 
 # UniqueViolation: somebody made the same at the same moment; the next try finds it.
@@ -37,8 +38,8 @@ _BY_INDEX = "; ".join(
     )
 )
 
-# In one round trip. A server that died forgets ids that never reached its log, and gives them to others.
-_BEGIN = "BEGIN; SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
+# A server that died forgets ids that never reached its log, and gives them to others.
+_NAME = "SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
 _END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
 _STARTED = "SELECT pg_postmaster_start_time()::text"
 _OWN_EVENT = "SELECT 1 FROM events WHERE at = %s AND xmin = %s::xid8::xid LIMIT 1"
@@ -65,7 +66,7 @@ class Postgres:
                 psycopg.errors.InsufficientPrivilege
             ):  # then the server checks every reference itself
                 connection.execute("SET session_replication_role = replica")
-        return connection  # type: ignore[return-value]  # psycopg types SQL strictly
+        return Piped(connection)
 
     def sweeping(self) -> Postgres:
         return Postgres(self.url, sweeps=True)
@@ -73,15 +74,23 @@ class Postgres:
     def flush(self, connection: Connection) -> None:
         """The server does so by itself."""
 
-    def begin(self, connection: Connection) -> str:
-        cursor = _ours(connection).execute(_BEGIN)
-        cursor.nextset()
-        row = cursor.fetchone()
-        assert row is not None
+    def begin(self, connection: Connection) -> None:
+        ours = _ours(connection)
+        ours.cursor().execute("BEGIN")
+        ours.begun = ours.cursor()
+        ours.begun.execute(_NAME)
+
+    def settle(self, connection: Connection) -> None:
+        _ours(connection).settle()
+
+    def transaction(self, connection: Connection) -> str:
+        begun = _ours(connection).begun
+        row = None if begun is None else begun.fetchone()
+        assert row is not None, "a transaction has to be begun first"
         return str(row[0])
 
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
-        asked = _ours(connection)
+        asked = _ours(connection).driver
         number, _, started = transaction.partition(" ")
         is_same_server = asked.execute(_STARTED).fetchone() == (started,)
         if is_same_server:
@@ -92,6 +101,8 @@ class Postgres:
         except (
             psycopg.errors.InvalidParameterValue
         ):  # "is in the future": the server died and never heard of it
+            with suppress(psycopg.Error):  # told once more
+                self.settle(connection)
             return False
         known = {"committed": True, "aborted": False}.get(str(row and row[0]))
         if not known or is_same_server:
@@ -134,7 +145,7 @@ def _is_lost(error: Exception) -> bool:
     return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_LOST)
 
 
-def _ours(connection: object) -> psycopg.Connection:
-    """The driver's connection, all of it."""
-    assert isinstance(connection, psycopg.Connection)
+def _ours(connection: Connection) -> Piped:
+    """A connection that `connect` made."""
+    assert isinstance(connection, Piped)
     return connection

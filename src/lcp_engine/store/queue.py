@@ -262,12 +262,12 @@ def add_runner(tx: Tx, *, uid: str, host: str, boot: str, pid: int) -> int:
 
 def beat(tx: Tx, runner_id: int) -> Micros:
     """Renew every lease of the runner; until when they last."""
-    tx.run(_BEAT, runner=runner_id, until=tx.now + LEASE)
+    tx.send(_BEAT, runner=runner_id, until=tx.now + LEASE)
     return tx.now + LEASE
 
 
 def leave(tx: Tx, runner_id: int) -> None:
-    tx.run(_LEAVE, runner=runner_id, until=tx.now)
+    tx.send(_LEAVE, runner=runner_id, until=tx.now)
 
 
 def leasing_runners(tx: Tx, runner_id: int) -> list[RunnerRow]:

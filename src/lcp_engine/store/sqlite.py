@@ -47,7 +47,7 @@ class Sqlite:
         if self._sweeps:  # a checkpoint inside a commit would hold up everybody
             connection.execute("PRAGMA wal_autocheckpoint=0")
         OWN_FILES.add(self.path)
-        return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
+        return connection
 
     def sweeping(self) -> Sqlite:
         return Sqlite(self.path, busy_seconds=self._busy_seconds, sweeps=True)
@@ -60,6 +60,12 @@ class Sqlite:
         # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout
         connection.cursor().execute("BEGIN IMMEDIATE")
 
+    def settle(self, connection: Connection) -> None:
+        """Every statement is waited for."""
+
+    def transaction(self, connection: Connection) -> None:
+        """No connection is lost here."""
+
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> None:
         """No connection is lost here."""
 
@@ -67,7 +73,7 @@ class Sqlite:
         connection = self._open("rw")
         connection.execute("PRAGMA query_only=ON")
         OWN_FILES.add(self.path)
-        return connection  # type: ignore[return-value]  # sqlite3 types its cursor more widely
+        return connection
 
     def clock(self, connection: Connection) -> Clock:
         """One machine has one clock: the system's, kept from going back."""

@@ -20,8 +20,8 @@ Row: TypeAlias = Sequence[Any]
 class Cursor(Protocol):
     """The part of a DB-API cursor that is used here."""
 
-    rowcount: int
-
+    @property
+    def rowcount(self) -> int: ...
     @property
     def lastrowid(self) -> int | None: ...
     def execute(self, sql: str, params: Params = ..., /) -> object: ...
@@ -54,8 +54,14 @@ class Backend(Reading, Protocol):
     def dialect(self) -> Dialect: ...
 
     def connect(self) -> Connection: ...
-    def begin(self, connection: Connection) -> str | None:
-        """Begin a transaction that writes. What `has_committed` knows it by; None where a commit leaves no doubt."""
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction that writes."""
+
+    def settle(self, connection: Connection) -> None:
+        """Wait until every statement so far has been executed. Raises what is wrong with one."""
+
+    def transaction(self, connection: Connection) -> str | None:
+        """What `has_committed` knows the present transaction by; None where a commit leaves no doubt."""
 
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
         """Whether the transaction of a connection that was lost took effect; None while that is open.
@@ -117,9 +123,14 @@ class NewRow:
 
 
 class Tx:
-    """One transaction: statements, the time it began, whether it made a job ready, what is left for its end."""
+    """One transaction: statements, the time it began, whether it made a job ready, what is left for its end.
+
+    PostgreSQL is not waited for where no result is asked for (`send`, `many`, `plain`): what is wrong with such a
+    statement shows at a later one, at the latest at the commit.
+    """
 
     def __init__(self, connection: Connection, dialect: Dialect, now: Micros) -> None:
+        self._connection = connection
         self._cursor = connection.cursor()
         self._dialect = dialect
         self.is_sqlite = dialect.name == "sqlite"
@@ -138,6 +149,10 @@ class Tx:
         self._cursor.execute(statement.sql(self._dialect), params)
         return self._cursor.rowcount
 
+    def send(self, statement: Statement, **params: object) -> None:
+        """Execute."""
+        self._cursor.execute(statement.sql(self._dialect), params)
+
     def insert(self, new: NewRow, params: Params) -> int:
         """Insert a row; its id."""
         if self.is_sqlite:
@@ -150,17 +165,32 @@ class Tx:
         assert made is not None
         return int(made)
 
-    def many(self, statement: Statement, rows: Sequence[Params]) -> int:
-        """Execute for each of `rows`, which have the same names; the number of rows that were changed."""
+    def many(self, statement: Statement, rows: Sequence[Params]) -> None:
+        """Execute for each of `rows`, which have the same names."""
+        if rows:
+            self._execute_many(self._cursor, statement, rows)
+
+    def change_all(self, statement: Statement, rows: Sequence[Params]) -> None:
+        """Like `many`, where each has to change one row; else the transaction fails at its end."""
         if not rows:
-            return 0
+            return
+        cursor = self._connection.cursor()
+        self._execute_many(cursor, statement, rows)
+
+        def check() -> None:
+            changed = cursor.rowcount
+            cursor.close()
+            assert changed == len(rows), f"{changed} of {len(rows)} rows that were there were changed"
+
+        self.at_end.append(check)
+
+    def _execute_many(self, cursor: Cursor, statement: Statement, rows: Sequence[Params]) -> None:
         if len(rows) == 1:
-            self._cursor.execute(statement.sql(self._dialect), rows[0])
+            cursor.execute(statement.sql(self._dialect), rows[0])
         elif statement.at_once is None or self.is_sqlite:
-            self._cursor.executemany(statement.sql(self._dialect), rows)
+            cursor.executemany(statement.sql(self._dialect), rows)
         else:
-            self._cursor.execute(statement.at_once.sql(self._dialect), statement.at_once.params(rows))
-        return self._cursor.rowcount
+            cursor.execute(statement.at_once.sql(self._dialect), statement.at_once.params(rows))
 
     def rows(self, statement: Statement, **params: object) -> list[Row]:
         self._cursor.execute(statement.sql(self._dialect), params)
