@@ -102,6 +102,7 @@ class Runner:
         self._scheduler = Scheduler(site.database, site.clock) if mission_id is None else None
         self._id = 0
         self._alive_until: Micros = 0
+        self._next_expiry: Micros | None = None
         self._flush_seconds = FLUSH_SECONDS
         self._quick_seconds = QUICK_SECONDS
 
@@ -274,7 +275,7 @@ class Runner:
         looked = learnt = time.monotonic()
         while any(lane.is_alive for lane in self._lanes):
             try:
-                self._wait_for_lanes(WATCH_SECONDS)
+                self._wait_for_lanes(self._seconds_to_next_expiry(WATCH_SECONDS))
                 self._beat()
                 self._tend_lanes(time.monotonic())
                 if not self._stopping:
@@ -301,6 +302,12 @@ class Runner:
             lane.join(max(0.0, end - time.monotonic()))
             if lane.is_alive:
                 return
+
+    def _seconds_to_next_expiry(self, most: float) -> float:
+        """How long the leases of all others last."""
+        if self._next_expiry is None:
+            return most
+        return max(0.001, min(most, (self._next_expiry - self._database.now()) / SECOND))
 
     def _look(self) -> None:
         """The fallback for rings that did not arrive, and the end where somebody else finished the last job."""
@@ -334,7 +341,10 @@ class Runner:
 
     def _rescue(self) -> None:
         """Take back the jobs of runners that died, and close the intents that nobody will come back to."""
-        for runner in self._database.read(lambda tx: queue.leasing_runners(tx, self._id)):
+        others = self._database.read(lambda tx: queue.leasing_runners(tx, self._id))
+        now = self._database.now()
+        self._next_expiry = min((one.alive_until for one in others if one.alive_until >= now), default=None)
+        for runner in others:
             dead = is_dead(runner, self._host, self._site.runtime)
             # A process that was stopped keeps its lock, and its leases run out all the same.
             if dead or runner.alive_until < self._database.now():

@@ -16,7 +16,10 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.clock import SECOND
 from lcp_engine.jobs import State
+from lcp_engine.store import queue
+from lcp_engine.store.ledger import ledger_of
 from lcp_engine.workers.base import Outcome, Worker
 
 DRAIN = Path(__file__).with_name("drain.py")
@@ -185,6 +188,19 @@ def test_the_death_of_a_sibling_is_heard_of_without_a_look(engine: Engine, crew:
     victim.kill()
     assert crew.next_word()[0] == "1"
     assert engine.job(job).json["attempt"] == 2
+
+
+def test_a_lease_from_elsewhere_is_taken_back_when_it_runs_out_without_a_look(
+    engine: Engine, crew: Crew
+) -> None:
+    engine.enqueue("mark", {"n": 1})
+    database = engine.site.database
+    far = database.write(lambda tx: queue.add_runner(tx, uid="far", host="far", boot="another", pid=1))
+    assert database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(("mark",)), far, 1))
+    database.write(lambda tx: tx.plain(f"UPDATE runners SET alive_until = {database.now() + 5 * SECOND}"))
+    crew.start(watch_seconds=3600.0)
+    assert crew.next_word() == ["ready"]
+    assert crew.next_word()[0] == "1"
 
 
 def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, crew: Crew) -> None:
