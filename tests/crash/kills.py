@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--every", type=float)
     parser.add_argument("--seed", type=int, default=20)
     given = parser.parse_args()
-    import_all()
+    import_all(given.url)
     # A job that five runners died of is given up (R17); here it is chance that many died during the same one.
     settling.MAX_DEATHS = sys.maxsize
     said = Slaughter(

@@ -24,12 +24,14 @@ from lcp_engine import Engine, runner
 from lcp_engine.store.check import check_database
 
 T = TypeVar("T")
+MISSED = "none"
+"""Instead of a point that did not come again: how many commits a runner makes depends on how long they take."""
 EVERY_OTHER = 4  # before and after alternate: two points with a runner first, two without
 
 
 def main() -> None:
     given = _arguments()
-    import_all()
+    import_all(given.url)
     # Every run meets the same points: how many jobs are claimed and settled together is not left to the clock.
     runner.QUICK_SECONDS = runner.FLUSH_SECONDS = 3600
     runner.SLOW_SECONDS = 7200
@@ -100,7 +102,8 @@ class Telling:
             wanted = self.wanted_trees[len(self.trees) - 1] if self.wanted_trees else self.trees[-1]
             self._expect(self.trees[-1] == wanted, f"after {act.name!r} the files are {self.trees[-1]}")
         self.problems += self._ask(lambda engine: check_database(self.url))
-        self._expect(bool(self.point) or not self.at, "no process was killed")
+        if self.at and not self.point:
+            self.point = MISSED
         return self._ask(lambda engine: picture(engine, self.place))
 
     def _is_killed(self, act: Act, at: int) -> bool:

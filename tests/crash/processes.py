@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import traceback
@@ -11,15 +12,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
+from sqlalchemy.exc import CompileError
+
+from lcp_engine.store.create import make_backend
+from lcp_engine.store.transaction import Statement
+
 T = TypeVar("T")
 LAZY = ("lcp_engine.store.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
 
 
-def import_all() -> None:
-    """Once, not in every process."""
+def import_all(url: str) -> None:
+    """Import every module and compile every statement for a database once, not in every process."""
     for module in LAZY:
         with suppress(ModuleNotFoundError):
             import_module(module)
+    dialect = make_backend(url).dialect
+    for known in gc.get_objects():
+        if isinstance(known, Statement):
+            with suppress(CompileError):  # one that the other database alone understands
+                known.sql(dialect)
 
 
 def begin(work: Callable[[], object], errors: Path | None = None) -> int:

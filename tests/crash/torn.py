@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=20)
     parser.add_argument("--seed", type=int, default=20)
     given = parser.parse_args()
-    import_all()
+    import_all(_url(given.directory / "live.db"))
     problems = list(_tear(given.directory, given.images, random.Random(given.seed)))
     print(json.dumps({"images": given.images * len(TEARS), "problems": problems}))
     sys.exit(bool(problems))
