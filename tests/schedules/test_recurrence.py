@@ -118,6 +118,31 @@ def test_any_expression_is_refused_or_due_later(fields: list[str], now: Micros) 
     assert go_on(cron, due, due).next_due > due
 
 
+@given(
+    st.builds(
+        "{} {} {} * {}".format,
+        st.sampled_from(["*", "*/7", "0", "30", "5,35", "10-50/20"]),
+        st.sampled_from(["*", "*/2", "1", "2", "2,3", "0-4"]),
+        st.sampled_from(["*", "28-30", "L"]),
+        st.sampled_from(["*", "SUN", "MON-SAT", "SUN#1"]),
+    ),
+    st.sampled_from(["2026-03-28 20:00", "2026-10-24 20:00"]),
+    st.integers(0, 12 * 3600),
+    st.integers(0, 40 * 3600),
+)
+def test_who_was_away_over_a_change_of_clocks_stands_where_they_stand_who_stayed(
+    expression: str, evening: str, start: int, away: int
+) -> None:
+    cron = read_cron(expression, ZURICH)
+    due = first_due(cron, at(evening) + start * SECOND)
+    now, stepwise, missed = due + away * SECOND, due, -1
+    while stepwise <= now:
+        onward = go_on(cron, stepwise, stepwise)
+        assert onward.next_due > stepwise
+        stepwise, missed = onward.next_due, missed + 1
+    assert go_on(cron, due, now) == (stepwise, missed)
+
+
 def test_hours_are_those_of_the_timezone() -> None:
     cron = read_cron("0  7 * * mon-fri", ZURICH)
     assert cron == Cron("0 7 * * mon-fri", ZURICH)
@@ -161,6 +186,19 @@ def test_an_interval_by_the_clock_goes_by_time_that_passes() -> None:
     for day in ("2026-03-29 00:15", "2026-10-25 00:15"):
         found = dues(half_hours, at(day), 12)
         assert {later - due for due, later in pairwise(found)} == {HOUR // 2}
+
+
+def test_minutes_of_an_hour_that_is_not_there_are_not_made_up_for_and_those_of_a_double_hour_all_count() -> (
+    None
+):
+    cron = read_cron("*/30 2 * * *", ZURICH)
+    assert [shown(due) for due in dues(cron, at("2026-03-28 02:15"), 2)] == [
+        "03-28 02:30 CET",
+        "03-30 02:00 CEST",
+    ]
+    assert [shown(due) for due in dues(cron, at("2026-10-25 00:00"), 5)] == [
+        "10-25 02:00 CEST", "10-25 02:30 CEST", "10-25 02:00 CET", "10-25 02:30 CET", "10-26 02:00 CET"
+    ]  # fmt: skip
 
 
 def test_a_length_does_not_care_for_daylight_saving() -> None:
