@@ -17,7 +17,7 @@ from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.leftovers import APPLIED, CONFLICT, close, fates, tell
 from lcp_engine.preimages import Before, look_before
 from lcp_engine.restoring import finish_within
-from lcp_engine.sandbox.batch import Batch
+from lcp_engine.sandbox.batch import Batch, Put
 from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.hands import HERE, Hands, Interrupted
 from lcp_engine.sandbox.replace import Target, temporary_name
@@ -125,11 +125,7 @@ class Journal:
                 self._look(write)
         intended = [write for write in writes if write.change is not None]
         self._intend(intended)
-        for write in intended:
-            if write.change_id is not None:
-                self.turns_to(write.job)
-                _put(write)
-        _sync(batch, intended)
+        self._put(batch, [write for write in intended if write.change_id is not None])
         settled = [write for write in writes if write.outcome is not None]
         if settled:
             self.database.write(lambda tx: self._settle(tx, settled))
@@ -183,6 +179,18 @@ class Journal:
 
         for write, change_id in zip(writes, self.database.write(record) if writes else (), strict=True):
             write.change_id = change_id
+
+    def _put(self, batch: Batch, writes: Sequence[_Write]) -> None:
+        puts = [
+            Put(write.target, write.data, write.change.temporary)
+            for write in writes
+            if write.change is not None
+        ]
+        errors = batch.put(puts, lambda nth: self.turns_to(writes[nth].job))
+        for write, error in zip(writes, errors, strict=True):
+            assert write.change is not None
+            write.outcome = Succeeded(write.change.result, write.written) if error is None else error.failed
+            write.became = APPLIED if write.target.replaced else "void"
 
     def _settle(self, tx: Tx, writes: Sequence[_Write]) -> None:
         """Close intents and settle jobs. A file is what it is, so its intent is closed without a lease too."""
@@ -250,30 +258,6 @@ class Journal:
     def _file(self, write: _Write) -> str:
         """The absolute path of the file. Neither the root's path nor one beneath it has passed a link."""
         return os.path.normpath(f"{self.root.path}/{write.target.path}")
-
-
-def _put(write: _Write) -> None:
-    assert write.change is not None
-    write.outcome = Succeeded(write.change.result, write.written)
-    try:
-        write.target.put(write.data, write.change.temporary)
-    except Interrupted:
-        raise
-    except LcpError as error:
-        write.outcome = error.failed
-        write.became = APPLIED if write.target.replaced else "void"
-
-
-def _sync(batch: Batch, writes: Sequence[_Write]) -> None:
-    replaced = [write for write in writes if write.target.replaced]
-    try:
-        if replaced:
-            batch.sync()
-    except Interrupted:
-        raise
-    except LcpError as error:
-        for write in replaced:  # each is there, and the next attempt finds it so
-            write.outcome = error.failed
 
 
 def _record(tx: Tx, write: _Write) -> int | None:

@@ -13,9 +13,9 @@ import pytest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation.confinement import Confinement
 from lcp_engine.isolation.mode import Isolation, isolates
-from lcp_engine.sandbox.batch import Batch
+from lcp_engine.sandbox.batch import Batch, Put
 from lcp_engine.sandbox.hands import HERE, Hands
-from lcp_engine.sandbox.replace import Target, temporary_name
+from lcp_engine.sandbox.replace import Current, Target, temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps
 
@@ -52,17 +52,22 @@ def somebody_holds(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def put(batch: Batch, nth: int, text: str) -> None:
-    target = batch.found[nth]
-    assert isinstance(target, Target)
-    target.put(text.encode(), temporary_name())
+def put(batch: Batch, **texts: str) -> list[LcpError | None]:
+    """Puts texts in place of files: `_0` is the first one."""
+    puts = []
+    for nth, text in texts.items():
+        target = batch.found[int(nth[1:])]
+        assert isinstance(target, Target)
+        puts.append(Put(target, text.encode(), temporary_name()))
+    turned: list[int] = []
+    errors = batch.put(puts, turned.append)
+    assert turned[0] == 0
+    return errors
 
 
 def test_files_of_several_directories_are_written_together(hands: Hands, root: Root, tmp_path: Path) -> None:
     with hands.locked_batch(root, ["x/1", "y/1", "x/2"]) as batch:
-        for nth in range(3):
-            put(batch, nth, f"{nth}\n")
-        batch.sync()
+        assert put(batch, _0="0\n", _1="1\n", _2="2\n") == [None, None, None]
         for name in ("x", "y"):
             with pytest.raises(BlockingIOError), somebody_holds(tmp_path / name):
                 pass
@@ -97,8 +102,30 @@ def test_a_directory_that_was_made_stays_where_a_file_was_put_into_it(
 ) -> None:
     with hands.locked_batch(root, ["new/deep/1", "new/2", "gone/1"]) as batch:
         made = [held.made for held in batch.found if isinstance(held, Target)]
-        put(batch, 1, "2\n")
-        batch.sync()
+        assert put(batch, _1="2\n") == [None]
     assert made == [("new", "new/deep"), (), ("gone",)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "x", "y"]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["2"]
+
+
+def test_contents_of_any_size_are_seen_and_put(hands: Hands, root: Root, tmp_path: Path) -> None:
+    large = "x" * (3 * 1024 * 1024)
+    for name, text in (("x/1", "small\n"), ("x/2", large), ("y/1", "")):
+        (tmp_path / name).write_text(text)
+    with hands.locked_batch(root, ["x/1", "x/2", "x/3", "y/1"]) as batch:
+        seen = [held.read_within(1024 * 1024) for held in batch.found if isinstance(held, Target)]
+        texts = [one.data.decode() if isinstance(one, Current) else one for one in seen]
+        assert texts == ["small\n", len(large), None, ""]
+        assert put(batch, _0=large, _1="1\n", _2=large, _3="3\n") == [None] * 4
+        again = [held.read_within(1) for held in batch.found if isinstance(held, Target)]
+        assert again == [len(large), 2, len(large), 2]
+
+
+def test_a_file_that_cannot_be_put_leaves_the_others_alone(hands: Hands, root: Root, tmp_path: Path) -> None:
+    with hands.locked_batch(root, ["x/1", "x/2", "y/1"]) as batch:
+        (tmp_path / "x" / "2").mkdir()
+        first, refused, last = put(batch, _0="1\n", _1="2\n", _2="3\n")
+        assert (first, last) == (None, None)
+        assert refused is not None
+        assert refused.code is ErrorCode.NOT_A_FILE
+        assert [held.replaced for held in batch.found if isinstance(held, Target)] == [True, False, True]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation import mode
-from lcp_engine.isolation.far import FarTarget
+from lcp_engine.isolation.far import FarBatch, FarTarget
 from lcp_engine.isolation.mode import Isolation, examine_isolation
+from lcp_engine.sandbox.batch import Put
 from lcp_engine.sandbox.replace import Target
 
 WRITE: dict[str, JsonValue] = {
@@ -62,19 +63,20 @@ def test_a_mission_comes_to_the_same_confined_or_not(database_url: str, place: P
 def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
     database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    put = FarTarget.put
+    put = FarBatch.put
     deaths: list[int] = []
 
-    def dies_once(target: FarTarget, data: bytes, temporary: str, mode: int | None = None) -> None:
-        if moment == "after":
-            put(target, data, temporary, mode)
+    def dies_once(
+        batch: FarBatch, puts: Sequence[Put], turns_to: Callable[[int], None]
+    ) -> list[LcpError | None]:
+        if moment == "after" and not deaths:
+            put(batch, puts, turns_to)
         if not deaths:
             deaths.append(1)
-            signal.pidfd_send_signal(target._steps.child._pidfd, signal.SIGKILL)
-            target._take({"do": "size"})
-        put(target, data, temporary, mode)
+            signal.pidfd_send_signal(batch._steps.child._pidfd, signal.SIGKILL)
+        return put(batch, puts, turns_to)
 
-    monkeypatch.setattr(FarTarget, "put", dies_once)
+    monkeypatch.setattr(FarBatch, "put", dies_once)
     rows = run(database_url, place, Isolation.REQUIRE)
     assert deaths
     assert ("write_file", "succeeded") in [row[:2] for row in rows]

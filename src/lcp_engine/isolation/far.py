@@ -11,10 +11,13 @@ from pydantic import JsonValue
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation.line import Broken, Buffer, Head, Late, failed_of, number_of, raise_failed, text_of
 from lcp_engine.isolation.nursery import Child
-from lcp_engine.sandbox.batch import Batch, Held
+from lcp_engine.sandbox.batch import Batch, Held, Put
 from lcp_engine.sandbox.hands import Hands, Interrupted
 from lcp_engine.sandbox.replace import Current, Glance, Target
 from lcp_engine.sandbox.root import Root
+
+MOST_AT_ONCE = 1024 * 1024
+"""Bytes of files that are told in one message, above the first."""
 
 
 def far_hands(writer_of: Callable[[Root], Child], seconds: float) -> Hands:
@@ -23,8 +26,8 @@ def far_hands(writer_of: Callable[[Root], Child], seconds: float) -> Hands:
     @contextmanager
     def locked_batch(root: Root, paths: Sequence[str]) -> Iterator[Batch]:
         steps = _Steps(writer_of(root), seconds, paths[0])
-        head, _ = steps.take({"do": "lock", "paths": list(paths)})
-        batch = _FarBatch(steps, paths, head["found"])
+        head, body = steps.take({"do": "lock", "paths": list(paths)})
+        batch = FarBatch(steps, paths, head["found"], body)
         try:
             yield batch
         finally:
@@ -73,20 +76,36 @@ class _Steps:
         return answer, found
 
 
-class _FarBatch:
+class FarBatch:
     """Files in the process that can write, which holds the locks."""
 
-    def __init__(self, steps: _Steps, paths: Sequence[str], found: JsonValue) -> None:
+    def __init__(self, steps: _Steps, paths: Sequence[str], found: JsonValue, seen: Buffer) -> None:
         if not isinstance(found, list) or len(found) != len(paths):
             raise Interrupted(
                 ErrorCode.WORKER_DIED, f"{paths[0]!r}: the process that writes told of other files"
             )
         self._steps = steps
         self.is_lost = False
-        self.found = [self._held(nth, *told_of) for nth, told_of in enumerate(zip(paths, found, strict=True))]
+        contents = _Pieces(seen)
+        self.found = [
+            self._held(nth, path, told_of, contents)
+            for nth, (path, told_of) in enumerate(zip(paths, found, strict=True))
+        ]
 
-    def sync(self) -> None:
-        raise_failed(self.take({"do": "sync"}, self._steps)[0])
+    def put(self, puts: Sequence[Put], turns_to: Callable[[int], None]) -> list[LcpError | None]:
+        errors: list[LcpError | None] = []
+        while len(errors) < len(puts):
+            turns_to(len(errors))
+            some = _some(puts[len(errors) :])
+            files: list[JsonValue] = [
+                {"nth": self.found.index(put.target), "temporary": put.temporary, "size": len(put.data)}
+                for put in some
+            ]
+            head, _ = self.take(
+                {"do": "put all", "files": files}, self._steps, b"".join(put.data for put in some)
+            )
+            errors += [_came_to(put, one) for put, one in zip(some, _list(head.get("found")), strict=True)]
+        return errors
 
     def free(self) -> None:
         """Give up the locks; where the process is gone, they are free already."""
@@ -101,33 +120,42 @@ class _FarBatch:
             self.is_lost = True
             raise
 
-    def _held(self, nth: int, path: str, found: JsonValue) -> Held:
+    def _held(self, nth: int, path: str, found: JsonValue, contents: _Pieces) -> Held:
         if not isinstance(found, dict):
             return None
         if found.get("is") == "failed":
             failed = failed_of(found)
             return LcpError(failed.code, failed.message, failed.details)
-        return FarTarget(path, _texts(found.get("made")), self, nth, replace(self._steps, path=path))
+        target = FarTarget(path, _texts(found.get("made")), self, nth, replace(self._steps, path=path))
+        seen = found.get("seen")
+        if isinstance(seen, dict):
+            target.glances.append(_seen(seen, contents.next(seen)))
+        return target
 
 
 class FarTarget(Target):
     """A `Target` in the process that can write: every step of it is taken there."""
 
-    def __init__(self, path: str, made: tuple[str, ...], batch: _FarBatch, nth: int, steps: _Steps) -> None:
+    def __init__(self, path: str, made: tuple[str, ...], batch: FarBatch, nth: int, steps: _Steps) -> None:
         super().__init__(path, path.rpartition("/")[2], -1, made)
         self._batch = batch
         self._nth = nth
         self._steps = steps
+        self.glances: list[Current | int | None] = []  # what it was when it was locked, told once
 
     def read(self, cap: int | None) -> Current | None:
         head, body = self._take({"do": "read", "cap": cap})
         return None if head.get("is") == "nothing" else _current(head, body)
 
     def read_within(self, most: int) -> Current | int | None:
+        if self.glances:
+            seen = self.glances.pop()
+            if seen is None or (isinstance(seen, int) and seen > most):
+                return seen
+            if isinstance(seen, Current) and len(seen.data) <= most:
+                return seen
         head, body = self._take({"do": "read within", "cap": most})
-        if head.get("is") == "size":
-            return number_of(head, "size")
-        return None if head.get("is") == "nothing" else _current(head, body)
+        return _seen(head, body)
 
     def size(self) -> int | None:
         size = self._take({"do": "size"})[0].get("size")
@@ -153,6 +181,50 @@ class FarTarget(Target):
         self.replaced = bool(answer.get("replaced"))
         raise_failed(answer)
         return answer, found
+
+
+class _Pieces:
+    """Contents that came one behind the other."""
+
+    def __init__(self, body: Buffer) -> None:
+        self._body = body
+        self._at = 0
+
+    def next(self, head: Head) -> Buffer:
+        size = number_of(head, "size") if head.get("is") == "file" else 0
+        self._at += size
+        return self._body[self._at - size : self._at]
+
+
+def _some(puts: Sequence[Put]) -> list[Put]:
+    """The first, and those behind it that are told with it."""
+    size, some = 0, list[Put]()
+    for put in puts:
+        size += len(put.data)
+        if some and size > MOST_AT_ONCE:
+            break
+        some.append(put)
+    return some
+
+
+def _came_to(put: Put, found: JsonValue) -> LcpError | None:
+    if not isinstance(found, dict):
+        raise Interrupted(ErrorCode.WORKER_DIED, f"{put.target.path!r}: what became of it was not told")
+    put.target.replaced = bool(found.get("replaced"))
+    if found.get("is") != "failed":
+        return None
+    failed = failed_of(found)
+    return LcpError(failed.code, failed.message, failed.details)
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _seen(head: Head, body: Buffer) -> Current | int | None:
+    if head.get("is") == "size":
+        return number_of(head, "size")
+    return None if head.get("is") == "nothing" else _current(head, body)
 
 
 def _current(head: Head, body: Buffer) -> Current:

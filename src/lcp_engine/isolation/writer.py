@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from pydantic import JsonValue
 
 from lcp_engine.errors import LcpError
 from lcp_engine.isolation.line import Buffer, Head, Line, number_of, text_of, told
-from lcp_engine.sandbox.batch import Batch, Held, locked_batch
+from lcp_engine.sandbox.batch import Batch, Put, locked_batch
 from lcp_engine.sandbox.replace import Current, Target, look_at
 from lcp_engine.sandbox.root import Root, refusal
+
+MOST_SEEN = 64 * 1024
+"""Bytes of a file that are told when it is locked, unasked."""
 
 
 class Writer:
@@ -45,15 +49,26 @@ class Writer:
         paths = head["paths"]
         assert isinstance(paths, list)
         with locked_batch(self._root, [str(path) for path in paths]) as batch:
-            line.send({"is": "locked", "found": [_held(one) for one in batch.found]})
+            line.send(*_locked(batch))
             _serve_locked(line, batch)
         return {"is": "free"}, b""
 
 
-def _held(held: Held) -> JsonValue:
-    if isinstance(held, LcpError):
-        return told(held.failed)
-    return None if held is None else {"made": list(held.made)}
+def _locked(batch: Batch) -> tuple[Head, Buffer]:
+    """What was locked, and what small files are at that moment: mostly that is all that is asked for."""
+    found: list[JsonValue] = []
+    contents: list[bytes] = []
+    for held in batch.found:
+        if isinstance(held, Target):
+            told_of: Head = {"made": list(held.made)}
+            with suppress(LcpError):  # told when it is read
+                seen, data = _seen(held.read_within(MOST_SEEN))
+                contents.append(bytes(data))
+                told_of["seen"] = {"size": len(data), **seen}
+            found.append(told_of)
+        else:
+            found.append(None if held is None else told(held.failed))
+    return {"is": "locked", "found": found}, b"".join(contents)
 
 
 def _serve_locked(line: Line, batch: Batch) -> None:
@@ -65,8 +80,8 @@ def _serve_locked(line: Line, batch: Batch) -> None:
 
 
 def _answer(batch: Batch, head: Head, body: Buffer) -> tuple[Head, Buffer]:
-    if "nth" not in head:
-        return _tried(lambda: _synced(batch), ".")
+    if head["do"] == "put all":
+        return _put_all(batch, head, memoryview(body))
     target = batch.found[number_of(head, "nth")]
     assert isinstance(target, Target)
     answer = _tried(lambda: _step(target, head, body), target.path)
@@ -83,9 +98,21 @@ def _tried(step: Callable[[], tuple[Head, Buffer]], path: str) -> tuple[Head, Bu
         return told(refusal(error, path).failed), b""
 
 
-def _synced(batch: Batch) -> tuple[Head, Buffer]:
-    batch.sync()
-    return {"is": "done"}, b""
+def _put_all(batch: Batch, head: Head, body: memoryview) -> tuple[Head, Buffer]:
+    files, puts = head["files"], []
+    assert isinstance(files, list)
+    for file in files:
+        assert isinstance(file, dict)
+        target, size = batch.found[number_of(file, "nth")], number_of(file, "size")
+        assert isinstance(target, Target)
+        puts.append(Put(target, bytes(body[:size]), text_of(file, "temporary")))
+        body = body[size:]
+    errors = batch.put(puts, lambda nth: None)
+    found: list[JsonValue] = [
+        {"replaced": put.target.replaced, **({} if error is None else told(error.failed))}
+        for put, error in zip(puts, errors, strict=True)
+    ]
+    return {"is": "done", "found": found}, b""
 
 
 def _step(target: Target, head: Head, body: Buffer) -> tuple[Head, Buffer]:

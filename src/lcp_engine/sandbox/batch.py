@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.replace import Target, give_up, lock
@@ -17,13 +17,24 @@ Held: TypeAlias = "Target | LcpError | None"
 """A file in a directory that is locked, or why it is refused, or None: its turn comes after the others."""
 
 
+class Put(NamedTuple):
+    """What is to be the whole of a file of a batch; `temporary` is the name it has on the way."""
+
+    target: Target
+    data: bytes
+    temporary: str
+
+
 class Batch(Protocol):
     """Some files beneath a root; `found` has one `Held` for each path, in their order."""
 
     @property
     def found(self) -> Sequence[Held]: ...
-    def sync(self) -> None:
-        """Makes durable what `put` did to all of them. Raises `FILE_SYSTEM`."""
+    def put(self, puts: Sequence[Put], turns_to: Callable[[int], None]) -> list[LcpError | None]:
+        """Replaces files durably; for each why that failed. Whether it was replaced all the same its target says.
+
+        `turns_to` is given the place of a file that is turned to.
+        """
 
 
 @contextmanager
@@ -72,16 +83,34 @@ class _Here:
             self._targets.append((*held, where[-1]))
             self._names.setdefault(where[-1], set()).add(name)
 
-    def sync(self) -> None:
-        replaced = {directory: target for target, _, directory in self._targets if target.replaced}
-        for target in replaced.values():
-            target.sync()
+    def put(self, puts: Sequence[Put], turns_to: Callable[[int], None]) -> list[LcpError | None]:
+        errors: list[LcpError | None] = []
+        for nth, put in enumerate(puts):
+            turns_to(nth)
+            try:
+                put.target.put(put.data, put.temporary)
+                errors.append(None)
+            except LcpError as error:
+                errors.append(error)
+        try:
+            self._sync()
+        except LcpError as error:
+            return [
+                error if put.target.replaced else before for put, before in zip(puts, errors, strict=True)
+            ]
+        return errors
 
     def release(self) -> None:
         # A directory may have been made for one file and hold the next one: that one goes first.
         for target, descriptor, _ in reversed(self._targets):
             give_up(self._root, target)
             os.close(descriptor)  # and with it goes the lock
+
+    def _sync(self) -> None:
+        """Once for each directory, however many of its files were replaced."""
+        replaced = {directory: target for target, _, directory in self._targets if target.replaced}
+        for target in replaced.values():
+            target.sync()
 
     def _takes(self, directory: int, key: _Directory, name: str) -> bool:
         if key in self._names:  # its lock is that of another descriptor here
