@@ -88,7 +88,7 @@ def conclude(ledger: Ledger, conclusions: Iterable[Conclusion], jitter: random.R
     for conclusion in conclusions:
         job = conclusion.job.copy()
         if conclusion.settling is not None:
-            settlings.append(replace(conclusion.settling, job=job))
+            settlings.append(Settling(job, conclusion.settling.outcome, conclusion.settling.backoff))
         elif conclusion.reply is not None and conclusion.bench is not None:
             settle_all(ledger, settlings, jitter)
             settlings.clear()

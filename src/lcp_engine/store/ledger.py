@@ -161,7 +161,9 @@ class Ledger:
     def create(self, mission: MissionRow, new: NewJobRow) -> int:
         """Store a job; its id."""
         transition = CREATIONS[new.state]
-        self._count(mission, new.plan_id, new.state, 1)
+        mission.count(new.state, 1)
+        if new.plan_id is not None:
+            self.plan(new.plan_id).count(new.state, 1)
         seq = self.note(mission, transition.event, None, _reasoned(new.reason))
         ended = (self.tx.now, seq) if new.state in SETTLED else (None, None)
         held_until = self._held_until(mission, new.state)
@@ -240,12 +242,16 @@ class Ledger:
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
         """Keep the counters for a job that goes through `transition`, and the mission's running time (R6)."""
         mission = self.mission(job.mission_id)
-        was_running = mission.running > 0
-        self._count(mission, job.plan_id, job.state, -1)
-        self._count(mission, job.plan_id, transition.target, 1)
-        if mission.running > 0 and not was_running:
+        were_running = mission.running
+        mission.count(job.state, -1)
+        mission.count(transition.target, 1)
+        if job.plan_id is not None:
+            plan = self.plan(job.plan_id)
+            plan.count(job.state, -1)
+            plan.count(transition.target, 1)
+        if mission.running > 0 and were_running == 0:
             mission.running_since = self.tx.now
-        elif was_running and mission.running == 0 and mission.running_since is not None:
+        elif were_running > 0 and mission.running == 0 and mission.running_since is not None:
             stopped = self.tx.now if until is None else min(until, self.tx.now)
             mission.ran += max(0, stopped - mission.running_since)
             mission.running_since = None
@@ -327,11 +333,6 @@ class Ledger:
         """When a job that is held now is rejected, if nobody decides."""
         seconds = hold_seconds(mission.spec) if state is State.HELD else None
         return None if seconds is None else self.tx.now + int(seconds * SECOND)
-
-    def _count(self, mission: MissionRow, plan_id: int | None, state: State, by: int) -> None:
-        mission.count(state, by)
-        if plan_id is not None:
-            self.plan(plan_id).count(state, by)
 
 
 def _reasoned(reason: str | None) -> dict[str, JsonValue] | None:

@@ -119,11 +119,15 @@ _ABROAD = {
 
 @cache
 def _ready(scope: Scope, away: str | None) -> Statement:
-    """The next jobs of a scope, most urgent first. The kinds stand in the SQL: a runner asks the same each time.
+    """The next jobs of a scope, most urgent first, each with 1 where the time of a delayed job has come, else NULL.
 
-    `away` names the dialect in which missions are left out, None where none is.
+    The kinds stand in the SQL: a runner asks the same each time. `away` names the dialect in which missions are left
+    out, None where none is.
     """
-    clause = select(*_JOB_COLUMNS).where(_READY, *_within(scope, away)).order_by(*_BY_URGENCY)
+    within = _within(scope, away)
+    is_due = select(_ONE).select_from(jobs).where(_DELAYED, jobs.c.run_after <= bindparam("now"), *within)
+    is_due = is_due.order_by(jobs.c.run_after).limit(_ONE).offset(_NONE).correlate(None)
+    clause = select(*_JOB_COLUMNS, is_due.scalar_subquery()).where(_READY, *within).order_by(*_BY_URGENCY)
     return Statement(clause.limit(bindparam("most")).offset(_NONE))
 
 
@@ -171,12 +175,13 @@ def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int, share: Share 
     if not scope.kinds or most < 1:
         return []
     tx = ledger.tx
-    _end_delays(ledger, scope, share)
-    claimed = _find_ready(tx, scope, most, share)
+    claimed, are_due = _find_ready(tx, scope, most, share)
+    if are_due and _end_delays(ledger, scope, share):
+        claimed, _ = _find_ready(tx, scope, most, share)
     if not all(ledger.holds(job.mission_id) for job in claimed):
         ledger.lock_if_free(job.mission_id for job in claimed)
         if not tx.is_sqlite:  # there, nobody else writes meanwhile
-            claimed = [job for job in _find_ready(tx, scope, most, share) if ledger.holds(job.mission_id)]
+            claimed = [job for job in _find_ready(tx, scope, most, share)[0] if ledger.holds(job.mission_id)]
     lease(ledger, claimed, runner_id)
     return claimed
 
@@ -199,23 +204,25 @@ def lease(ledger: Ledger, ready: Sequence[JobRow], runner_id: int) -> None:
         )
 
 
-def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> None:
-    """Make the delayed jobs ready whose time has come, so that urgency alone orders what is ready."""
+def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> bool:
+    """Make the delayed jobs ready whose time has come, so that urgency alone orders what is ready. Whether any was."""
     away, given = _params(ledger.tx, scope, share)
     due = ledger.tx.rows(_due(scope, away), now=ledger.tx.now, **given)
-    if due:
-        ledger.lock_if_free(row[2] for row in due)
-        rows = [{"job": row[0], "due": row[1]} for row in due if ledger.holds(row[2])]
-        ledger.tx.many(_END_DELAY, rows)
+    ledger.lock_if_free(row[2] for row in due)
+    rows = [{"job": row[0], "due": row[1]} for row in due if ledger.holds(row[2])]
+    ledger.tx.many(_END_DELAY, rows)
+    return bool(rows)
 
 
-def _find_ready(tx: Tx, scope: Scope, most: int, share: Share) -> list[JobRow]:
+def _find_ready(tx: Tx, scope: Scope, most: int, share: Share) -> tuple[list[JobRow], bool]:
+    """The jobs to claim, and whether delayed ones may have to be made ready first."""
     while True:
         away, given = _params(tx, scope, share)
-        found = [job_row(row) for row in tx.rows(_ready(scope, away), most=most, **given)]
+        rows = tx.rows(_ready(scope, away), now=tx.now, most=most, **given)
+        found = [job_row(row[:-1]) for row in rows]
         # Each round that meets a mission of others leaves it out of the next.
         if all(share.takes(tx, mission_id) for mission_id in {job.mission_id for job in found}):
-            return found
+            return found, not rows or rows[0][-1] is not None
 
 
 def _params(tx: Tx, scope: Scope, share: Share) -> tuple[str | None, dict[str, object]]:

@@ -28,7 +28,10 @@ def to_json(value: Json | Mapping[str, JsonValue]) -> str:
 
 def from_json(text: str) -> JsonObject:
     """The object that `to_json` wrote."""
-    value: JsonObject = json.loads(text)
+    try:
+        value: JsonObject = pydantic_core.from_json(text)
+    except ValueError:  # a lone surrogate
+        value = json.loads(text)
     return value
 
 
