@@ -311,7 +311,8 @@ def _check_statuses(lab: Lab) -> None:
             "AND EXISTS (SELECT 1 FROM turns WHERE turns.job_id = jobs.id)))"
         )
         assert len(turns) <= 1, f"mission {mission_id} asks two turns at a time"
-        assert [asking] == [*turns[0]] if turns else asking is None
+        # Nobody waits any more for a turn that was asked when its mission ended.
+        assert [asking] == ([None] if has_ended or not turns else [*turns[0]])
 
 
 def _check_attempts(lab: Lab) -> None:

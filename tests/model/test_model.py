@@ -626,6 +626,8 @@ def test_a_mission_resumed_while_a_step_is_asked_goes_on_without_it(lab: Lab, cl
     both.ask_for(step)
     both.settle_each([(work, "failed")])
     assert mission.outcome == "job_failed"
+    both.agree()
+    both.keep_the_books()
     both.same(
         lambda: both.world.resume(mission, Limits()), lambda: lab.engine.resume(both.ids[mission], limits={})
     )
