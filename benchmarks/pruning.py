@@ -1,4 +1,4 @@
-"""Time pruning of many finished jobs, and the waits of a writer beside it."""
+"""Time counts and lists beside many finished jobs, their pruning, and the waits of a writer beside that."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from benchmarks.ended import fill_with_ended
 from benchmarks.figures import Figure, Goal
+from benchmarks.looking import look
 from benchmarks.setting import PROJECT, Setting
 from lcp_engine import Engine
 from lcp_engine.store.pruning import prune
@@ -32,12 +33,14 @@ def _measure(name: str, new: Callable[[], AbstractContextManager[str]]) -> list[
     """Half of the missions go while nobody writes, the others beside a writer."""
     with new() as url, Engine(url) as engine:
         fill_with_ended(engine.site.database, MISSIONS, EACH)
+        looks = look(engine, HALF, f"beside {MISSIONS * EACH:,} finished jobs, {name}")
         quick = _prune(engine, HALF)
         with _writer(url) as alone:
             time.sleep(SECONDS_ALONE)
         with _writer(url) as beside:
             slow = _prune(engine, MISSIONS - 1)
     return [
+        *looks,
         Figure(
             f"prune {HALF * EACH:,} finished jobs with attempts and events, {name}", "rows/s", quick, value=quick,
             goal=Goal(700_000, at_least=True, unit="rows/s"), note=f"beside a writer: {slow:,.0f}",

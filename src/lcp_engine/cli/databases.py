@@ -21,6 +21,8 @@ from lcp_engine.wording import size
 if TYPE_CHECKING:
     from lcp_engine.store.overview import Overview
 
+_SMALL = 16 * 1024 * 1024
+"""Bytes of a database whose tables are measured at once."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -168,20 +170,31 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
 
 
 @db_command.command("stats")
+@click.option(
+    "--sizes", is_flag=True, help="Measure each table, however large; that reads the whole database."
+)
 @pass_invocation
-def stats_command(invocation: Invocation) -> int:
-    """Print what the database holds, and how many rows and bytes each table has with its indexes."""
+def stats_command(invocation: Invocation, sizes: bool) -> int:
+    """Print what the database holds.
+
+    How many rows and bytes each table has with its indexes is told of a small database, and with --sizes of any.
+    """
     from lcp_engine.store.check import measure
     from lcp_engine.store.overview import overview
 
     url, busy = invocation.database_url, invocation.settings.busy_seconds
     with naming(url):
-        held, found = overview(url, busy), measure(url, busy)
+        held = overview(url, busy)
+        found = measure(url, busy) if sizes or held.bytes <= _SMALL else None
     if invocation.json:
-        tables = {table.name: {"rows": table.rows, "bytes": table.bytes} for table in found}
+        tables = found and {table.name: {"rows": table.rows, "bytes": table.bytes} for table in found}
         print_json({**asdict(held), "tables": tables})
         return Exit.DONE
     _print_overview(held)
+    if found is None:
+        tell("its tables are measured with --sizes, which reads all of it")
+        return Exit.DONE
+    print_out("")
     shown = make_table("table", "rows", "size", numbers=("rows", "size"))
     for table in found:
         shown.add_row(table.name, f"{table.rows:,}", "-" if table.bytes is None else size(table.bytes))
@@ -195,11 +208,12 @@ def _print_overview(held: Overview) -> None:
     print_out(f"jobs      {_counted(held.jobs)}")
     saved = f"{size(held.content_bytes)}, stored as {size(held.stored_bytes)}"
     print_out(f"contents  {held.contents:,}: {saved}")
+    free = f", {size(held.free_bytes)} of it free" if held.free_bytes else ""
+    print_out(f"size      {size(held.bytes)}{free}")
     if held.oldest_mission is not None:
         print_out(f"oldest    {when(held.oldest_mission)}")
     if held.wal_bytes is not None:
         print_out(f"WAL       {size(held.wal_bytes)}")
-    print_out("")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

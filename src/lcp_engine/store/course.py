@@ -7,7 +7,7 @@ falls; it is 100 from the moment on in which the mission is completed, and less 
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Integer, Select, case, func, select
+from sqlalchemy import ColumnElement, Integer, Select, TextClause, case, func, select
 
 from lcp_engine.jobs import (
     ANSWER,
@@ -28,6 +28,7 @@ from lcp_engine.store.excerpts import JOB, excerpt, read_jobs
 from lcp_engine.store.history import find_events, in_column
 from lcp_engine.store.schema import events, jobs, missions
 from lcp_engine.store.transaction import Tx
+from lcp_engine.store.whereabouts import find_where
 
 MARGIN = 5
 """As many jobs as a reply asks for at most by default."""
@@ -46,10 +47,8 @@ def find_course(tx: Tx, mission_id: int, since: int | None = None) -> Course:
     counters = select(missions.c.events, missions.c.ran, missions.c.running_since)
     event, ran, running_since = tx.query(counters.where(missions.c.id == mission_id))[0]
     newest = find_events(tx, mission_id, after_seq=event - 1)[0]
-    succeeded = (
-        jobs.c.mission_id == mission_id, jobs.c.state == State.SUCCEEDED.value, jobs.c.kind != _TURN_KIND,
-    )  # fmt: skip
-    running = (jobs.c.mission_id == mission_id, jobs.c.state == State.RUNNING.value)
+    succeeded = (*find_where(tx, mission_id, (State.SUCCEEDED,)), jobs.c.kind != _TURN_KIND)
+    running = find_where(tx, mission_id, (State.RUNNING,))
     return Course(
         event=event,
         at=str(newest["at"]),
@@ -99,7 +98,7 @@ def _so_far(names: tuple[str, ...]) -> ColumnElement[int]:
     return counted
 
 
-def _jobs(tx: Tx, *where: ColumnElement[bool]) -> Excerpt:
+def _jobs(tx: Tx, *where: ColumnElement[bool] | TextClause) -> Excerpt:
     total = int(tx.query(select(func.count()).select_from(jobs).where(*where))[0][0])
     return Excerpt(
         read_jobs(tx, excerpt(tx, select(*JOB).where(*where), jobs.c.id, total, MOST_LISTED)), total

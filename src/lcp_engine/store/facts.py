@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, bindparam, func, select
 
 from lcp_engine.clock import iso
 from lcp_engine.errors import ErrorCode
@@ -18,6 +18,7 @@ from lcp_engine.store.history import find_mission
 from lcp_engine.store.schema import changes, jobs, turns
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Statement, Tx
+from lcp_engine.store.whereabouts import count_jobs, find_where
 
 MOST = 1000
 """Of each list that many rows are enough for a program; a person gets fewer."""
@@ -50,11 +51,8 @@ def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | No
         invalid_replies=_turns(tx, most, of_mission, turns.c.errors.is_not(None)),
         files=files,
         undone=undone,
-        held=_jobs(tx, mission_id, most_held or most, jobs.c.state == literal_column("'held'")),
-        failures=_jobs(
-            tx, mission_id, most,
-            jobs.c.state.in_((State.FAILED.value, State.REJECTED.value)), jobs.c.kind != _TURN_KIND,
-        ),
+        held=_jobs(tx, mission_id, most_held or most, (State.HELD,)),
+        failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), jobs.c.kind != _TURN_KIND),
         limits=_limits(tx, mission_id, str(mission["outcome"] or ""), most),
         said=_said(tx, mission_id),
     )  # fmt: skip
@@ -63,17 +61,19 @@ def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | No
 def _done(tx: Tx, mission_id: int) -> dict[str, int]:
     """How many jobs of each kind succeeded."""
     counted = select(jobs.c.kind, func.count()).where(
-        jobs.c.mission_id == mission_id,
-        jobs.c.state == State.SUCCEEDED.value,
-        jobs.c.kind != _TURN_KIND,
+        *find_where(tx, mission_id, (State.SUCCEEDED,)), jobs.c.kind != _TURN_KIND
     )
     return {
         str(kind): int(count) for kind, count in tx.query(counted.group_by(jobs.c.kind).order_by(jobs.c.kind))
     }
 
 
-def _jobs(tx: Tx, mission_id: int, most: int, *where: ColumnElement[bool]) -> Excerpt:
-    those = (jobs.c.mission_id == mission_id, *where)
+def _jobs(
+    tx: Tx, mission_id: int, most: int, states: Sequence[State], *where: ColumnElement[bool]
+) -> Excerpt:
+    if not count_jobs(tx, mission_id, states):
+        return Excerpt([], 0)
+    those = (*find_where(tx, mission_id, states), *where)
     total = int(tx.query(select(func.count()).select_from(jobs).where(*those))[0][0])
     return Excerpt(read_jobs(tx, excerpt(tx, select(*JOB).where(*those), jobs.c.id, total, most)), total)
 
@@ -138,9 +138,10 @@ def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
     ]
     if outcome.startswith("limit:"):
         found.append(outcome.removeprefix("limit:"))
+    if not count_jobs(tx, mission_id, (State.REJECTED,)):
+        return [*dict.fromkeys(found)]
     refused = select(jobs.c.reason).where(
-        jobs.c.mission_id == mission_id,
-        jobs.c.state == State.REJECTED.value,
+        *find_where(tx, mission_id, (State.REJECTED,)),
         jobs.c.error.like(_REFUSED_FOR_A_LIMIT),
         jobs.c.reason.is_not(None),
     )
@@ -151,8 +152,7 @@ def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
 def _said(tx: Tx, mission_id: int) -> JsonObject:
     """The newest reply that could be read, as the result of its turn."""
     result = select(jobs.c.result).where(
-        jobs.c.mission_id == mission_id,
-        jobs.c.state == State.SUCCEEDED.value,
+        *find_where(tx, mission_id, (State.SUCCEEDED,)),
         jobs.c.kind == _TURN_KIND,
         jobs.c.result.is_not(None),
         # A turn that verified said whether it is so, not what was found.

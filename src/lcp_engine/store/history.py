@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Select, column, select, table
+from sqlalchemy import ColumnElement, Select, TextClause, column, select, table
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.effects import explained
@@ -14,6 +14,7 @@ from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.schema import jobs, missions, plans
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
+from lcp_engine.store.whereabouts import count_jobs, find_where
 
 _JSON = frozenset({"jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts",
                    "data", "errors"})  # fmt: skip
@@ -89,14 +90,13 @@ def find_jobs(
     newest_first: bool = False,
 ) -> list[JsonObject]:
     """Jobs that fit every filter, in the order of their ids."""
-    where: list[ColumnElement[bool]] = []
-    if mission_id is not None:
-        where.append(column("mission_id") == in_column(mission_id))
-    if states:
-        where.append(column("state").in_(states))
+    mission_id = None if mission_id is None else in_column(mission_id)
+    where = find_where(tx, mission_id, states)
     if kinds:
         where.append(column("kind").in_(kinds))
-    return _read(tx, "job_history", *where, limit=limit, newest_first=newest_first)
+    there = count_jobs(tx, mission_id, states)
+    most = there if limit is None else min(in_column(limit), there)
+    return _read(tx, "job_history", *where, limit=most, newest_first=newest_first) if there else []
 
 
 def find_events(
@@ -145,7 +145,7 @@ def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
 def _read(
     tx: Tx,
     view: str,
-    *where: ColumnElement[bool],
+    *where: ColumnElement[bool] | TextClause,
     order: str = "id",
     newest_first: bool = False,
     limit: int | None = None,

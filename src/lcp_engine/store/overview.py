@@ -17,7 +17,8 @@ class Overview:
     """Missions by status, jobs by state, and when the oldest mission that was not pruned was made (ISO 8601).
 
     `contents` are kept; `content_bytes` counts each change's content before, `stored_bytes` what is stored of all of
-    them: once each, and compressed. `wal_bytes` is what SQLite has not moved into the file yet, None on PostgreSQL.
+    them: once each, and compressed. `bytes` is the size of the database, `free_bytes` what of it will be used again
+    and `wal_bytes` what is not moved into the file yet; PostgreSQL tells neither of these two.
     """
 
     missions: dict[str, int]
@@ -27,6 +28,8 @@ class Overview:
     contents: int
     content_bytes: int
     stored_bytes: int
+    bytes: int
+    free_bytes: int | None
     wal_bytes: int | None
 
 
@@ -48,6 +51,7 @@ def overview_in(tx: Tx, wal_bytes: int | None) -> Overview:
     ]
     contents, stored = tx.query_plain("SELECT count(*), coalesce(sum(length(data)), 0) FROM blobs")[0]
     referred = "SELECT coalesce(sum(b.size), 0) FROM changes c JOIN blobs b ON b.sha256 = c.sha256_before"
+    whole, free = _bytes(tx)
     return Overview(
         missions={row[0]: row[1] for row in by_status},
         pruned=tx.query_plain("SELECT count(*) FROM missions WHERE pruned_at IS NOT NULL")[0][0],
@@ -56,8 +60,20 @@ def overview_in(tx: Tx, wal_bytes: int | None) -> Overview:
         contents=contents,
         content_bytes=int(tx.query_plain(referred)[0][0]),
         stored_bytes=int(stored),
+        bytes=whole,
+        free_bytes=free,
         wal_bytes=wal_bytes,
     )
+
+
+def _bytes(tx: Tx) -> tuple[int, int | None]:
+    if not tx.is_sqlite:
+        return int(tx.query_plain("SELECT pg_database_size(current_database())")[0][0]), None
+    size, pages, free = (
+        int(tx.query_plain(f"PRAGMA {pragma}")[0][0])
+        for pragma in ("page_size", "page_count", "freelist_count")
+    )
+    return size * pages, size * free
 
 
 def _wal_bytes(database: Path) -> int:

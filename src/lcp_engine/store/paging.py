@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Select, case, column, func, or_, select, table
+from sqlalchemy import ColumnElement, Select, TextClause, case, column, func, or_, select, table
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import TRANSITIONS
@@ -15,6 +15,7 @@ from lcp_engine.store.history import in_column
 from lcp_engine.store.schema import changes, missions, runners
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
+from lcp_engine.store.whereabouts import Where, count_jobs, find_where
 
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""
@@ -71,20 +72,23 @@ def page_missions(tx: Tx, *, before: int | None, status: str, limit: int) -> Pag
     if status:
         where.append(column("status") == status)
     clause = _select("mission_overview", _MISSION, where)
-    return _page(tx, clause.order_by(column("id").desc()), _MISSION, limit)
+    return _page(tx, clause.order_by(column("id").desc()).limit(limit + 1), _MISSION, limit)
 
 
 def page_jobs(
     tx: Tx, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False
 ) -> Page:
     """Jobs that fit, in the order of their ids. Params and results above `LARGEST` read as None."""
-    where = _where(wanted)
+    where = _where(tx, wanted)
     if behind is not None:
         behind = in_column(behind)
         where.append(column("id") < behind if newest_first else column("id") > behind)
+    there = _count(tx, wanted)
+    if not there:
+        return Page([], None)
     clause = _select("job_history", _JOB, where).add_columns(*map(_unless_large, _LARGE))
     clause = clause.order_by(column("id").desc() if newest_first else column("id"))
-    return _page(tx, clause, (*_JOB, *_LARGE), limit)
+    return _page(tx, clause.limit(min(limit + 1, there)), (*_JOB, *_LARGE), limit)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class HeldHead:
 def find_held_heads(tx: Tx, wanted: JobFilter, *, until: int | None, limit: int) -> list[HeldHead]:
     """Jobs that fit, in the order of their ids, up to the id `until`."""
     names = ("id", "mission_id", "kind", "reason")
-    where = _where(wanted)
+    where = _where(tx, wanted)
     if until is not None:
         where.append(column("id") <= in_column(until))
     clause = _select("job_history", names, where).order_by(column("id")).limit(limit)
@@ -153,12 +157,15 @@ def has_changed(tx: Tx, mission_id: int) -> bool:
     return bool(tx.query(select(changes.c.id).where(*where).limit(1)))
 
 
-def _where(wanted: JobFilter) -> list[ColumnElement[bool]]:
-    where: list[ColumnElement[bool]] = []
-    if wanted.mission_id is not None:
-        where.append(column("mission_id") == in_column(wanted.mission_id))
-    if wanted.states:
-        where.append(column("state").in_(wanted.states))
+def _count(tx: Tx, wanted: JobFilter) -> int:
+    """How many jobs fit at most."""
+    mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
+    return count_jobs(tx, mission_id, wanted.states)
+
+
+def _where(tx: Tx, wanted: JobFilter) -> Where:
+    mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
+    where = find_where(tx, mission_id, wanted.states)
     if wanted.kind:
         where.append(column("kind") == wanted.kind)
     if wanted.text:
@@ -180,7 +187,7 @@ def _unless_large(name: str) -> ColumnElement[str]:
 
 
 def _select(
-    view: str, names: Sequence[str], where: Sequence[ColumnElement[bool]]
+    view: str, names: Sequence[str], where: Sequence[ColumnElement[bool] | TextClause]
 ) -> Select[*tuple[object, ...]]:
     columns: list[ColumnElement[object]] = [column(name) for name in names]
     clause: Select[*tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
@@ -188,7 +195,7 @@ def _select(
 
 
 def _page(tx: Tx, clause: Select[*tuple[object, ...]], names: Sequence[str], limit: int) -> Page:
-    rows = _read(tx, clause.limit(limit + 1), names)
+    rows = _read(tx, clause, names)
     last = rows[limit - 1]["id"] if len(rows) > limit else None
     return Page(rows[:limit], last if isinstance(last, int) else None)
 
