@@ -6,6 +6,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from lcp_engine.errors import LcpError
 from lcp_engine.mission import AcceptCheck
@@ -14,6 +15,12 @@ from lcp_engine.sandbox.reading import read_bytes
 from lcp_engine.sandbox.root import Root
 
 MOST_BYTES = 10 * 1024 * 1024
+
+
+def load_parsers() -> None:
+    """Load what checks need and load late: where nothing outside the root can be opened, that is too late."""
+    for name in ("ast", "re2", "yaml"):
+        import_module(name)
 
 
 def unmet(

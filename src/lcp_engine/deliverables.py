@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from pydantic import JsonValue
 
@@ -15,29 +16,42 @@ from lcp_engine.sandbox.root import Root
 
 AS_WRITTEN, CHANGED, GONE = "as_written", "changed_since", "gone"
 _CHUNK = 1 << 20
+T = TypeVar("T")
 
 
-def compared(facts: Facts) -> Facts:
+class Look(Protocol):
+    """Calls what only reads beneath a root, and returns what that does."""
+
+    def __call__(self, root: Root, work: Callable[[], T], /) -> T: ...
+
+
+def _here(root: Root, work: Callable[[], T], /) -> T:
+    return work()
+
+
+def compared(facts: Facts, look: Look = _here) -> Facts:
     """The facts, where each of `files` says in `disk` how it is now: `as_written`, `changed_since`, `gone`.
 
     None where that cannot be told: the root is not on this machine, or the file may not be read.
     """
     path = facts.mission["root"]
-    found = dict(on_disk(facts.files.rows, path)) if isinstance(path, str) and facts.files.rows else {}
+    found = on_disk(facts.files.rows, path, look) if isinstance(path, str) and facts.files.rows else {}
     rows = [{**row, "disk": found.get(str(row["path"]))} for row in facts.files.rows]
     return replace(facts, files=replace(facts.files, rows=rows))
 
 
-def on_disk(rows: Sequence[Object], path: str) -> Iterator[tuple[str, str | None]]:
+def on_disk(rows: Sequence[Object], path: str, look: Look = _here) -> dict[str, str | None]:
     """What became of files of the root `path`: `path`, `size_bytes` and `sha256` of each row are what was written."""
     try:
         root = Root(path)
     except LcpError:
-        return
+        return {}
     with root:
-        if root.path == path:  # else a link stands there now, and leads elsewhere
-            for row in rows:
-                yield str(row["path"]), _look(root, str(row["path"]), row["size_bytes"], row["sha256"])
+        if root.path != path:  # a link stands there now, and leads elsewhere
+            return {}
+        return look(root, lambda: {
+            str(row["path"]): _look(root, str(row["path"]), row["size_bytes"], row["sha256"]) for row in rows
+        })  # fmt: skip
 
 
 def _look(root: Root, path: str, size: JsonValue, sha256: JsonValue) -> str | None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from lcp_engine.deliverables import AS_WRITTEN, CHANGED, GONE, on_disk
 from lcp_engine.diffs import Diff, diff_bytes
 from lcp_engine.errors import LcpError
+from lcp_engine.isolation.walls import walls_of
 from lcp_engine.jobs import State
 from lcp_engine.previews import Previews, sight_of
 from lcp_engine.sandbox.compose import compose
-from lcp_engine.sandbox.replace import look_at
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store import changes, history
@@ -93,7 +93,7 @@ def show_files(site: Site, mission_id: int, *, first: int, most: int) -> tuple[l
     site.database.read(lambda tx: history.find_mission(tx, mission_id))
     files = [*_by_file(site.database.read(lambda tx: changes.applied_changes(tx, mission_id))).values()]
     shown = files[first : first + most]
-    found = _found([of_file[-1] for of_file in shown])
+    found = _found(site, [of_file[-1] for of_file in shown])
     return [
         FileNow(
             _difference(site, of_file[0], of_file[-1]),
@@ -142,7 +142,7 @@ def _applied(site: Site, made: Sequence[ChangeRow]) -> list[Diff]:
     return [_difference(site, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
 
 
-def _found(last: Sequence[ChangeRow]) -> dict[int, str | None]:
+def _found(site: Site, last: Sequence[ChangeRow]) -> dict[int, str | None]:
     """What became of files since their last change, by its id; a file that was to be gone is as written when it is."""
     found: dict[int, str | None] = {}
     for root in {change.root for change in last}:
@@ -151,7 +151,7 @@ def _found(last: Sequence[ChangeRow]) -> dict[int, str | None]:
             {"path": path, "size_bytes": change.size_bytes, "sha256": change.sha256_after}
             for path, change in of_root.items()
         ]
-        for path, state in on_disk(rows, root):
+        for path, state in on_disk(rows, root, walls_of(site.isolation).look).items():
             was_removed = of_root[path].sha256_after is None
             found[of_root[path].id] = _OF_REMOVED.get(state, CHANGED) if was_removed else state
     return found
@@ -185,16 +185,16 @@ def _after(site: Site, change: ChangeRow, sha: str) -> bytes | None:
     kept = _kept(site, sha)
     if kept is not None:
         return kept
-    for content in (_on_disk(change), _composed(site, change)):
+    for content in (_on_disk(site, change), _composed(site, change)):
         if content is not None and sha256(content) == sha:
             return content
     return None
 
 
-def _on_disk(change: ChangeRow) -> bytes | None:
+def _on_disk(site: Site, change: ChangeRow) -> bytes | None:
     try:
-        with Root(change.root) as root:
-            current = look_at(root, change.path, None)
+        with Root(change.root) as root, walls_of(site.isolation).around(root) as hands:
+            current = hands.look_at(root, change.path, None)
     except LcpError:
         return None
     return None if current is None else current.data

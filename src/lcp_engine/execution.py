@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from lcp_engine.acceptance import unmet
+from lcp_engine.acceptance import load_parsers, unmet
 from lcp_engine.effects import Journal, Wish
 from lcp_engine.engine.allowing import allowed_kinds, may_read, writable
 from lcp_engine.engine.asking import Asked, history, keep_cost, keep_reply, open_question
@@ -30,8 +30,9 @@ from lcp_engine.engine.settling import Settling, settle_all
 from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.isolation.confinement import Assignment, Confinement
-from lcp_engine.isolation.mode import isolates
+from lcp_engine.isolation.loading import load_late
 from lcp_engine.isolation.setup import Setup
+from lcp_engine.isolation.walls import walls_of
 from lcp_engine.mission import MissionSpec
 from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
 from lcp_engine.planners.registry import make_planner
@@ -145,7 +146,8 @@ class Executor:
         self._missions: dict[int, _Mission] = {}
         self._lock = threading.Lock()
         self._kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
-        self._confinement = Confinement(site.caps) if isolates(site.isolation) else None
+        self._walls = walls_of(site.isolation)
+        self._confinement = Confinement(site.caps) if self._walls.stand else None
 
     def close(self) -> None:
         """End the processes that executed file kinds."""
@@ -205,7 +207,9 @@ class Executor:
         try:
             if worker.asks_planner:
                 return self._take_turn(job)
-            outcome = carry_out(self._database, job) if worker is UNDO else self._work(job, worker)
+            outcome = (
+                carry_out(self._database, job, self._walls) if worker is UNDO else self._work(job, worker)
+            )
         except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
             return _blamed(job, worker, error)
         return outcome if isinstance(outcome, FileEffect) else _concluded(job, worker, outcome)
@@ -286,7 +290,7 @@ class Executor:
         mission = self._mission(job.mission_id)
         faults: tuple[str, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
-            faults = unmet(spec.accept, mission.root, may_read(self._site.bench, spec, mission.root.path))
+            faults = self._unmet(spec, mission.root)
         return Conclusion(
             job,
             reply=reply,
@@ -294,6 +298,12 @@ class Executor:
             unmet=faults,
             sights=self._sights(job, reply),
         )
+
+    def _unmet(self, spec: MissionSpec, root: Root) -> tuple[str, ...]:
+        allows = may_read(self._site.bench, spec, root.path)
+        load_late()
+        load_parsers()
+        return self._walls.look(root, lambda: unmet(spec.accept, root, allows))
 
     def _sights(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """What the requested jobs would change: an approval of one that nobody looked at binds to that."""

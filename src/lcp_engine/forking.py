@@ -12,6 +12,8 @@ from lcp_engine.engine.plans import refresh
 from lcp_engine.engine.queueing import acting_plan
 from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.isolation.loading import load_late
+from lcp_engine.isolation.walls import walls_of
 from lcp_engine.mission import MissionSpec, PlannerSpec
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.sandbox.root import Root
@@ -60,7 +62,9 @@ def fork(
     make_planner(spec.planner, site.surroundings)
     assert past.root is not None
     with Root(past.root) as root:
-        changed, unknown = find_drift(site, past, lives_until(past, asked), root)
+        lives = lives_until(past, asked)
+        load_late()
+        changed, unknown = walls_of(site.isolation).look(root, lambda: find_drift(site, past, lives, root))
 
     told: dict[str, JsonValue] = {"by": by, "mission": mission_id, "turn": turn}
     told["changed"] = [drift.path for drift in changed[:MOST_TOLD]]

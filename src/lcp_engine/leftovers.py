@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
+from lcp_engine.isolation.walls import Walls
 from lcp_engine.jobs import SETTLED
 from lcp_engine.restoring import finish_if_free
-from lcp_engine.sandbox.free import locked_if_free
+from lcp_engine.sandbox.hands import BareHands
 from lcp_engine.sandbox.replace import Target
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import close_intent, deliver_again, left_open
@@ -20,18 +21,21 @@ APPLIED, CONFLICT = "applied", "conflict"
 _NOT_THERE = (ErrorCode.PATH_NOT_FOUND, ErrorCode.NOT_A_FILE, ErrorCode.PATH_DENIED)
 
 
-def close_left_open(database: Database) -> None:
+def close_left_open(database: Database, walls: Walls) -> None:
     """Close the intents of jobs that nobody executes any more: no retry may ever come to do it.
 
-    Waits for nobody; leaves what is locked, or in a root that cannot be opened, for another time. Raises what the
-    database has against it.
+    The files are touched behind `walls`. Waits for nobody; leaves what is locked, or in a root that cannot be opened,
+    for another time. Raises what the database has against it.
     """
     for change in database.read(left_open):
         try:
             with Root(change.root) as root:
                 if root.path == change.root:  # else a link stands there now, and leads elsewhere
-                    close = _close_if_free if change.undoes is None else finish_if_free
-                    close(database, change, root)
+                    with walls.around(root, writes=True) as hands:
+                        if change.undoes is None:
+                            _close_if_free(database, change, root, hands)
+                        else:
+                            finish_if_free(database, change, root, hands, walls)
         except OSError:
             continue
         except LcpError as error:
@@ -39,9 +43,9 @@ def close_left_open(database: Database) -> None:
                 raise
 
 
-def _close_if_free(database: Database, change: ChangeRow, root: Root) -> None:
+def _close_if_free(database: Database, change: ChangeRow, root: Root, hands: BareHands) -> None:
     try:
-        with locked_if_free(root, change.path) as target:
+        with hands.locked_if_free(root, change.path) as target:
             if target is None:
                 return
             # Since it was found, somebody may have closed it, or begun the job again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -14,8 +15,9 @@ from lcp_engine.diffs import Diff, diff_bytes
 from lcp_engine.engine.outcomes import outcome_of
 from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.isolation.walls import walls_of
 from lcp_engine.sandbox.compose import compose
-from lcp_engine.sandbox.hands import HERE, Hands
+from lcp_engine.sandbox.hands import BARE, HERE, BareHands, Hands
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import spec_and_root
@@ -50,11 +52,12 @@ class Preview:
 
 
 class Previews:
-    """Previews of jobs of any mission; each root is opened once, until the end of the context."""
+    """Previews of jobs of any mission; each root is opened once, behind its own walls, until the end of the context."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._missions: dict[int, tuple[str, Root | None]] = {}
+        self._missions: dict[int, tuple[str, Root | None, BareHands]] = {}
+        self._opened = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -62,9 +65,7 @@ class Previews:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for _, root in self._missions.values():
-            if root is not None:
-                root.close()
+        self._opened.close()
 
     def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
         """What the job would change; None for a kind that does not tell."""
@@ -72,7 +73,8 @@ class Previews:
         if worker is None or worker.preview is None:
             return None
         try:
-            return preview_of(worker, params, self._context(mission_id, worker))
+            context, hands = self._context(mission_id, worker)
+            return preview_of(worker, params, context, hands)
         except LcpError as error:
             return Preview("", error.code, refused=error.failed)
 
@@ -84,19 +86,28 @@ class Previews:
         preview = self.of(mission_id, kind, params)
         return preview, sight_of(kind, params, preview, at)
 
-    def _context(self, mission_id: int, worker: Worker[BaseModel]) -> Context:
-        known = self._missions.get(mission_id)
-        if known is None:
-            spec_text, path = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
-            known = self._missions[mission_id] = (spec_text, None if path is None else Root(path))
-        spec, root = spec_of(known[0]), known[1]
+    def _context(self, mission_id: int, worker: Worker[BaseModel]) -> tuple[Context, BareHands]:
+        if mission_id not in self._missions:
+            self._missions[mission_id] = self._open(mission_id)
+        spec_text, root, hands = self._missions[mission_id]
+        spec = spec_of(spec_text)
         policy = self._site.bench.policy(spec, None if root is None else root.path)
         judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
-        return Context(root, spec.root_aliases, judge, self._site.caps, approved=True)
+        return Context(root, spec.root_aliases, judge, self._site.caps, approved=True), hands
+
+    def _open(self, mission_id: int) -> tuple[str, Root | None, BareHands]:
+        spec_text, path = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
+        if path is None:
+            return spec_text, None, BARE
+        root = self._opened.enter_context(Root(path))
+        return spec_text, root, self._opened.enter_context(walls_of(self._site.isolation).around(root))
 
 
 def preview_of(
-    worker: Worker[BaseModel], params: Mapping[str, JsonValue], context: Context, hands: Hands = HERE
+    worker: Worker[BaseModel],
+    params: Mapping[str, JsonValue],
+    context: Context,
+    hands: Hands | BareHands = HERE,
 ) -> Preview | None:
     """What a job of that worker would change; None for a kind that does not tell. `hands` look at the file."""
     tell = worker.preview
@@ -124,7 +135,7 @@ def sight_of(kind: str, params: Mapping[str, JsonValue], preview: Preview | None
     return Sight(mark, None, None, at) if preview is None else Sight(mark, preview.path, preview.found, at)
 
 
-def _composed(effect: FileEffect, context: Context, hands: Hands) -> Preview:
+def _composed(effect: FileEffect, context: Context, hands: Hands | BareHands) -> Preview:
     cap = context.caps.write_bytes
     try:
         current = hands.look_at(context.root, effect.path, cap)

@@ -14,12 +14,12 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
+from lcp_engine.isolation.walls import Walls
 from lcp_engine.jobs import SETTLED
-from lcp_engine.sandbox.emptying import remove_empty
-from lcp_engine.sandbox.free import locked_if_free
-from lcp_engine.sandbox.replace import Target, locked
+from lcp_engine.sandbox.hands import BareHands
+from lcp_engine.sandbox.replace import Target
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.together import Found, Place, locked_together
+from lcp_engine.sandbox.together import Found, Place
 from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again
 from lcp_engine.store.database import Database
 from lcp_engine.store.effects import what
@@ -54,8 +54,8 @@ UNDO = Worker(
 """How a runner knows the jobs that `carry_out` executes; no planner knows this kind."""
 
 
-def carry_out(database: Database, job: JobRow) -> Succeeded | Failed:
-    """Finish every intent of an undo, then take away the directories that it left empty.
+def carry_out(database: Database, job: JobRow, walls: Walls) -> Succeeded | Failed:
+    """Finish every intent of an undo behind `walls`, then take away the directories that it left empty.
 
     Raises what another attempt may mend; at the last attempt what cannot be restored is left as it is and named.
     """
@@ -65,14 +65,14 @@ def carry_out(database: Database, job: JobRow) -> Succeeded | Failed:
         if change.state != "intent":
             continue
         try:
-            _finish(database, change)
+            _finish(database, change, walls)
         except LcpError as error:
             if error.code in OF_DATABASE or (error.failed.meaning.retry and not is_last):
                 raise
             troubles[change.id] = error.failed
             _close(database, change, VOID)
     changes = database.read(lambda tx: changes_of(tx, job.id))
-    _empty_directories(changes)
+    _empty_directories(changes, walls)
     return _outcome(job, sorted(changes, key=lambda change: change.path), troubles)
 
 
@@ -83,34 +83,38 @@ def finish_within(database: Database, left: Iterable[ChangeRow], target: Target)
             _bring(database, change, target)
 
 
-def finish_if_free(database: Database, change: ChangeRow, root: Root) -> None:
+def finish_if_free(database: Database, change: ChangeRow, root: Root, hands: BareHands, walls: Walls) -> None:
     """Finish an intent of an undo that nobody executes any more, unless somebody holds its directory."""
     try:
-        with locked_if_free(root, change.path) as target:
+        with hands.locked_if_free(root, change.path) as target:
             if target is not None:
                 _finish_at(database, change, target)
     except LcpError as error:
         if error.code is ErrorCode.PATH_NOT_FOUND:
-            _finish(database, change)  # nobody works in a directory that is not there
+            _finish(database, change, walls)  # nobody works in a directory that is not there
         elif error.code is ErrorCode.NOT_A_FILE:
             _close(database, change, CONFLICT)  # what was to be restored is nothing of ours any more
         else:
             raise
 
 
-def _finish(database: Database, change: ChangeRow) -> None:
-    with root_of(change.root) as root, _found(root, change) as found:
+def _finish(database: Database, change: ChangeRow, walls: Walls) -> None:
+    with (
+        root_of(change.root) as root,
+        walls.around(root, writes=True) as hands,
+        _found(hands, root, change) as found,
+    ):
         _finish_at(database, change, found)
 
 
 @contextmanager
-def _found(root: Root, change: ChangeRow) -> Iterator[Found]:
+def _found(hands: BareHands, root: Root, change: ChangeRow) -> Iterator[Found]:
     """The file, its directory locked; for a file that comes back its directories are made."""
     if change.sha256_after is None:
-        with locked_together([Place(root, change.path)]) as (found,):
+        with hands.locked_together([Place(root, change.path)]) as (found,):
             yield found
     else:
-        with locked(root, change.path) as target:
+        with hands.locked(root, change.path) as target:
             yield target
 
 
@@ -182,15 +186,15 @@ def _close(database: Database, change: ChangeRow, state: str) -> None:
     database.write(close)
 
 
-def _empty_directories(changes: Sequence[ChangeRow]) -> None:
+def _empty_directories(changes: Sequence[ChangeRow], walls: Walls) -> None:
     """Take away what the mission made for files that are gone again."""
     left: dict[str, set[str]] = defaultdict(set)
     for change in changes:
         if change.state == APPLIED and change.sha256_after is None:
             left[change.root].update(_texts(change.made))
     for path, directories in left.items():
-        with suppress(LcpError), root_of(path) as root:
-            remove_empty(root, directories)
+        with suppress(LcpError), root_of(path) as root, walls.around(root, writes=True) as hands:
+            hands.remove_empty(root, directories)
 
 
 def _texts(made: str) -> list[str]:

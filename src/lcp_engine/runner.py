@@ -20,6 +20,7 @@ from lcp_engine.engine.expiring import expire
 from lcp_engine.engine.settling import Settling, rescue, settle
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Conclusion, Executor, conclude
+from lcp_engine.isolation.walls import walls_of
 from lcp_engine.lane import Lane
 from lcp_engine.leftovers import close_left_open
 from lcp_engine.notice import Notice
@@ -70,6 +71,7 @@ class Runner:
     ) -> None:
         self._site = site
         self._database = site.database
+        self._walls = walls_of(site.isolation)
         if threads < 1:
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads has to be 1 or more; it is {threads}")
         if mission_id is not None:
@@ -352,7 +354,7 @@ class Runner:
                 self._database.write(partial(_take_back, runner=runner, started=started))
             if dead:
                 forget(runner, self._site.runtime)
-        close_left_open(self._database)
+        close_left_open(self._database, self._walls)
 
     def _rescue_at_once(self) -> None:
         """Not to wait for the watch. What the database has against it, the watch meets as well, and tells."""

@@ -19,12 +19,13 @@ from lcp_engine.engine.reversing import (
     restorations,
 )
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.isolation.walls import Walls, walls_of
 from lcp_engine.leftovers import close_left_open
 from lcp_engine.restoring import UNDO, root_of
 from lcp_engine.runner import Runner
 from lcp_engine.sandbox.replace import Target
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.together import Found, Place, locked_together
+from lcp_engine.sandbox.together import Found, Place
 from lcp_engine.site import Site
 from lcp_engine.store.archive import missing_blobs
 from lcp_engine.store.changes import keep
@@ -76,7 +77,7 @@ def undo(
     if resumed is not None and not dry_run:
         _carry_out(site, wish.mission_id)
     site.database.write(lambda tx: check_quiet(ledger_of(tx), wish))
-    close_left_open(site.database)
+    close_left_open(site.database, walls_of(site.isolation))
     for _ in range(_TRIES):
         wanted = site.database.read(lambda tx: restorations(tx, wish))
         if not wanted:
@@ -99,7 +100,7 @@ def _decide(site: Site, wish: Wish, wanted: Sequence[Restoration], *, dry_run: b
 
     None where the history of the files went on before they were locked. Raises `CONFLICT`.
     """
-    with _locked(wanted) as found:
+    with _locked(wanted, walls_of(site.isolation)) as found:
         again = site.database.read(lambda tx: restorations(tx, wish))
         if list(again) != list(wanted):
             return None
@@ -118,7 +119,7 @@ def _decide(site: Site, wish: Wish, wanted: Sequence[Restoration], *, dry_run: b
 
 
 @contextmanager
-def _locked(wanted: Sequence[Restoration]) -> Iterator[list[Found]]:
+def _locked(wanted: Sequence[Restoration], walls: Walls) -> Iterator[list[Found]]:
     """The files of `wanted` in their order, all locked; for one whose root cannot be opened, why."""
     roots: dict[str, Root | LcpError] = {}
     with ExitStack() as stack:
@@ -130,9 +131,10 @@ def _locked(wanted: Sequence[Restoration]) -> Iterator[list[Found]]:
         places = {
             one.file: Place(root, one.path) for one in wanted if isinstance(root := roots[one.root], Root)
         }
-        found: dict[str, Found] = dict(
-            zip(places, stack.enter_context(locked_together([*places.values()])), strict=True)
-        )
+        opened = [root for root in roots.values() if isinstance(root, Root)]
+        hands = stack.enter_context(walls.around(*opened, writes=True))
+        held = stack.enter_context(hands.locked_together([*places.values()]))
+        found: dict[str, Found] = dict(zip(places, held, strict=True))
         yield [found.get(one.file) or _error(roots[one.root]) for one in wanted]
 
 

@@ -15,6 +15,8 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.isolation.mode import Isolation
+from lcp_engine.isolation.walls import walls_of
 from lcp_engine.leftovers import close_left_open
 from lcp_engine.store.check import check_database
 
@@ -39,6 +41,7 @@ class Scene:
         self.engine = engine
         self.url = url
         self.root = root
+        self.walls = walls_of(Isolation.AUTO)
         self.file = root / "sub" / "a.txt"
         self.file.parent.mkdir(parents=True)
         self.file.write_text("old\n")
@@ -56,7 +59,7 @@ class Scene:
         assert f"its intent to write {str(self.file)!r} should be closed; it is open" in faults[0]
 
     def close(self) -> list[object]:
-        close_left_open(self.engine.site.database)
+        close_left_open(self.engine.site.database, self.walls)
         return self.states()
 
     def states(self) -> list[object]:

@@ -20,6 +20,7 @@ from lcp_engine.engine.explaining import explain_job
 from lcp_engine.engine.records import Job, Mission
 from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.isolation.walls import walls_of
 from lcp_engine.jobs import State
 from lcp_engine.protocol.actions import Action, Malformed
 from lcp_engine.protocol.dialects import reader_of
@@ -143,7 +144,7 @@ class Looking(Sited):
 
         Raises `NOT_FOUND`.
         """
-        return compared(self._read(lambda tx: find_facts(tx, mission_id, most=most)))
+        return self._compared(self._read(lambda tx: find_facts(tx, mission_id, most=most)))
 
     def standing(
         self, mission_id: int, *, since: int | None = None, most: int = MOST
@@ -158,7 +159,10 @@ class Looking(Sited):
             return facts, find_course(tx, mission_id, since)
 
         facts, course = self._read(find)
-        return compared(facts), course
+        return self._compared(facts), course
+
+    def _compared(self, facts: Facts) -> Facts:
+        return compared(facts, walls_of(self.site.isolation).look)
 
     def explain_policy(self, job_id: int) -> JsonObject:
         """Which rule decides about a job, and every one that was looked at. Raises `NOT_FOUND`."""

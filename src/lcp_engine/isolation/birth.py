@@ -11,23 +11,20 @@ import signal
 import socket
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import import_module
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.isolation.line import Broken, Head, Line, number_of, text_of
+from lcp_engine.isolation.loading import load_late
 from lcp_engine.isolation.reader import Reader
 from lcp_engine.isolation.writer import Writer
-from lcp_engine.patterns import compile_patterns
 from lcp_engine.sandbox.landlock import die_with_parent, restrict_to
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Worker
 
 _STACK_BYTES = 1024 * 1024
 _MESSAGE = 1024 * 1024
-_CODECS = ("ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252", "latin-1")
-_LOADED_LATE = ("traceback", "linecache", "tokenize", "logging", "unicodedata", "pydantic.v1.utils")
 
 
 def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
@@ -41,7 +38,7 @@ def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
     os.chdir("/")
     workers = {kind: _worker(place) for kind, place in kinds.items()}
-    _load_the_rest()
+    load_late()
     gc.freeze()  # what is loaded stays shared between all children
     asked = socket.socket(fileno=control)
     waiting = select.poll()
@@ -71,18 +68,6 @@ def _worker(place: str) -> Worker[BaseModel]:
     if not isinstance(worker, Worker):
         raise TypeError(f"{place} is no Worker")
     return worker.for_any_params()
-
-
-def _load_the_rest() -> None:
-    """Nothing can be loaded once a child is confined."""
-    import codecs
-
-    for name in _CODECS:
-        codecs.lookup(name)
-    for name in _LOADED_LATE:
-        with suppress(ImportError):
-            import_module(name)
-    compile_patterns(["a/*/b", "[ab]c", "!d/"])
 
 
 def _live(wish: Head, control: int, root: int, parent: int, workers: Mapping[str, Worker[BaseModel]]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.batch import Batch, locked_batch
+from lcp_engine.sandbox.emptying import remove_empty
+from lcp_engine.sandbox.free import locked_if_free
 from lcp_engine.sandbox.replace import Glance, Target, locked, look_at
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.together import Found, Place, locked_together
 
 
 class Interrupted(LcpError):
@@ -27,3 +30,18 @@ class Hands:
 
 HERE = Hands()
 """In this process."""
+
+
+@dataclass(frozen=True)
+class BareHands:
+    """How an undo, a rescue and a look touch files, one at a time; functions like those that are the defaults."""
+
+    locked: Callable[[Root, str], AbstractContextManager[Target]] = locked
+    look_at: Callable[[Root, str, int | None], Glance | None] = look_at
+    locked_if_free: Callable[[Root, str], AbstractContextManager[Target | None]] = locked_if_free
+    locked_together: Callable[[Sequence[Place]], AbstractContextManager[list[Found]]] = locked_together
+    remove_empty: Callable[[Root, Iterable[str]], None] = remove_empty
+
+
+BARE = BareHands()
+"""In this thread."""

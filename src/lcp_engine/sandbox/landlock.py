@@ -1,4 +1,4 @@
-"""Give up everything but one directory, for good: this thread and all that it starts (landlock(7))."""
+"""Give up everything but some directories, for good: this thread and all that it starts (landlock(7))."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PATH_BENEATH = 1
 _NO_NEW_PRIVS = 38  # linux/prctl.h
 
 
-def restrict_to(directory: int, *, writes: bool) -> int:
-    """From now on nothing can be opened that is not beneath the opened `directory`; read only, unless it `writes`.
+def restrict_to(*directories: int, writes: bool) -> int:
+    """From now on nothing can be opened that is not beneath the opened `directories`; read only, unless it `writes`.
 
     Files can then be made, replaced and removed there; nothing is executed, linked, or made that is no file or
     directory. From version 4 on no TCP is spoken, from 6 on no process outside gets signals. Descriptors that are open
@@ -39,8 +39,9 @@ def restrict_to(directory: int, *, writes: bool) -> int:
     # An older kernel knows a shorter structure, and takes a longer one whose rest is zero.
     opened = _call(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(ctypes.sizeof(ruleset)), 0)
     try:
-        rule = _PathBeneath(_WRITING if writes else _READING, directory)
-        _call(_ADD_RULE, opened, _PATH_BENEATH, ctypes.byref(rule), 0)
+        for directory in directories:
+            rule = _PathBeneath(_WRITING if writes else _READING, directory)
+            _call(_ADD_RULE, opened, _PATH_BENEATH, ctypes.byref(rule), 0)
         _control(_NO_NEW_PRIVS, 1)
         _call(_RESTRICT_SELF, opened, 0)
     finally:
