@@ -27,7 +27,7 @@ from lcp_engine.store.views import VIEWS
 
 TABLES = {
     "missions", "plans", "jobs", "attempts", "reviews", "approvals", "events", "turns", "blobs", "changes", "runners",
-    "probes", "schedules",
+    "probes", "schedules", "results",
 }  # fmt: skip
 
 _ROWS_OF_0001 = (

@@ -10,6 +10,7 @@ from sqlalchemy import Select, Table, select
 
 from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.records import ChangeRow
+from lcp_engine.store.results import RESULT
 from lcp_engine.store.schema import attempts, blobs, changes, events, jobs, missions, runners, turns
 from lcp_engine.store.text import JsonObject, from_json
 from lcp_engine.store.transaction import Tx
@@ -133,7 +134,8 @@ R = TypeVar("R", PastJob, PastTurn, ChangeRow)
 
 
 def _all(tx: Tx, record: type[R], table: Table, mission_id: int, order: str) -> list[R]:
-    clause: Select[*tuple[object, ...]] = select(*(table.c[field.name] for field in fields(record)))
+    columns = [table.c[field.name] for field in fields(record)]
+    clause: Select[*tuple[object, ...]] = select(*(RESULT if it is jobs.c.result else it for it in columns))
     rows = tx.query(clause.where(table.c.mission_id == mission_id).order_by(table.c[order]))
     return [record(*row) for row in rows]
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import bindparam, func, select
 
-from lcp_engine.store.schema import blobs
+from lcp_engine.store.changes import sha256
+from lcp_engine.store.schema import blobs, results
 from lcp_engine.store.transaction import Statement, Tx
 
 _PIECE = 1 << 20
@@ -20,14 +21,22 @@ _NEXT = Statement(
     .limit(bindparam("most"))
     .offset(bindparam("none"))
 )
+_NEXT_RESULT = Statement(
+    select(results.c.sha256, results.c.size, results.c.text)
+    .where(results.c.sha256 > bindparam("after"))
+    .order_by(results.c.sha256)
+    .limit(bindparam("most"))
+    .offset(bindparam("none"))
+)
 _DATA = Statement(select(blobs.c.data).where(blobs.c.sha256 == bindparam("hash")))
 
 
 def content_faults(tx: Tx, kept_bytes: int | None) -> Iterator[str]:
-    """Contents that are not what their hash says, or not there though they have at most `kept_bytes`.
+    """Results and contents that are not what their hash says, or not there though they have at most `kept_bytes`.
 
     One content is in memory at a time, as it is stored.
     """
+    yield from _result_faults(tx)
     after = ""
     while True:
         rows = tx.rows(_NEXT, after=after, most=_SOME, none=0)
@@ -36,6 +45,15 @@ def content_faults(tx: Tx, kept_bytes: int | None) -> Iterator[str]:
         if len(rows) < _SOME:
             return
         after = rows[-1][0]
+
+
+def _result_faults(tx: Tx) -> Iterator[str]:
+    after = ""
+    while (row := tx.row(_NEXT_RESULT, after=after, most=1, none=0)) is not None:
+        after, size, told = row
+        found = told.encode()
+        if (sha256(found), len(found)) != (after, size):
+            yield f"result {after}: it should have this SHA-256 and {size} bytes; what is stored has {sha256(found)}"
 
 
 def _absent(sha: str, size: int, kept_bytes: int | None) -> Iterator[str]:

@@ -140,7 +140,12 @@ _JOBS = (
     ),
     Rule(
         "job {0}: it is succeeded, so it should have a result; there is none",
-        "SELECT id FROM jobs WHERE state = 'succeeded' AND result IS NULL",
+        "SELECT id FROM jobs WHERE state = 'succeeded' AND result IS NULL AND result_sha256 IS NULL",
+    ),
+    Rule(
+        "job {0}: its result is content {1}; that is not there",
+        "SELECT j.id, j.result_sha256 FROM jobs j LEFT JOIN results r ON r.sha256 = j.result_sha256 "
+        "WHERE j.result_sha256 IS NOT NULL AND r.sha256 IS NULL",
     ),
 )
 _LEASES = (

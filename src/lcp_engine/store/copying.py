@@ -189,13 +189,16 @@ class _Copy:
         standing: dict[str, object] = {
             "state": life.state.value,
             "started_at": started[-1] if started else None,
-            **dict.fromkeys(("reason", "result", "error", "settled_seq", "ended_at")),
+            **dict.fromkeys(("reason", "result", "result_sha256", "error", "settled_seq", "ended_at")),
         }
         if life.state not in SETTLED:
             return {**standing, "reason": last.data.get("reason")}
         standing |= {"settled_seq": self._number(last.seq), "ended_at": last.at}
         if row["settled_seq"] == last.seq:
-            return {**standing, **{name: row[name] for name in ("reason", "result", "error")}}
+            return {
+                **standing,
+                **{name: row[name] for name in ("reason", "result", "result_sha256", "error")},
+            }
         attempt = self._past.attempts.get((_int(row["id"]), life.starts))
         error = attempt.error if attempt is not None and life.state is State.FAILED else None
         return {**standing, "reason": last.data.get("reason"), "error": error}

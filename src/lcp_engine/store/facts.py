@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, bindparam, func, select
+from sqlalchemy import ColumnElement, bindparam, func, or_, select
 
 from lcp_engine.clock import iso
 from lcp_engine.errors import ErrorCode
@@ -15,6 +15,7 @@ from lcp_engine.reporting.facts import Excerpt, Facts
 from lcp_engine.store.effects import has_undone, timeline_of
 from lcp_engine.store.excerpts import JOB, excerpt, read_jobs
 from lcp_engine.store.history import find_mission
+from lcp_engine.store.results import RESULT
 from lcp_engine.store.schema import changes, jobs, turns
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Statement, Tx
@@ -151,10 +152,10 @@ def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
 
 def _said(tx: Tx, mission_id: int) -> JsonObject:
     """The newest reply that could be read, as the result of its turn."""
-    result = select(jobs.c.result).where(
+    result = select(RESULT).where(
         *find_where(tx, mission_id, (State.SUCCEEDED,)),
         jobs.c.kind == _TURN_KIND,
-        jobs.c.result.is_not(None),
+        or_(jobs.c.result.is_not(None), jobs.c.result_sha256.is_not(None)),
         # A turn that verified said whether it is so, not what was found.
         jobs.c.params.not_like('%"verifies":%'),
     )

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import CREATIONS, SETTLED, SUCCEED, State, Transition
-from lcp_engine.store import statements
+from lcp_engine.store import results, statements
 from lcp_engine.store.expiries import hold_seconds
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow, job_row
 from lcp_engine.store.text import to_json
@@ -203,13 +203,15 @@ class Ledger:
             self.tx.now,
             settled_seq,
             reason=reason,
-            result=result,
+            result=results.in_row(result),
             error=error,
             run_after=run_after,
             held_until=self._held_until(mission, transition.target),
         )
         if self.tx.run(statements.move(transition, is_leased), **params) != 1:
             return False
+        if result is not None and results.is_large(result):
+            results.keep(self.tx, job.id, result)
         self.count_move(job, transition, until)
         self.note(mission, transition.event, job.id, _reasoned(reason))
         if transition.target is State.QUEUED:
@@ -217,26 +219,30 @@ class Ledger:
         job.state, job.reason = transition.target, reason
         return True
 
-    def succeed_all(self, results: Sequence[tuple[JobRow, str]]) -> list[JobRow]:
+    def succeed_all(self, outcomes: Sequence[tuple[JobRow, str]]) -> list[JobRow]:
         """Like `move` through `SUCCEED` for many leased jobs with their results; those whose lease stood."""
         # Nobody else changes a job of a locked mission: a lease that is found here stands until the commit.
-        self.lock(job.mission_id for job, _ in results)
-        runners = {job.runner_id for job, _ in results}
+        self.lock(job.mission_id for job, _ in outcomes)
+        runners = {job.runner_id for job, _ in outcomes}
         standing = {
             (row[0], row[1]) for runner in runners for row in self.tx.rows(statements.LEASES, runner=runner)
         }
         moved: list[JobRow] = []
         rows: list[dict[str, object]] = []
-        for job, result in results:
+        for job, result in outcomes:
             if (job.id, job.attempt) not in standing:
                 continue
             standing.remove((job.id, job.attempt))
             self.count_move(job, SUCCEED)
             settled_seq = self.note(self.mission(job.mission_id), SUCCEED.event, job.id)
-            rows.append(statements.move_params(job, self.tx.now, settled_seq, result=result))
+            rows.append(statements.move_params(job, self.tx.now, settled_seq, result=results.in_row(result)))
             job.state, job.reason = SUCCEED.target, None
             moved.append(job)
         self.tx.change_all(statements.move(SUCCEED, is_leased=True), rows)
+        settled = {job.id for job in moved}
+        for job, result in outcomes:
+            if results.is_large(result) and job.id in settled:
+                results.keep(self.tx, job.id, result)
         return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:

@@ -18,13 +18,16 @@ from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.schema import events, metadata, plans
-from lcp_engine.store.sweeping import Work, sweep
+from lcp_engine.store.sweeping import Sweep, Work, sweep
 from lcp_engine.store.transaction import Row, Statement, Tx
 
 _MARKED_AT_ONCE = 20
 """Missions that are marked in one transaction; each is locked, judged again and written."""
 _SETTLED = "queued = 0 AND running = 0 AND blocked = 0 AND held = 0"
-_UNREFERENCED = "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256)"
+_UNREFERENCED = {
+    "blobs": "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256)",
+    "results": "NOT EXISTS (SELECT 1 FROM jobs j WHERE j.result_sha256 = results.sha256)",
+}
 
 _OF_JOB = (
     ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"), ("approvals", "job_id"),
@@ -82,7 +85,7 @@ def prune(
         rows = sweeping.remove(
             [Work(range(1, last + 1), partial(_remove_events, mission=mission)) for mission, last in marked]
         )
-        contents = sweeping.remove([Work(database.read(_unreferenced), _remove_contents)])
+        contents = sum(_sweep_contents(sweeping, database, table) for table in _UNREFERENCED)
         idle = database.read(partial(_idle_runners, ended_before=ended_before))
         gone = sweeping.remove([Work(idle, _remove_runners)])
     pruned = Pruned(len(wanted), kept, rows, contents, gone)
@@ -159,20 +162,24 @@ def _remove_named(tx: Tx, found: Sequence[Row]) -> int:
     return sum(tx.run_plain(f"DELETE FROM {table} WHERE {column} IN ({ids})") for table, column in _OF_JOB)
 
 
-def _unreferenced(tx: Tx) -> list[str]:
-    return [
-        str(row[0])
-        for row in tx.query_plain(f"SELECT sha256 FROM blobs WHERE {_UNREFERENCED} ORDER BY sha256")
-    ]
+def _sweep_contents(sweeping: Sweep, database: Database, table: str) -> int:
+    hashes = database.read(partial(_unreferenced, table=table))
+    return sweeping.remove([Work(hashes, partial(_remove_contents, table=table))])
 
 
-def _remove_contents(tx: Tx, hashes: Sequence[str]) -> int:
+def _unreferenced(tx: Tx, table: str) -> list[str]:
+    rows = tx.query_plain(f"SELECT sha256 FROM {table} WHERE {_UNREFERENCED[table]} ORDER BY sha256")
+    return [str(row[0]) for row in rows]
+
+
+def _remove_contents(tx: Tx, hashes: Sequence[str], table: str) -> int:
     """Somebody may refer to one of them by now."""
     named = ", ".join(f"'{sha}'" for sha in hashes)
     if not tx.is_sqlite:  # whoever is about to refer to one of them comes first
-        rows = tx.query_plain(f"SELECT sha256 FROM blobs WHERE sha256 IN ({named}) FOR UPDATE SKIP LOCKED")
+        rows = tx.query_plain(f"SELECT sha256 FROM {table} WHERE sha256 IN ({named}) FOR UPDATE SKIP LOCKED")
         named = ", ".join(f"'{row[0]}'" for row in rows)
-    return tx.run_plain(f"DELETE FROM blobs WHERE sha256 IN ({named}) AND {_UNREFERENCED}") if named else 0
+    these = f"sha256 IN ({named}) AND {_UNREFERENCED[table]}"
+    return tx.run_plain(f"DELETE FROM {table} WHERE {these}") if named else 0
 
 
 def _idle_runners(tx: Tx, ended_before: Micros) -> list[int]:

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from lcp_engine.jobs import State
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest migration; a database that stands here needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
 """An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
@@ -156,6 +156,7 @@ jobs = Table(
     Column("error", Text),
     Column("after_id", Id),
     Column("held_until", Micros),
+    Column("result_sha256", Text),
     CheckConstraint(_in("state", tuple(State)), name="state"),
     CheckConstraint(_in("role", ("work", "turn", "step")), name="role"),
     Index("ix_jobs_ready", text("priority DESC"), "id", sqlite_where=text(READY), postgresql_where=text(READY)),
@@ -167,12 +168,24 @@ jobs = Table(
           postgresql_where=text("state = 'held'")),
     Index("ix_jobs_settled", "plan_id", "settled_seq", sqlite_where=text("plan_id IS NOT NULL"),
           postgresql_where=text("plan_id IS NOT NULL")),
+    Index("ix_jobs_result_sha256", "result_sha256", sqlite_where=text("result_sha256 IS NOT NULL"),
+          postgresql_where=text("result_sha256 IS NOT NULL")),
     Index("ix_jobs_fingerprint", "mission_id", "fingerprint", sqlite_where=text("fingerprint IS NOT NULL"),
           postgresql_where=text("fingerprint IS NOT NULL")),
 )  # fmt: skip
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
 the first attempt after a person approved the job. `after_id`: the job that has to succeed before this one may run.
-`held_until`: when a held job that nobody decided on is rejected."""
+`held_until`: when a held job that nobody decided on is rejected. `result_sha256`: where a large result stands, which is
+then not in `result`."""
+
+results = Table(
+    "results",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("text", Text, nullable=False),
+)
+"""Large results by the hash of their UTF-8; `size` in bytes. Not compressed: the views show them."""
 
 attempts = Table(
     "attempts",

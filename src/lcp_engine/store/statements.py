@@ -26,6 +26,7 @@ from sqlalchemy.sql import ClauseElement
 
 from lcp_engine.clock import Micros
 from lcp_engine.jobs import Transition
+from lcp_engine.store import results
 from lcp_engine.store.many import Given, insert_rows, update_rows
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import attempts, events, jobs, missions, plans
@@ -48,7 +49,7 @@ MISSION_AT_ONCE = Statement(_select(missions, MissionRow).with_for_update(nowait
 MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_locked=True))
 PLAN = Statement(_select(plans, PlanRow))
 JOB = Statement(_select(jobs, JobRow))
-RESULT = Statement(select(jobs.c.result).where(jobs.c.id == bindparam("id")))
+RESULT = Statement(select(results.RESULT).where(jobs.c.id == bindparam("id")))
 SPEC = Statement(
     select(missions.c.spec, missions.c.root, missions.c.pruned_at).where(missions.c.id == bindparam("id"))
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import bindparam, insert, or_, select, text, update
 
 from lcp_engine.store.records import TurnRow
+from lcp_engine.store.results import RESULT
 from lcp_engine.store.schema import LIVE, jobs, turns
 from lcp_engine.store.text import storable
 from lcp_engine.store.transaction import Row, Statement, Tx
@@ -62,7 +63,7 @@ _SHOWN = (
     jobs.c.params,
     jobs.c.state,
     jobs.c.reason,
-    jobs.c.result,
+    RESULT,
     jobs.c.error,
     jobs.c.turn,
 )

@@ -62,7 +62,9 @@ _COUNTS = ", ".join(f"{state.value}=m.{state.value}" for state in State)
 _JOB = """
     j.id, j.mission_id, j.turn, j.parent_id, j.name, j.kind, j.params, j.auto_dispatch, j.state, j.reason, j.priority,
     j.attempt, j.max_attempts, {time:j.run_after} AS run_after, {time:j.created_at} AS created_at,
-    {time:j.started_at} AS started_at, {time:j.ended_at} AS ended_at, j.result, j.error, {attempts} AS attempts
+    {time:j.started_at} AS started_at, {time:j.ended_at} AS ended_at,
+    coalesce(j.result, (SELECT r.text FROM results r WHERE r.sha256 = j.result_sha256)) AS result, j.error,
+    {attempts} AS attempts
 """
 
 VIEWS = (
