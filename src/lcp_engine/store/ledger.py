@@ -6,7 +6,7 @@ writes counters and events at the end of the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import compress
@@ -59,10 +59,14 @@ def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
     """A mission's spec as text and its root, read without a lock. Raises `NOT_FOUND`."""
     row = tx.row(statements.SPEC, id=mission_id)
     if row is None:
-        raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+        raise _not_found(mission_id)
     if row[2] is not None:
         raise was_pruned(mission_id, row[2])
     return row[0], row[1]
+
+
+def _not_found(mission_id: int) -> LcpError:
+    return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
 
 
 def was_pruned(mission_id: int, at: Micros) -> LcpError:
@@ -100,13 +104,26 @@ class Ledger:
 
     def lock_if_free(self, mission_ids: Iterable[int]) -> None:
         """Like `lock`, but leaves out those that others hold and that come before one that is held here."""
+        self.ask_for(mission_ids)()
+
+    def ask_for(self, mission_ids: Iterable[int]) -> Callable[[], None]:
+        """Like `lock_if_free`, when what is returned is called; what is asked between is answered under the locks."""
+        asked = []
         for mission_id in sorted(set(mission_ids)):
-            if mission_id > self._highest:
-                self.mission(mission_id)
-            elif not self.holds(mission_id):
-                row = self.tx.row(statements.MISSION_IF_FREE, id=mission_id)
-                if row is not None:
-                    self._keep(row)
+            if not self.holds(mission_id):
+                is_next = mission_id > self._highest
+                statement = statements.MISSION if is_next else statements.MISSION_IF_FREE
+                asked.append((mission_id, is_next, self.tx.ask(statement, id=mission_id)))
+
+        def read() -> None:
+            for mission_id, is_next, answer in asked:
+                rows = answer()
+                if rows:
+                    self._keep(rows[0])
+                elif is_next:
+                    raise _not_found(mission_id)
+
+        return read
 
     def holds(self, mission_id: int) -> bool:
         return mission_id in self._missions
@@ -120,7 +137,7 @@ class Ledger:
         statement = statements.MISSION if mission_id > self._highest else statements.MISSION_AT_ONCE
         row = self.tx.row(statement, id=mission_id)
         if row is None:
-            raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+            raise _not_found(mission_id)
         return self._keep(row)
 
     def plan(self, plan_id: int) -> PlanRow:

@@ -179,9 +179,11 @@ def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int, share: Share 
     if are_due and _end_delays(ledger, scope, share):
         claimed, _ = _find_ready(tx, scope, most, share)
     if not all(ledger.holds(job.mission_id) for job in claimed):
-        ledger.lock_if_free(job.mission_id for job in claimed)
-        if not tx.is_sqlite:  # there, nobody else writes meanwhile
-            claimed = [job for job in _find_ready(tx, scope, most, share)[0] if ledger.holds(job.mission_id)]
+        missions = {job.mission_id for job in claimed}
+        if tx.is_sqlite:  # there, nobody else writes meanwhile
+            ledger.lock_if_free(missions)
+        else:
+            claimed = _find_locked(ledger, scope, most, share, missions)
     lease(ledger, claimed, runner_id)
     return claimed
 
@@ -212,6 +214,19 @@ def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> bool:
     rows = [{"job": row[0], "due": row[1]} for row in due if ledger.holds(row[2])]
     ledger.tx.many(_END_DELAY, rows)
     return bool(rows)
+
+
+def _find_locked(
+    ledger: Ledger, scope: Scope, most: int, share: Share, missions: Iterable[int]
+) -> list[JobRow]:
+    """What is ready once these missions are locked, of missions that are; PostgreSQL is waited for once."""
+    tx = ledger.tx
+    lock = ledger.ask_for(missions)
+    away, given = _params(tx, scope, share)
+    answer = tx.ask(_ready(scope, away), now=tx.now, most=most, **given)
+    lock()
+    found = [job_row(row[:-1]) for row in answer()]
+    return [job for job in found if ledger.holds(job.mission_id) and share.takes(tx, job.mission_id)]
 
 
 def _find_ready(tx: Tx, scope: Scope, most: int, share: Share) -> tuple[list[JobRow], bool]:

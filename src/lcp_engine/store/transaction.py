@@ -196,6 +196,15 @@ class Tx:
         self._cursor.execute(statement.sql(self._dialect), params)
         return self._cursor.fetchall()
 
+    def ask(self, statement: Statement, **params: object) -> Callable[[], list[Row]]:
+        """Like `rows`, which what is returned gives; on PostgreSQL the question travels with the next one."""
+        if self.is_sqlite:
+            found = self.rows(statement, **params)
+            return lambda: found
+        cursor = self._connection.cursor()
+        cursor.execute(statement.sql(self._dialect), params)
+        return cursor.fetchall
+
     def row(self, statement: Statement, **params: object) -> Row | None:
         self._cursor.execute(statement.sql(self._dialect), params)
         return self._cursor.fetchone()
