@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from uuid import uuid4
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
@@ -23,7 +18,7 @@ from lcp_engine.engine.asking import Asked, history, keep_cost, keep_reply, open
 from lcp_engine.engine.concluding import conclude_turn
 from lcp_engine.engine.failing import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.hearing import heard_before
-from lcp_engine.engine.judging import Bench, beneath
+from lcp_engine.engine.judging import Bench
 from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
 from lcp_engine.engine.relaying import hold_turn
 from lcp_engine.engine.settling import Settling, settle_all
@@ -31,13 +26,10 @@ from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
 from lcp_engine.isolation.confinement import Assignment, Confinement
 from lcp_engine.isolation.loading import load_late
-from lcp_engine.isolation.setup import Setup
 from lcp_engine.isolation.walls import walls_of
 from lcp_engine.mission import MissionSpec
-from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
-from lcp_engine.planners.registry import make_planner
-from lcp_engine.planners.surroundings import Surroundings
-from lcp_engine.policy import PathPolicy
+from lcp_engine.open_missions import OpenMission, OpenMissions
+from lcp_engine.planners.base import Correction, Question, Relayed, Reply
 from lcp_engine.previews import Preview, preview_of, sight_of
 from lcp_engine.protocol.actions import (
     Action,
@@ -54,7 +46,7 @@ from lcp_engine.roots import EVERY_ROOT, Roots
 from lcp_engine.sandbox.hands import HERE, Hands
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
-from lcp_engine.store.ledger import Ledger, ledger_of, spec_and_root
+from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.records import JobRow, TurnRow
 from lcp_engine.store.reviews import Sight
 from lcp_engine.store.text import from_json
@@ -67,8 +59,6 @@ MOST_TOGETHER = 1024 * 1024
 MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Characters of params: what is told ahead has to fit between two processes while nobody reads it."""
-MAX_OPEN = 64
-"""Missions whose roots and planners are kept open between jobs."""
 
 
 @dataclass(frozen=True)
@@ -112,27 +102,6 @@ class Room:
     characters: int
 
 
-@dataclass
-class _Mission:
-    """What jobs of one mission need, kept open between them."""
-
-    spec: MissionSpec
-    root: Root | None
-    surroundings: Surroundings
-    aliases: tuple[str, ...] = ()
-    planner: Planner | None = None
-    judges: dict[str, PathPolicy] = field(default_factory=dict)
-    key: str = field(default_factory=lambda: uuid4().hex)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def ask(self, question: Question) -> object:
-        """What the planner returns: its code may be anybody's."""
-        with self.lock:
-            if self.planner is None:
-                self.planner = make_planner(self.spec.planner, self.surroundings)
-        return self.planner.answer(question)
-
-
 class Executor:
     """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
 
@@ -140,11 +109,9 @@ class Executor:
         self, site: Site, settle_now: Callable[[Tx, Settling], None], roots: Roots = EVERY_ROOT
     ) -> None:
         self._site = site
-        self._roots = roots
         self._database = site.database
         self._settle_now = settle_now
-        self._missions: dict[int, _Mission] = {}
-        self._lock = threading.Lock()
+        self._missions = OpenMissions(site, roots)
         self._kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
         self._walls = walls_of(site.isolation)
         self._confinement = Confinement(site.caps) if self._walls.stand else None
@@ -193,7 +160,7 @@ class Executor:
         """What the jobs come to that a confined process is told of all at once; None for the others."""
         if len(jobs) > 1 and worker.looks and self._confinement is not None:
             with suppress(LcpError):  # each is told so by itself
-                mission = self._mission(jobs[0].mission_id)
+                mission = self._missions.of(jobs[0].mission_id)
                 if mission.root is not None:
                     given = [self._assignment(job, worker, mission, mission.root) for job in jobs]
                     found = self._confinement.work_ahead(mission.root, given, lambda nth: turns_to(jobs[nth]))
@@ -215,18 +182,18 @@ class Executor:
         return outcome if isinstance(outcome, FileEffect) else _concluded(job, worker, outcome)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
-        mission, confinement = self._mission(job.mission_id), self._confinement
+        mission, confinement = self._missions.of(job.mission_id), self._confinement
         is_confined = confinement is not None and worker.looks and confinement.executes(worker.kind)
         if confinement is not None and mission.root is not None and is_confined:
             return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
         params = worker.read(from_json(job.params), _name(job))
-        context = self._context(job, worker)
+        context = self._missions.context(mission, job, worker)
         return outcome_of(worker, _name(job), lambda: worker.execute(params, context))
 
     def _assignment(
-        self, job: JobRow, worker: Worker[BaseModel], mission: _Mission, root: Root
+        self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission, root: Root
     ) -> Assignment:
-        setup = self._setup(mission, root.path)
+        setup = self._missions.setup(mission, root.path)
         return Assignment(worker, _name(job), job.params, mission.key, setup, bool(job.approved))
 
     def _apply(
@@ -258,25 +225,11 @@ class Executor:
         # One of them is to blame: alone, each finds out what became of its own file.
         return [conclusion for wish in wishes for conclusion in self._apply([wish], worker, turns_to)]
 
+    def _context(self, job: JobRow, worker: Worker[BaseModel]) -> Context:
+        return self._missions.context(self._missions.of(job.mission_id), job, worker)
+
     def _hands(self, worker: Worker[BaseModel]) -> Hands:
         return HERE if self._confinement is None else self._confinement.hands(worker.timeout)
-
-    def _setup(self, mission: _Mission, root: str) -> Setup:
-        """What a confined process is told of the mission: the same as `_context` gives a worker here."""
-        bench, spec = self._site.bench, mission.spec
-        inner = beneath(bench.engine_files, root)
-        return Setup(self._site.caps, mission.aliases, spec.policy, bench.user_rules, inner)
-
-    def _context(self, job: JobRow, worker: Worker[BaseModel]) -> Context:
-        mission = self._mission(job.mission_id)
-        judge = mission.judges.get(worker.kind)
-        if judge is None:
-            policy = self._site.bench.policy(
-                mission.spec, None if mission.root is None else mission.root.path
-            )
-            judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
-            mission.judges[worker.kind] = judge
-        return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
 
     def _take_turn(self, job: JobRow) -> Conclusion | None:
         asked = self._database.write(lambda tx: open_question(ledger_of(tx), job.copy()))
@@ -287,7 +240,7 @@ class Executor:
         if turn is None:
             return None
         reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds)
-        mission = self._mission(job.mission_id)
+        mission = self._missions.of(job.mission_id)
         faults: tuple[str, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
             faults = self._unmet(spec, mission.root)
@@ -326,7 +279,7 @@ class Executor:
 
         None where a person is the planner: the turn is held then.
         """
-        mission = self._mission(asked.mission.id)
+        mission = self._missions.of(asked.mission.id)
         if self._confinement is not None and mission.root is not None:
             self._confinement.expect()
         question = self._question(asked, spec)
@@ -382,47 +335,11 @@ class Executor:
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
         )
 
-    def _mission(self, mission_id: int) -> _Mission:
-        with self._lock:
-            known = self._missions.pop(mission_id, None)
-            if known is None or (known.root is not None and not _is_there(known.root)):
-                known = self._open(mission_id)
-            self._missions[mission_id] = known  # the one used last stands last
-            while len(self._missions) > MAX_OPEN:
-                self._missions.pop(next(iter(self._missions)))
-            return known
-
-    def _open(self, mission_id: int) -> _Mission:
-        spec_text, root = self._database.read(lambda tx: spec_and_root(tx, mission_id))
-        spec = spec_of(spec_text)
-        if root is None:
-            return _Mission(spec, None, self._site.surroundings, spec.root_aliases)
-        here = self._roots.find(root, spec_text) or root
-        # What the root is called where the mission was launched stays a name of it.
-        aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
-        return _Mission(spec, _open_root(here), self._site.surroundings, aliases)
-
-
-def _open_root(path: str) -> Root:
-    """A root that is closed once nobody uses it: a job may still do when its mission is forgotten here."""
-    root = Root(path)
-    weakref.finalize(root, os.close, root.descriptor)
-    return root
-
 
 def _says_done(reply: Action | Malformed) -> bool:
     if isinstance(reply, CreateFollowupJobs):
         return not reply.new_jobs
     return isinstance(reply, MissionComplete | AnalysisResult)
-
-
-def _is_there(root: Root) -> bool:
-    """Whether the root's path still leads to the directory that was opened."""
-    try:
-        now, then = Path(root.path).stat(), os.fstat(root.descriptor)
-    except OSError:
-        return False
-    return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
 
 
 def _concluded(job: JobRow, worker: Worker[BaseModel], outcome: Succeeded | Hold | Failed) -> Conclusion:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_files import OWN_FILES, refusal_of_own
@@ -29,7 +29,8 @@ _NO_LINKS = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
 _INNER_LINKS = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
 
 
-class Opened(NamedTuple):
+@dataclass(slots=True)
+class Opened:
     """A descriptor of a regular file, which the caller closes, its size, and its path after links."""
 
     descriptor: int
