@@ -61,15 +61,14 @@ class Database:
         with self._lock:
             if self._is_closed:
                 raise LcpError(ErrorCode.DATABASE_FAILED, "the database has to be open; it was closed")
-            waits = self._is_led
+            waits, self._is_led = self._is_led, True
             if waits:
                 unit.expect()
-            self._is_led = True
-            self._waiting.append(unit)
+                self._waiting.append(unit)
         if waits:
             self._wait(unit)
         if not unit.is_done:
-            self._lead()
+            self._lead([] if waits else [unit])
         return unit.result()
 
     def read(self, work: Callable[[Tx], T]) -> T:
@@ -137,11 +136,11 @@ class Database:
                         self._hand_over()
             raise
 
-    def _lead(self) -> None:
-        """Commit everything that waits, then hand over to whoever came meanwhile."""
-        batch: list[Unit[Any]] = []
+    def _lead(self, batch: list[Unit[Any]]) -> None:
+        """Commit the batch with everything that waits, then hand over to whoever came meanwhile."""
         try:
-            self._gather(batch)
+            if self._waiting:
+                self._gather(batch)
             self._commit(batch)
         except BaseException as error:
             _fail_all((unit for unit in batch if not unit.is_done), error)
