@@ -45,6 +45,7 @@ def main() -> int:
     with ThreadPoolExecutor(len(kinds)) as threads:
         # Most of the time is spent waiting for the disk: both databases are tried at once.
         stood = list(threads.map(lambda kind: _survives(kind, given.step), kinds))
+        stood.append(_survives("sqlite", given.step, confined=True))
         if given.kills:
             stood += threads.map(lambda kind: _stands(kind, "kills", "--kills", str(given.kills)), kinds)
     if given.images:
@@ -66,8 +67,8 @@ def _stands(kind: str | None, tool: str, *options: str) -> bool:
     return said.returncode == 0 and not problems
 
 
-def _survives(kind: str, step: int) -> bool:
-    """Print what was survived on one kind of database."""
+def _survives(kind: str, step: int, *, confined: bool = False) -> bool:
+    """Print what was survived on one kind of database; `confined`: with file kinds in processes of their own."""
     began = time.monotonic()
     with ExitStack() as stack:
         place = MEMORY if os.access(MEMORY, os.W_OK) else None
@@ -78,6 +79,7 @@ def _survives(kind: str, step: int) -> bool:
             place.mkdir()
             url = stack.enter_context(_database(kind, place))
             options = [url, place, "--first", 1 + n * step, "--step", SIDE_BY_SIDE * step]
+            options += ["--confined"] if confined else []
             command = [sys.executable, "-m", "tests.crash.matrix", *map(str, options)]
             processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT))
         lines = [line for process in processes for line in process.communicate()[0].splitlines()]
@@ -91,6 +93,7 @@ def _survives(kind: str, step: int) -> bool:
     points, lost = len(killed), len([run for run in killed if run["problems"]])
     seconds = time.monotonic() - began
     beside = f", {missed} did not come again" if missed else ""
+    kind = f"{kind}, confined" if confined else kind
     print(f"{kind}: {points - lost} of {points} points survived{beside}, {seconds:.0f} s", flush=True)
     return not failed and not any(ended) and points > 0
 

@@ -1,6 +1,6 @@
 """Kill every act of every story at every point, finish it, and compare it with the undisturbed run.
 
-Usage: python -m tests.crash.matrix [--step K] [--first N] [--story NAME] DATABASE_URL DIRECTORY
+Usage: python -m tests.crash.matrix [--step K] [--first N] [--story NAME] [--confined] DATABASE_URL DIRECTORY
 
 Each run is a forked process of its own, so that nothing is imported again. Prints one JSON object a line: the point and
 what was found wrong. With `--step K` only each K-th point, from point `--first`.
@@ -21,6 +21,7 @@ from tests.crash.processes import ask, do, import_all
 from tests.crash.stories import BREAK, STORIES, Act, Object, Place, Story, answered, picture, tree
 
 from lcp_engine import Engine, runner
+from lcp_engine.isolation.mode import Isolation
 from lcp_engine.store.check import check_database
 
 T = TypeVar("T")
@@ -49,17 +50,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--confined", action="store_true", help="file kinds run in processes of their own")
     parser.add_argument("--story", choices=[story.name for story in STORIES])
     return parser.parse_args()
 
 
 def _kill_everywhere(given: argparse.Namespace, story: Story) -> Iterator[tuple[str, list[str]]]:
-    calm = Telling(given.url, _place(given.directory / story.name / "undisturbed", story), story, 0)
+    isolation = Isolation.AUTO if given.confined else Isolation.OFF
+    calm = Telling(
+        given.url, _place(given.directory / story.name / "undisturbed", story), story, 0, isolation
+    )
     wanted = calm.tell()
     yield "undisturbed", calm.problems + _strange(story, wanted)
     for at in range(given.first, calm.passed + 1, given.step):
         telling = Telling(
-            given.url, _place(given.directory / story.name / str(at), story), story, at, calm.trees
+            given.url, _place(given.directory / story.name / str(at), story), story, at, isolation, calm.trees
         )
         told = telling.tell()
         yield telling.point, telling.problems + _differences(wanted, told)
@@ -81,6 +86,7 @@ class Telling:
     place: Place
     story: Story
     at: int
+    isolation: Isolation
     wanted_trees: tuple[dict[str, str | None], ...] = ()
 
     def __post_init__(self) -> None:
@@ -136,7 +142,7 @@ class Telling:
         self._expect(ended == 0, f"{act.name!r} ended with {ended}")
 
     def _perform(self, act: Act, killer: Killer) -> None:
-        with Engine(self.url, workers=[BREAK]) as engine:
+        with Engine(self.url, workers=[BREAK], isolation=self.isolation) as engine:
             database = engine.site.database  # an up-to-date one, which has not written yet
             database.backend = WatchedBackend(database.backend, killer)
             killer.watch_files()
