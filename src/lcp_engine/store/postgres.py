@@ -40,9 +40,10 @@ _BY_INDEX = "; ".join(
 
 # A server that died forgets ids that never reached its log, and gives them to others.
 _NAME = "SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
-_END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid"
+_END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %(number)s::xid8::xid"
 _STARTED = "SELECT pg_postmaster_start_time()::text"
-_OWN_EVENT = "SELECT 1 FROM events WHERE at = %s AND xmin = %s::xid8::xid LIMIT 1"
+_OWN_EVENT = "SELECT 1 FROM events WHERE at = %(at)s AND xmin = %(number)s::xid8::xid LIMIT 1"
+_STATUS = "SELECT pg_xact_status(%(number)s::xid8)"
 
 
 class Postgres:
@@ -90,17 +91,17 @@ class Postgres:
         return str(row[0])
 
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
-        asked = _ours(connection).driver
+        asked = connection.cursor()
         number, _, started = transaction.partition(" ")
-        is_same_server = asked.execute(_STARTED).fetchone() == (started,)
+        asked.execute(_STARTED)
+        is_same_server = asked.fetchone() == (started,)
         if is_same_server:
             # Its process there may not know yet that nobody listens: it would keep its locks, and its commit open.
-            asked.execute(_END_IT, (number,))
+            asked.execute(_END_IT, {"number": number})
+        asked.execute(_STATUS, {"number": number})
         try:
-            row = asked.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
-        except (
-            psycopg.errors.InvalidParameterValue
-        ):  # "is in the future": the server died and never heard of it
+            row = asked.fetchone()
+        except psycopg.errors.InvalidParameterValue:  # "in the future": the server died and never heard of it
             with suppress(psycopg.Error):  # told once more
                 self.settle(connection)
             return False
@@ -108,7 +109,8 @@ class Postgres:
         if not known or is_same_server:
             return known
         # Since then the id may be somebody else's; the events of the transaction are its own.
-        return True if asked.execute(_OWN_EVENT, (at, number)).fetchone() else None
+        asked.execute(_OWN_EVENT, {"at": at, "number": number})
+        return True if asked.fetchone() else None
 
     def connect_to_read(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)
