@@ -12,7 +12,8 @@ import pytest
 from pydantic import JsonValue
 from tests.engine.conftest import Lab, Object, OpenLab
 
-from lcp_engine.errors import LcpError
+from lcp_engine.api.together import each_outcome
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner import Runner
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
@@ -40,6 +41,21 @@ def test_a_held_write_shows_what_it_would_change_now(shop: Lab) -> None:
     assert diff.lines[2:] == ("@@ -1 +1 @@", "-old", "+new")
     (shop.root / "a.md").write_text("other\n")
     assert "-other" in shop.engine.diff(job.id)[0].lines
+
+
+def test_many_are_decided_at_once_and_each_by_itself(shop: Lab) -> None:
+    shop.run(ask(*(write(f"{number}.md") for number in range(4)), write()), DONE)
+    *_, last = jobs = [job.id for job in shop.jobs()]
+    (shop.root / "a.md").write_text("other\n")
+    outcomes = dict(each_outcome([*jobs, 10**6], shop.engine.approve))
+    assert [*outcomes] == [*jobs, 10**6]
+    refused = {key: outcome.code for key, outcome in outcomes.items() if isinstance(outcome, LcpError)}
+    assert refused == {last: ErrorCode.CONFLICT, 10**6: ErrorCode.NOT_FOUND}
+    assert [job.state for job in shop.jobs()] == ["queued"] * 4 + ["held"]
+    rejected = each_outcome(jobs, lambda job: shop.engine.reject(job, "no"))
+    assert [outcome is True for _, outcome in rejected] == [False] * 4 + [True]
+    shop.work()
+    assert (shop.root / "3.md").read_text() == "new\n"
 
 
 def test_an_append_is_shown_with_the_encoding_and_line_ends_of_the_file(shop: Lab) -> None:
@@ -327,7 +343,8 @@ def test_deciding_twice_is_harmless_and_deciding_otherwise_a_conflict(shop: Lab)
 APPROVER = """
 import sys
 from lcp_engine import Engine
-from lcp_engine.errors import LcpError
+from lcp_engine.api.together import each_outcome
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner import Runner
 url, job, by, text = sys.argv[1:]
 with Engine(url) as engine:

@@ -76,15 +76,14 @@ def approve_command(
         if edit:
             revised = _edited(engine, ids[0])
 
-        def approve(job: int) -> bool:
-            try:
-                return engine.approve(job, params=revised)
-            except LcpError as refused:
-                if refused.code is ErrorCode.CONFLICT and not invocation.json:
-                    _show_again(engine, job)
-                raise
-
-        code = _each(invocation, engine, ids, "approved", approve)
+        code = _each(
+            invocation,
+            engine,
+            ids,
+            "approved",
+            lambda job: engine.approve(job, params=revised),
+            show_conflict=_show_again,
+        )
     if code == Exit.DONE and not (invocation.json or invocation.quiet):
         tell("`lcp work --until-idle` executes what is approved")
     return code
@@ -228,20 +227,28 @@ def _say_none(invocation: Invocation, mission: int | None) -> int:
 
 
 def _each(
-    invocation: Invocation, engine: Engine, ids: Sequence[int], word: str, decide: Callable[[int], bool]
+    invocation: Invocation,
+    engine: Engine,
+    ids: Sequence[int],
+    word: str,
+    decide: Callable[[int], bool],
+    *,
+    show_conflict: Callable[[Engine, int], None] = lambda engine, job: None,
 ) -> int:
-    """Decide one job after the other; one that cannot be decided does not keep the others from it."""
+    """Decide on every job; one that cannot be decided does not keep the others from it."""
+    from lcp_engine.api.together import each_outcome
+
     decided: list[int] = []
     refused: list[Failed] = []
-    for job_id in ids:
-        try:
-            changed = decide(job_id)
-        except LcpError as error:
-            refused.append(error.failed)
+    for job_id, outcome in each_outcome(ids, decide):
+        if isinstance(outcome, LcpError):
+            refused.append(outcome.failed)
+            if outcome.code is ErrorCode.CONFLICT and not invocation.json:
+                show_conflict(engine, job_id)
             continue
         decided.append(job_id)
         if not invocation.json:
-            print_out(f"job {job_id} {word if changed else f'was {word} before'}")
+            print_out(f"job {job_id} {word if outcome else f'was {word} before'}")
     if not invocation.json:
         return max((fail(failed, as_json=False) for failed in refused), default=Exit.DONE)
     if refused and not decided:

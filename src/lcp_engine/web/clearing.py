@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine.api.together import each_outcome
 from lcp_engine.engine.binding import DRIFT
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
@@ -25,8 +25,6 @@ from lcp_engine.web.returning import to_inbox
 
 MOST = 1000
 """So many are decided at once; the next ones come with the next form."""
-_THREADS = 8
-"""Decisions that arrive together share a commit."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +62,8 @@ def clear(desk: Desk, request: Request, form: Form) -> Response:
 
 def _each(jobs: Sequence[HeldHead], decide: Callable[[int], object]) -> list[str]:
     """Decide on each; what was in the way of any."""
-
-    def attempt(job: HeldHead) -> str:
-        try:
-            decide(job.id)
-        except LcpError as refused:
-            return told(refused)
-        return ""
-
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return [words for words in threads.map(attempt, jobs) if words]
+    outcomes = each_outcome([job.id for job in jobs], decide)
+    return [told(outcome) for _, outcome in outcomes if isinstance(outcome, LcpError)]
 
 
 def _find(desk: Desk, request: Request, until: int | None = None) -> _Found:

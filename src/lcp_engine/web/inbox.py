@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine.api.together import each_outcome
 from lcp_engine.differences import Look
 from lcp_engine.errors import LcpError
 from lcp_engine.jobs import State
@@ -49,16 +50,13 @@ def decide(desk: Desk, request: Request, form: Form) -> Response:
 
 def _decide_each(desk: Desk, ids: Sequence[int], reason: str | None, form: Form) -> list[str]:
     """Reject for the reason, or approve where there is none; what was in the way of any."""
-    refused = []
-    for job_id in ids:
-        try:
-            if reason is None:
-                desk.engine.approve(job_id, shown=read_mark(form, mark_name(job_id)))
-            else:
-                desk.engine.reject(job_id, reason)
-        except LcpError as error:
-            refused.append(told(error))
-    return refused
+
+    def decide(job_id: int) -> bool:
+        if reason is None:
+            return desk.engine.approve(job_id, shown=read_mark(form, mark_name(job_id)))
+        return desk.engine.reject(job_id, reason)
+
+    return [told(outcome) for _, outcome in each_outcome(ids, decide) if isinstance(outcome, LcpError)]
 
 
 def _show(
