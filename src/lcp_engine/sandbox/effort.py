@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -21,28 +21,33 @@ class Effort:
         self, cpu: Callable[[], float] = time.thread_time, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._cpu, self._clock = cpu, clock
-        self._spent = 0.0
+        self._began = cpu(), clock()
+        self._spent = 0.0  # of time that passed
         self._names = 0
 
-    def watch(self, names: Iterable[str]) -> Iterator[str]:
+    def watch(self, names: Sequence[str]) -> Iterator[str]:
         """The same names; the work on each, until the next is asked for, counts. Raises INVALID_PATTERN."""
-        clock, began = self._clock, self._cpu()
-        late = clock() + self._left
+        self._names += len(names)
+        clock = self._clock
+        began = clock()
+        late = began + self._allowed - self._spent
         for name in names:
             # Less CPU time than time has passed: the clock that is slow to read is asked only then.
             if clock() > late:
-                late = self._look_closely(began)
-            self._names += 1
+                late = self._look_closely(clock() - began)
             yield name
-        self._spent += self._cpu() - began
+        self._spent += clock() - began
 
-    def _look_closely(self, began: float) -> float:
-        left = self._left - (self._cpu() - began)
+    def _look_closely(self, passed: float) -> float:
+        """Until when the next look can wait. Of the time that passed, the share of this thread is that of the whole."""
+        cpu, now = self._cpu() - self._began[0], self._clock()
+        share = min(cpu / max(now - self._began[1], 1e-9), 1.0)
+        left = self._allowed - (self._spent + passed) * share
         if left <= 0:
             fact = f"these patterns take more than {SECONDS:g} s of CPU to tell {self._names:,} names apart"
             raise LcpError(ErrorCode.INVALID_PATTERN, f"{fact}, simpler ones are needed")
-        return self._clock() + left
+        return now + left
 
     @property
-    def _left(self) -> float:
-        return SECONDS + PER_NAME * max(self._names - NAMES, 0) - self._spent
+    def _allowed(self) -> float:
+        return SECONDS + PER_NAME * max(self._names - NAMES, 0)
