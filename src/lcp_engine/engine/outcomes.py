@@ -19,6 +19,9 @@ MAX_RESULT = 256 * 1024 * 1024
 MAX_MESSAGE = 2000
 MAX_DEPTH = 100
 """How deep details nest: whoever shows an error copies it, level by level."""
+MAX_DIGITS = 4300
+"""Of a whole number; Python reads no longer ones."""
+_TOO_MUCH = 10**MAX_DIGITS
 
 
 @dataclass(frozen=True)
@@ -119,15 +122,23 @@ def _in_json(result: BaseModel) -> str:
     if not isinstance(dumped, dict):
         raise TypeError(f"it is a {type(dumped).__name__}")
     text = to_json(dumped)
-    # Pydantic makes null of some NaN; few results have either, so that few are looked through.
-    if "null" in text or "NaN" in text or "Infinity" in text:
+    # Pydantic makes null of some NaN; few results have what is looked for here, so that few are looked through.
+    if "null" in text or "NaN" in text or "Infinity" in text or _has_long_digits(text):
         _check_numbers(result.model_dump())
     return text
+
+
+def _has_long_digits(text: str) -> bool:
+    """Whether it may hold a number that is too long, which fills one of these parts."""
+    part = MAX_DIGITS // 2
+    return any(text[at : at + part].isdigit() for at in range(0, len(text), part))
 
 
 def _check_numbers(value: object, depth: int | None = None) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is no number in JSON")
+    if isinstance(value, int) and not -_TOO_MUCH < value < _TOO_MUCH:
+        raise ValueError(f"a number of more than {MAX_DIGITS} digits is read by nobody")
     if depth == 0:
         raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
     below = None if depth is None else depth - 1
