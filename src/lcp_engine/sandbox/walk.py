@@ -93,7 +93,8 @@ class _Walk:
             found = [path for path in found if self._measure(path, descriptor)]
         self.total += len(found)
         self.files += found
-        for name in self.effort.watch(sorted(self._texts(directories, prefix), reverse=True)):
+        inner = sorted(self._texts(directories, prefix), reverse=True)
+        for name in inner if self.patterns.exclude.cover is None else self.effort.watch(inner):
             self._meet_directory(name, prefix + name, selected)
 
     def _chosen(self, names: list[str], prefix: str, selected: bool) -> list[str]:
