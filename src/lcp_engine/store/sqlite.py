@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -15,6 +16,7 @@ from lcp_engine.sandbox.own_files import OWN_FILES
 from lcp_engine.store.transaction import Connection
 
 BUSY_SECONDS = 30.0
+AGAIN_SECONDS = 0.005
 SPARSE = 256 * 1024
 """Bytes: with less free, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
 
@@ -41,7 +43,7 @@ class Sqlite:
             message = f"database {self.path} has to be a writable file: {error.strerror}"
             raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
         connection = self._open("rw")
-        connection.execute("PRAGMA journal_mode=WAL")
+        self._use_log(connection)
         connection.execute(f"PRAGMA synchronous={'NORMAL' if self._sweeps else 'FULL'}")
         connection.execute(f"PRAGMA foreign_keys={'OFF' if self._sweeps else 'ON'}")
         if self._sweeps:  # a checkpoint inside a commit would hold up everybody
@@ -102,6 +104,20 @@ class Sqlite:
             message = f"database {self.path} has to be an lcp-engine database; it is not SQLite at all"
             return LcpError(ErrorCode.DATABASE_VERSION, message)
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Turn the WAL on. Where others do the same, SQLite refuses at once, whatever the busy timeout."""
+        end = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    connection.close()
+                    raise
+                time.sleep(AGAIN_SECONDS)
+            else:
+                return
 
     def _free_bytes(self) -> int:
         try:
