@@ -104,6 +104,8 @@ DAMAGES = {
     "UPDATE attempts SET outcome = 'failed' WHERE job_id = 1": "ended with 'succeeded'; its row tells 'failed'",
     "DELETE FROM attempts WHERE job_id = 1": "job 1: attempt 1 ended with 'succeeded'; its row is not there",
     "UPDATE attempts SET attempt = 7 WHERE job_id = 1": "job 1: attempt 7 ended; only 1 were begun",
+    "UPDATE attempts SET job_id = 4711 WHERE job_id = 1": "refers to a row of jobs that is not there",
+    "UPDATE events SET mission_id = 4711 WHERE mission_id = 2": "refers to a row of missions that is not there",
     "UPDATE approvals SET attempt = 9": "approved it from attempt 9 on; it counts 1",
     "UPDATE approvals SET attempt = 2": "what me approved is stored for attempt 2; approvals of the job begin with 1",
     "UPDATE changes SET state = 'intent', closed_at = NULL": "so its intent to write ",
