@@ -168,9 +168,10 @@ def _work_it_off(
     """Work until nothing is left that runs by itself, and nothing that was decided meanwhile."""
     follower = Follower(engine, decider.mission_id)
 
-    def look() -> None:
-        progress.show(follower.news())
-        decider.approve_named(progress.say)
+    def look() -> bool:
+        news = follower.news()
+        progress.show(news)
+        return decider.approve_named(progress.say) or bool(news)
 
     while True:
         runner = engine.runner(until_idle=True, threads=threads, mission_id=decider.mission_id)

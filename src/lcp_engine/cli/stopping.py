@@ -13,6 +13,8 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.runner import Runner
 
 LOOK_SECONDS = 0.1
+IDLE_SECONDS = 1.0
+"""How long a look is put off at most while there is no news: a runner that has nothing to do costs nothing."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -61,11 +63,11 @@ def catching_interrupts() -> Iterator[Interrupts]:
 
 
 def work(
-    runner: Runner, interrupts: Interrupts, look: Callable[[], None], say: Callable[[str], None]
+    runner: Runner, interrupts: Interrupts, look: Callable[[], bool], say: Callable[[str], None]
 ) -> None:
     """Run `runner` in a thread until it ends, and `look` meanwhile from here. Raises what ended the runner.
 
-    A signal that asks to stop is answered through `say`.
+    `look` tells whether there was news. A signal that asks to stop is answered through `say`.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="lcp-runner") as pool, interrupts.draining(runner.stop):
         done = pool.submit(runner.run)
@@ -79,12 +81,12 @@ def work(
 
 
 def _look_until(
-    done: Future[None], interrupts: Interrupts, look: Callable[[], None], say: Callable[[str], None]
+    done: Future[None], interrupts: Interrupts, look: Callable[[], bool], say: Callable[[str], None]
 ) -> None:
-    answered = False
+    answered, pause = False, LOOK_SECONDS
     while not done.done():
-        wait((done,), timeout=LOOK_SECONDS)
-        look()
+        wait((done,), timeout=pause)
+        pause = LOOK_SECONDS if look() else min(2 * pause, IDLE_SECONDS)
         if interrupts and not answered and not done.done():
             say("stopping: what runs is finished first; Ctrl-C again leaves at once, and nothing is lost")
             answered = True

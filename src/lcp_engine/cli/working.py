@@ -55,7 +55,13 @@ def work_command(
         follower = Follower(engine, past=False)
         with showing(invocation, engine, all_missions=True) as progress:
             progress.say(f"works on {shown_url(invocation.database_url)} with {threads} threads")
-            work(runner, interrupts, lambda: progress.show(follower.news()), progress.say)
+
+            def look() -> bool:
+                news = follower.news()
+                progress.show(news)
+                return bool(news)
+
+            work(runner, interrupts, look, progress.say)
             for root, count in runner.left_to_others().items():
                 left = f"{count} queued job{'s' * (count != 1)}"
                 progress.say(f"left to other runners: {left} over {root}, which is not served here")
