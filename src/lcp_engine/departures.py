@@ -32,9 +32,12 @@ def listen_for_departures(directory: Path, heard: Callable[[], None]) -> Callabl
     if watch < 0:
         return lambda: None
     awake, ender = os.pipe()
+    poll = select.poll()
+    poll.register(watch, select.POLLIN)
+    poll.register(awake)
 
     def wait() -> None:
-        while awake not in select.select([watch, awake], [], [])[0]:
+        while all(ready != awake for ready, _ in poll.poll()):
             if any(name.endswith(LOCK) for name in _names(os.read(watch, 65536))):
                 for pause in _PAUSES:
                     time.sleep(pause)

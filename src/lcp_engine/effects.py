@@ -30,6 +30,9 @@ from lcp_engine.store.text import to_json
 from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
 
+MOST_HELD = 32 * 1024 * 1024
+"""Bytes of contents, before and after: a batch goes no further beyond so many."""
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -56,6 +59,12 @@ class _Write:
     @property
     def job(self) -> JobRow:
         return self.wish.job
+
+    @property
+    def held(self) -> int:
+        """Bytes of content in memory."""
+        before = self.before.data if self.before is not None else None
+        return len(self.data) + len(before or b"")
 
     @property
     def written(self) -> int:
@@ -90,8 +99,9 @@ class Journal:
 
     def _round(self, wishes: Sequence[Wish]) -> list[Wish]:
         """Those whose turn comes once the others are settled."""
-        later: list[Wish] = []
+        wishes, later = _side_by_side(wishes)
         troubles: list[tuple[Wish, Drifted | LcpError]] = []
+        self.turns_to(wishes[0].job)  # the directory of its file is waited for
         try:
             with self.hands.locked_batch(self.root, [wish.effect.path for wish in wishes]) as batch:
                 writes: list[_Write] = []
@@ -102,33 +112,38 @@ class Journal:
                         later.append(wish)
                     else:
                         troubles.append((wish, held))
-                self._write(writes, batch)
+                later = [*self._write(writes, batch), *later]
         except Interrupted as error:
             if len(wishes) > 1:
                 raise
             # The intent stays open: the next attempt, or else the watch, finds out what became of the file.
             interrupted, job = error.failed, wishes[0].job
             self.database.write(lambda tx: self.settle(tx, job.copy(), interrupted))
-            return []
+            return later
         # Out of the lock: directories that were made for a file went with it.
         troubles += [(write.wish, write.trouble) for write in writes if write.trouble is not None]
         for wish, trouble in troubles:
             self._refuse(wish, trouble)
         return later
 
-    def _write(self, writes: Sequence[_Write], batch: Batch) -> None:
-        """Settle all that meet no trouble."""
+    def _write(self, writes: Sequence[_Write], batch: Batch) -> list[Wish]:
+        """Settle all that meet no trouble, but for those whose contents would be too much at a time."""
         self._recall(writes)
+        held, left = 0, list[Wish]()
         for write in writes:
-            if write.outcome is None:
+            if write.outcome is None and held < MOST_HELD:
                 self.turns_to(write.job)
                 self._look(write)
+                held += write.held
+            elif write.outcome is None:
+                left.append(write.wish)
         intended = [write for write in writes if write.change is not None]
         self._intend(intended)
         self._put(batch, [write for write in intended if write.change_id is not None])
         settled = [write for write in writes if write.outcome is not None]
         if settled:
             self.database.write(lambda tx: self._settle(tx, settled))
+        return left
 
     def _recall(self, writes: Sequence[_Write]) -> None:
         """Close what was left open, and find what an earlier attempt came to."""
@@ -281,3 +296,21 @@ def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:
         if change.state == CONFLICT and change.attempt >= job.approved:
             return Hold(CONFLICT)
     return None
+
+
+def _side_by_side(wishes: Sequence[Wish]) -> tuple[list[Wish], list[Wish]]:
+    """Those of which none needs a directory where another one wants a file; and the rest."""
+    apart: list[Wish] = []
+    rest: list[Wish] = []
+    files: set[str] = set()
+    directories: set[str] = set()
+    for wish in wishes:
+        parts = wish.effect.path.split("/")
+        above = {"/".join(parts[:count]) for count in range(1, len(parts))}
+        if wish.effect.path in directories or not above.isdisjoint(files):
+            rest.append(wish)
+        else:
+            apart.append(wish)
+            files.add(wish.effect.path)
+            directories |= above
+    return apart, rest

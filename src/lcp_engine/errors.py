@@ -214,13 +214,6 @@ class LcpError(Exception):
         return self.failed.code
 
 
-class LeaseLost(LcpError):
-    """An attempt that no longer holds its job; nothing it did counts (R17)."""
-
-    def __init__(self, job_id: int, attempt: int) -> None:
-        super().__init__(ErrorCode.WRONG_STATE, f"job {job_id} is no longer on attempt {attempt}")
-
-
 @dataclass(frozen=True)
 class AgentError:
     """An error as it is stored and printed (seed 001, `AgentError`)."""

@@ -23,7 +23,7 @@ from lcp_engine.engine.outcomes import Succeeded, outcome_of, raised, sound
 from lcp_engine.engine.relaying import hold_turn
 from lcp_engine.engine.settling import Settling, settle_all
 from lcp_engine.engine.specs import spec_of
-from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError, LeaseLost
+from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.isolation.confinement import Assignment, Confinement
 from lcp_engine.isolation.loading import load_late
 from lcp_engine.isolation.walls import walls_of
@@ -216,8 +216,7 @@ class Executor:
             ).perform(wishes)
         except BaseException as error:
             if len(wishes) == 1:
-                conclusion = _blamed(wishes[0].job, worker, error)
-                return [] if conclusion is None else [conclusion]
+                return [_blamed(wishes[0].job, worker, error)]
             if isinstance(error, LcpError) and error.code in OF_DATABASE:
                 raise
         else:
@@ -346,10 +345,8 @@ def _concluded(job: JobRow, worker: Worker[BaseModel], outcome: Succeeded | Hold
     return Conclusion(job, Settling(job, outcome, worker.backoff))
 
 
-def _blamed(job: JobRow, worker: Worker[BaseModel], error: BaseException) -> Conclusion | None:
-    """What a job came to by raising; None where its lease is lost. Raises what the database has against it."""
-    if isinstance(error, LeaseLost):
-        return None
+def _blamed(job: JobRow, worker: Worker[BaseModel], error: BaseException) -> Conclusion:
+    """What a job came to by raising. Raises what the database has against it."""
     if not isinstance(error, LcpError):
         return _concluded(job, worker, raised(_name(job), error))
     failed = sound(_name(job), error.failed)

@@ -3,8 +3,8 @@
 SQLite lets whoever asks first after a commit have the lock, and sleeps between two questions: a process that writes
 all the time keeps every other one out. Here a writer draws a number and holds an OS lock on the byte of a file that
 bears it. It is first once all before it are served or hold their byte no more: a process that dies loses its byte,
-wherever it stood. Whoever leaves wakes the next one (futex(2)), and keeps its byte, which nobody looks at any more: to
-unlock it would cost a call to the system for each transaction.
+wherever it stood. Whoever leaves wakes the next one (futex(2)), and keeps its byte for a while, which nobody looks at
+any more: to unlock each would cost a call to the system for each transaction.
 
 The order is a courtesy, and SQLite's lock what protects: who does not stand in line (another program, a process that
 cannot reach the file) is waited for by SQLite itself.
@@ -36,6 +36,8 @@ _BELL_COUNT = 62
 _SIZE = 8 * (_BELLS + _BELL_COUNT)
 _LOOK_SECONDS = 0.02
 """How often a writer looks whether those before it have died."""
+_MOST_KEPT = 64
+"""Bytes that are kept after their turn: to give each back costs a call, and the kernel walks a list of all of them."""
 _DRAW_SECONDS = 0.00005
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
@@ -76,6 +78,7 @@ class Line:
         self._words = memoryview(self._memory).cast("q")
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._number = 0
+        self._kept = 0
 
     def __enter__(self) -> None:
         try:
@@ -91,6 +94,10 @@ class Line:
     ) -> None:
         words, next_one = self._words, self._number + 1
         words[_SERVED] = self._number
+        self._kept += 1
+        if self._kept == _MOST_KEPT:
+            self._unlock()
+            self._kept = 0
         if words[_DRAWN] >= next_one:
             bell = _bell(next_one)
             words[bell] = (words[bell] + 1) % 2**31

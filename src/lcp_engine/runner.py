@@ -359,7 +359,7 @@ class Runner:
     def _rescue_at_once(self) -> None:
         """Not to wait for the watch. What the database has against it, the watch meets as well, and tells."""
         if not self._stopping:
-            with suppress(LcpError):
+            with suppress(LcpError, OSError):
                 self._rescue()
 
     def _expire(self) -> None:

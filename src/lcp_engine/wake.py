@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import psycopg
 
 CHANNEL = "lcp_engine_ready"
+_LONGEST_MS = 3_600_000
+"""A sleep that ends early is followed by another one; poll(2) takes no more than 24 days."""
+_CONNECT_SECONDS = 10
 _AGAIN_SECONDS = 1.0
 """How long to do without a server that cannot be listened to."""
 
@@ -213,8 +216,12 @@ class NotifyEar:
     def _connect(self) -> psycopg.Connection:
         import psycopg
 
-        connection = psycopg.connect(self._url, autocommit=True)
-        connection.execute(f"LISTEN {CHANNEL}")
+        connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+        try:
+            connection.execute(f"LISTEN {CHANNEL}")
+        except psycopg.Error:
+            connection.close()
+            raise
         return connection
 
     def _hang_up(self) -> None:
@@ -237,7 +244,8 @@ class Sleep:
         for one in (self._awake, descriptor):
             if one is not None:
                 poll.register(one, select.POLLIN)
-        ready = {one for one, _ in poll.poll(None if seconds is None else max(0, math.ceil(seconds * 1000)))}
+        most = None if seconds is None else min(max(0, math.ceil(seconds * 1000)), _LONGEST_MS)
+        ready = {one for one, _ in poll.poll(most)}
         if self._awake in ready:
             os.read(self._awake, 4096)
         return descriptor in ready

@@ -39,7 +39,7 @@ def break_disk() -> None:
 
 def line(params: Line, context: Context) -> Outcome:
     """Add a line to a file; in the job after the first few the disk breaks before that."""
-    if params.n == WELL and sys.argv[1] == "work":
+    if params.n == WELL and sys.argv[1:2] == ["work"]:
         break_disk()
     return FileEffect("log.txt", f"{params.n}\n", "append", lambda applied: params)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lcp_engine import Engine
-from lcp_engine.wake import DatagramBell
+from lcp_engine.wake import DatagramBell, Sleep
 
 
 @pytest.fixture
@@ -69,3 +69,9 @@ def test_an_ear_hears_what_another_process_has_committed(database_url: str) -> N
         ear.listen(0)  # it is connected from here on
         here.enqueue("list_files", {"root": "."})
         ear.listen(None)
+
+
+def test_who_sleeps_for_longer_than_the_kernel_counts_is_woken() -> None:
+    with closing(Sleep()) as sleep:
+        sleep.wake()
+        assert not sleep.until_readable(None, 40 * 24 * 3600)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine import Engine, runner
+from lcp_engine import Engine, effects, runner
 from lcp_engine.isolation.mode import Isolation, isolates
 from lcp_engine.store.check import check_database
 
@@ -73,6 +73,26 @@ def test_writes_of_a_batch_are_intended_in_one_commit(scene: Scene) -> None:
 def test_writes_of_one_file_are_done_in_their_order(scene: Scene) -> None:
     assert scene.write(*(("log.txt", "append", f"{n}\n") for n in range(6))) == ["succeeded"] * 6
     assert (scene.root / "log.txt").read_text() == "".join(f"{n}\n" for n in range(6))
+
+
+def test_a_file_in_the_place_of_a_directory_is_written_in_its_order(scene: Scene) -> None:
+    states = scene.write(
+        ("0", "overwrite", ""),
+        ("a", "overwrite", "a\n"),
+        ("a/b", "overwrite", "no\n"),
+        ("c/d", "overwrite", "d\n"),
+        ("c", "overwrite", "no\n"),
+    )
+    assert states == ["succeeded", "succeeded", "failed", "succeeded", "failed"]
+    assert (scene.root / "a").read_text() == "a\n"
+
+
+def test_contents_beyond_what_is_held_at_a_time_come_next(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effects, "MOST_HELD", 3)
+    assert scene.write(*((f"f{n}.txt", "overwrite", "xx\n") for n in range(6))) == ["succeeded"] * 6
+    assert scene.commits() == [1] * 7
 
 
 def test_one_that_is_refused_leaves_the_others_alone(scene: Scene) -> None:

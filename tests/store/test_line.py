@@ -138,6 +138,20 @@ def test_an_interrupt_leaves_the_place_to_others(line: Line, place: Path, start:
     assert _says(start(IN_LINE, place)) == "first"
 
 
+def test_bytes_whose_turn_is_over_are_given_back(line: Line, place: Path) -> None:
+    made = make_line(place, 60.0)
+    assert made is not None
+    with closing(made) as other:
+        for _ in range(300):
+            with line:
+                pass
+            with other:
+                pass
+        inode = f":{place.stat().st_ino} "
+        kept = [lock for lock in Path("/proc/locks").read_text().splitlines() if inode in lock]
+    assert 0 < len(kept) < 200
+
+
 def test_a_machine_without_a_place_for_the_line_has_none(tmp_path: Path) -> None:
     assert make_line(tmp_path, 1.0) is None
     assert make_line(tmp_path / "absent" / "writers.line", 1.0) is None

@@ -82,8 +82,13 @@ class Scheduling(Deciding):
 def existing_directory(root: str | os.PathLike[str]) -> Path:
     """`root`, absolute. Raises `PATH_NOT_FOUND`, `NOT_A_FILE`."""
     path = Path(root)
-    if not path.exists():
+    try:
+        is_there, is_directory = path.exists(), path.is_dir()
+    except OSError as error:  # what is above it cannot be searched
+        message = f"root {path} has to be a directory; it cannot be looked at: {error.strerror}"
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, message) from error
+    if not is_there:
         raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root {path} has to be a directory; it is not there")
-    if not path.is_dir():
+    if not is_directory:
         raise LcpError(ErrorCode.NOT_A_FILE, f"root {path} has to be a directory; it is a file")
     return path.resolve()

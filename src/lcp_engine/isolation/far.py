@@ -165,12 +165,14 @@ class FarTarget(Target):
         return text_of(self._take({"do": "sha256"})[0], "sha256")
 
     def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
+        self.glances.clear()
         self._take({"do": "put", "temporary": temporary, "mode": mode}, data)
 
     def sync(self) -> None:
         self._take({"do": "sync"})
 
     def remove(self) -> None:
+        self.glances.clear()
         self._take({"do": "remove"})
 
     def discard(self, temporary: str) -> None:

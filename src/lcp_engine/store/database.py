@@ -158,6 +158,8 @@ class Database:
             self._waiting.clear()
 
     def _hand_over(self) -> None:
+        while self._waiting and self._waiting[0].is_done:  # an interrupt came while it was taken along
+            self._waiting.popleft()
         self._is_led = bool(self._waiting)
         if self._is_led:
             self._waiting[0].wake()
@@ -205,7 +207,12 @@ class Database:
 
     def _transact(self, batch: list[Unit[Any]], is_alone: bool) -> tuple[Tx, Unit[Any] | None]:
         connection = self._writer or self._connect()
-        self.backend.begin(connection)
+        try:
+            self.backend.begin(connection)
+        except BaseException:  # an interrupt may come when the transaction has begun
+            with suppress(Exception):
+                connection.cursor().execute("ROLLBACK")
+            raise
         tx = Tx(connection, self.backend.dialect, self.now())
         try:
             culprit = self._perform(connection, tx, batch, is_alone)
@@ -233,7 +240,7 @@ class Database:
                 # The callers of the last commit are back by now: a transaction without them would cost an fsync more.
                 if self._waiting and unit is batch[-1] and not is_alone:
                     self._gather(batch)
-                if unit is not batch[-1]:  # what is wrong with one has to show before the next begins
+                if len(batch) > 1:  # what is wrong with one has to show before the next begins, or all end
                     self.backend.settle(connection)
             except BaseException as error:
                 if not isinstance(error, Exception):

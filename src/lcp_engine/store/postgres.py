@@ -102,15 +102,15 @@ class Postgres:
         try:
             row = asked.fetchone()
         except psycopg.errors.InvalidParameterValue:  # "in the future": the server died and never heard of it
-            with suppress(psycopg.Error):  # told once more
-                self.settle(connection)
+            self.settle(connection)
             return False
         known = {"committed": True, "aborted": False}.get(str(row and row[0]))
-        if not known or is_same_server:
-            return known
-        # Since then the id may be somebody else's; the events of the transaction are its own.
-        asked.execute(_OWN_EVENT, {"at": at, "number": number})
-        return True if asked.fetchone() else None
+        if known and not is_same_server:
+            # Since then the id may be somebody else's; the events of the transaction are its own.
+            asked.execute(_OWN_EVENT, {"at": at, "number": number})
+            known = True if asked.fetchone() else None
+        self.settle(connection)  # else what was asked stays an open transaction
+        return known
 
     def connect_to_read(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)
