@@ -55,7 +55,7 @@ from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
 MOST_TOGETHER = 1024 * 1024
-"""Characters: so much content of writes is held in memory at a time."""
+"""Characters of params: so much is asked for at a time; what is held of files is bounded in effects.py."""
 MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Characters of params: what is told ahead has to fit between two processes while nobody reads it."""
