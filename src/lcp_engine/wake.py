@@ -123,8 +123,8 @@ class DatagramBell:
     def _send(self, path: str) -> None:
         try:
             self._sender.sendto(b"1", path)
-        except ConnectionRefusedError:
-            with suppress(OSError):  # its process is gone; if somebody else was faster, all the better
+        except (ConnectionRefusedError, FileNotFoundError):  # its process is gone, and maybe its socket, too
+            with suppress(OSError):
                 Path(path).unlink()
             self._renew()
         except OSError:

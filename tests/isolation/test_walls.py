@@ -237,3 +237,25 @@ def test_walls_go_with_the_hands_and_bind_nobody_else(place: Path) -> None:
         with pytest.raises(PermissionError):
             walls.look(root, lambda: (place / "a.txt").write_text("x"))
     assert secret.read_text() == "CANARY\n"
+
+
+HANGING = """
+import sys, threading
+from lcp_engine.isolation.walls import Walls
+from lcp_engine.sandbox.root import Root
+
+begun = threading.Event()
+
+def look():
+    begun.set()
+    threading.Event().wait()
+
+root = Root(sys.argv[1])
+threading.Thread(target=lambda: Walls(stand=True).look(root, look), daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_look_that_hangs_does_not_keep_a_process_from_ending(place: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING, str(place)], timeout=30, check=False)
+    assert ended.returncode == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lcp_engine import Engine
+from lcp_engine.mark import make_mark
 from lcp_engine.wake import DatagramBell, Sleep
 
 
@@ -50,6 +51,22 @@ def test_a_ring_passes_over_a_listener_that_is_gone(
         (directory / "left.sock").touch()
         here.ring()
         ear.listen(None)
+
+
+def test_a_socket_that_somebody_has_removed_is_tried_once(
+    here: DatagramBell, other: DatagramBell, directory: Path
+) -> None:
+    mark = make_mark(directory / "listeners")
+    assert mark is not None
+    with closing(other.listen("dead", nothing)):
+        here.ring()
+        known = mark.number
+        (directory / "dead.sock").unlink()
+        here.ring()
+        tried = mark.number
+        assert tried != known, "whoever knew of it reads the directory again"
+        here.ring()
+        assert mark.number == tried
 
 
 def test_a_ring_of_this_process_needs_no_ear(here: DatagramBell) -> None:

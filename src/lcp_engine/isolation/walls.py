@@ -6,10 +6,12 @@ have one too; what is open in the process stays open to it: it is a wall around 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation.mode import Isolation, isolates
@@ -18,6 +20,9 @@ from lcp_engine.sandbox.landlock import restrict_to
 from lcp_engine.sandbox.replace import Glance, Target
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.together import Found, Place
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -59,19 +64,43 @@ def walls_of(mode: Isolation) -> Walls:
 @contextmanager
 def _cell(roots: Sequence[Root], *, writes: bool) -> Iterator[Do]:
     """What calls something in a thread that is confined to `roots`."""
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future
 
-    with ThreadPoolExecutor(1, "lcp-walls") as pool:  # one: what is locked and opened stays with it
+    asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-        def do(work: Callable[[], T], /) -> T:
-            return pool.submit(work).result()
+    def live() -> None:
+        while (call := asked.get()) is not None:
+            call()
 
-        try:
-            do(lambda: restrict_to(*(root.descriptor for root in roots), writes=writes))
-        except OSError as error:
-            message = f"a thread could not be confined to its root: {error}"
-            raise LcpError(ErrorCode.NOT_ISOLATED, message) from error
+    def do(work: Callable[[], T], /) -> T:
+        answer: Future[T] = Future()
+        asked.put(lambda: _find(answer, work))
+        return answer.result()
+
+    # Not a pool's: its threads are waited for when the process ends, and a file system may hang for ever.
+    thread = threading.Thread(target=live, name="lcp-walls", daemon=True)
+    thread.start()
+    try:
+        _confine(do, roots, writes=writes)
         yield do
+    finally:
+        asked.put(None)
+        thread.join()
+
+
+def _find(answer: Future[T], work: Callable[[], T]) -> None:
+    try:
+        answer.set_result(work())
+    except BaseException as error:  # noqa: BLE001 -- who asked raises it
+        answer.set_exception(error)
+
+
+def _confine(do: Do, roots: Sequence[Root], *, writes: bool) -> None:
+    try:
+        do(lambda: restrict_to(*(root.descriptor for root in roots), writes=writes))
+    except OSError as error:
+        message = f"a thread could not be confined to its root: {error}"
+        raise LcpError(ErrorCode.NOT_ISOLATED, message) from error
 
 
 def _behind(do: Do) -> BareHands:
