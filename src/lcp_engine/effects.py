@@ -8,7 +8,7 @@ Effects of one mission that are applied together share these transactions.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lcp_engine.engine.binding import DRIFT, Drifted, drift_of, note_drift
@@ -22,7 +22,7 @@ from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.hands import HERE, Hands, Interrupted
 from lcp_engine.sandbox.replace import Target, temporary_name
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import changes_of, close_intent, intend, name_unkept, open_intents, sha256
+from lcp_engine.store.changes import changes_of, close_intent, intend, keep, name_unkept, open_intents, sha256
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.records import ChangeRow, JobRow
@@ -190,6 +190,7 @@ class Journal:
 
         def record(tx: Tx) -> list[int | None]:
             ledger_of(tx).lock(write.job.mission_id for write in writes)
+            _keep(tx, [write.before for write in writes if write.before is not None])
             return [_record(tx, write) for write in writes]
 
         for write, change_id in zip(writes, self.database.write(record) if writes else (), strict=True):
@@ -243,6 +244,8 @@ class Journal:
         """What stands in a file's place: its hash, None for nothing, or the code of what keeps it from being a file."""
         try:
             current = self.hands.look_at(self.root, path, self.cap)
+        except Interrupted:
+            raise
         except LcpError as error:
             return error.code
         return None if current is None else current.sha256
@@ -275,14 +278,20 @@ class Journal:
         return os.path.normpath(f"{self.root.path}/{write.target.path}")
 
 
+def _keep(tx: Tx, contents: Iterable[Before]) -> None:
+    """In the order of their hashes: two that keep the same ones never wait for each other."""
+    for one in sorted(contents, key=lambda one: one.sha256):
+        if one.is_kept and one.data is not None:
+            keep(tx, one.sha256, one.data)
+        else:
+            name_unkept(tx, one.sha256, one.size)
+
+
 def _record(tx: Tx, write: _Write) -> int | None:
     """Write an intent, if the lease still stands."""
-    before = write.before
     if write.change is None or not ledger_of(tx).is_leased(write.job):
         return None
-    if before is not None and not before.is_kept:
-        name_unkept(tx, before.sha256, before.size)
-    return intend(tx, write.change, before.data if before is not None and before.is_kept else None)
+    return intend(tx, write.change)
 
 
 def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:

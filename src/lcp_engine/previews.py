@@ -17,7 +17,7 @@ from lcp_engine.engine.specs import spec_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.isolation.walls import walls_of
 from lcp_engine.sandbox.compose import compose
-from lcp_engine.sandbox.hands import BARE, HERE, BareHands, Hands
+from lcp_engine.sandbox.hands import BARE, HERE, BareHands, Hands, Interrupted
 from lcp_engine.sandbox.root import Root
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import spec_and_root
@@ -139,6 +139,8 @@ def _composed(effect: FileEffect, context: Context, hands: Hands | BareHands) ->
     cap = context.caps.write_bytes
     try:
         current = hands.look_at(context.root, effect.path, cap)
+    except Interrupted:
+        raise
     except LcpError as error:
         return Preview(effect.path, error.code, refused=error.failed)
     before = None if current is None else current.data

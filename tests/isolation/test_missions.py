@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation import mode
-from lcp_engine.isolation.far import FarBatch, FarTarget
+from lcp_engine.isolation.far import FarBatch, FarTarget, _Steps
+from lcp_engine.isolation.line import Buffer, Head
 from lcp_engine.isolation.mode import Isolation, examine_isolation
 from lcp_engine.sandbox.batch import Put
 from lcp_engine.sandbox.replace import Target
@@ -84,6 +85,39 @@ def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
     assert [one.name for one in (place / "new").iterdir()] == ["b.txt"]
 
 
+def test_a_process_that_dies_while_a_file_is_looked_at_is_no_drift(
+    database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
+        mission = engine.launch({**SPEC, "policy": [{"kinds": ["write_file"], "do": "hold"}]}, root=place).id
+        engine.work(until_idle=True)
+        (held,) = engine.jobs(mission_id=mission, kinds=["write_file"])
+        engine.approve(held.id)
+        (place / "new" / "b.txt").mkdir(parents=True)
+        deaths: list[int] = []
+        monkeypatch.setattr(_Steps, "take", _dies_once(deaths, "look"))
+        engine.work(until_idle=True)
+        found = [event["data"] for event in engine.events(mission) if event["event"] == "drifted"]
+        assert deaths
+        assert found == [{"path": "new/b.txt", "approved": None, "found": "NOT_A_FILE"}]
+        assert engine.job(held.id).json["reason"] == "drift"
+
+
+def test_a_process_that_dies_while_a_held_job_is_looked_at_leaves_nothing_to_approve_by(
+    database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths: list[int] = []
+    monkeypatch.setattr(_Steps, "take", _dies_once(deaths, "look"))
+    with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
+        mission = engine.launch({**SPEC, "policy": [{"kinds": ["write_file"], "do": "hold"}]}, root=place).id
+        engine.work(until_idle=True)
+        (held,) = engine.jobs(mission_id=mission, kinds=["write_file"])
+        assert deaths
+        engine.approve(held.id)
+        engine.work(until_idle=True)
+        assert (engine.job(held.id).state, engine.mission(mission).turns) == ("succeeded", 3)
+
+
 def test_every_step_on_a_file_has_its_twin_in_the_process_that_can_write() -> None:
     steps = {name for name, step in vars(Target).items() if callable(step) and not name.startswith("_")}
     assert steps
@@ -102,3 +136,16 @@ def test_a_kernel_without_landlock_is_refused_where_isolation_is_required(
     assert examine_isolation(Isolation.REQUIRE).grade == "fail"
     assert examine_isolation(Isolation.AUTO).grade == "warn"
     assert not mode.isolates(Isolation.AUTO)
+
+
+def _dies_once(deaths: list[int], step: str) -> Callable[..., tuple[Head, Buffer]]:
+    """Takes steps in a process that is killed before the first one of this name."""
+    take = _Steps.take
+
+    def dies_once(steps: _Steps, head: Head, body: Buffer = b"") -> tuple[Head, Buffer]:
+        if head["do"] == step and not deaths:
+            deaths.append(1)
+            signal.pidfd_send_signal(steps.child._pidfd, signal.SIGKILL)
+        return take(steps, head, body)
+
+    return dies_once

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import psycopg
 import pytest
@@ -13,11 +14,16 @@ from pydantic import BaseModel
 from lcp_engine import Engine
 from lcp_engine.engine import steering
 from lcp_engine.engine.outcomes import Succeeded
-from lcp_engine.engine.settling import Settling, settle_all
+from lcp_engine.engine.settling import Settling, settle, settle_all
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store import queue
+from lcp_engine.store import changes, queue
+from lcp_engine.store.check import faults_in
 from lcp_engine.store.create import open_database
+from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.pruning import prune
+from lcp_engine.store.records import JobRow
+from lcp_engine.store.results import LARGE
 from lcp_engine.store.statements import EVENT
 from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Outcome, Worker
@@ -90,6 +96,45 @@ def test_missions_locked_in_any_order_lead_to_no_deadlock(postgres_url: str) -> 
     other.close()
 
 
+def test_results_kept_in_any_order_lead_to_no_deadlock(postgres_url: str) -> None:
+    large = [f'"{letter * LARGE}"' for letter in "xy"]
+    both, met = threading.Barrier(2), set[Database]()
+
+    def settle_in(order: list[str], database: Database, jobs: list[JobRow]) -> None:
+        def work(tx: Tx) -> None:
+            for job, result in zip(jobs, order, strict=True):
+                settle(ledger_of(tx), Settling(job.copy(), Succeeded(result)), random.Random(1))
+                if database not in met:
+                    met.add(database)
+                    both.wait()
+
+        database.write(work)
+
+    with Engine(postgres_url, workers=[NOOP]) as engine, ThreadPoolExecutor(2) as threads:
+        one, other = engine.site.database, open_database(postgres_url)
+        missions = [one.write(partial(_two_leased, name=name)) for name in ("a", "b")]
+        list(threads.map(settle_in, (large, large[::-1]), (one, other), missions))
+        other.close()
+        assert _deadlocks(postgres_url) == 0
+        assert [engine.job(job.id).json["state"] for jobs in missions for job in jobs] == ["succeeded"] * 4
+        assert one.read(faults_in) == []
+
+
+def test_contents_kept_while_others_prune_stay(postgres_url: str) -> None:
+    kept = b"kept"
+    one, other = open_database(postgres_url), open_database(postgres_url)
+    one.write(lambda tx: changes.keep(tx, changes.sha256(kept), kept))
+
+    def work(tx: Tx) -> None:
+        changes.keep(tx, changes.sha256(kept), kept)
+        assert prune(other, ended_before=2**60).contents == 0
+
+    one.write(work)
+    assert one.read(lambda tx: changes.content(tx, changes.sha256(kept))) == kept
+    one.close()
+    other.close()
+
+
 def test_two_that_launch_with_one_key_at_once_get_one_mission(postgres_url: str) -> None:
     one, other = open_database(postgres_url), open_database(postgres_url)
     both = threading.Barrier(2)
@@ -158,6 +203,16 @@ def test_a_claim_and_its_settlement_read_little_more_than_they_change(postgres_u
         runner = database.write(fill)
         for _ in range(8):  # from the sixth time on, the server may keep its plan
             assert database.write(lambda tx: work(tx, runner)) <= 20 * 8
+
+
+def _two_leased(tx: Tx, name: str) -> list[JobRow]:
+    """Two running jobs of a queue."""
+    ledger = ledger_of(tx)
+    mission = steering.open_queue(ledger, name)
+    for _ in range(2):
+        steering.enqueue(ledger, NOOP, mission, {}, name=None, priority=0, run_after=None)
+    runner = queue.add_runner(tx, uid=name, host="elsewhere", boot="?", pid=1)
+    return queue.claim(ledger, queue.Scope(("noop",)), runner, 2)
 
 
 def _read(tx: Tx) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lcp_engine.api import Engine
+from lcp_engine.cli.progress import Progress
 from lcp_engine.store.text import JsonObject
 
 
@@ -18,6 +19,12 @@ class Follower:
         """New events in the order in which they happened; each is news once."""
         found = [event for mission in self._changed() for event in self._of(mission)]
         return sorted(found, key=lambda event: str(event["at"])) if self._mission_id is None else found
+
+    def show(self, progress: Progress) -> bool:
+        """Tell the news. Whether there was any."""
+        news = self.news()
+        progress.show(news)
+        return bool(news)
 
     def _changed(self) -> list[int]:
         if self._mission_id is not None:

@@ -169,9 +169,8 @@ def _work_it_off(
     follower = Follower(engine, decider.mission_id)
 
     def look() -> bool:
-        news = follower.news()
-        progress.show(news)
-        return decider.approve_named(progress.say) or bool(news)
+        is_news = follower.show(progress)
+        return decider.approve_named(progress.say) or is_news
 
     while True:
         runner = engine.runner(until_idle=True, threads=threads, mission_id=decider.mission_id)
@@ -185,7 +184,7 @@ def _work_it_off(
             interrupts.received = signal.SIGINT
             return
         if not (decider.approve_named(progress.say) or decided or _has_ready(engine, decider.mission_id)):
-            progress.show(follower.news())
+            follower.show(progress)
             return
 
 

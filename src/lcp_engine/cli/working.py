@@ -55,13 +55,7 @@ def work_command(
         follower = Follower(engine, past=False)
         with showing(invocation, engine, all_missions=True) as progress:
             progress.say(f"works on {shown_url(invocation.database_url)} with {threads} threads")
-
-            def look() -> bool:
-                news = follower.news()
-                progress.show(news)
-                return bool(news)
-
-            work(runner, interrupts, look, progress.say)
+            work(runner, interrupts, lambda: follower.show(progress), progress.say)
             for root, count in runner.left_to_others().items():
                 left = f"{count} queued job{'s' * (count != 1)}"
                 progress.say(f"left to other runners: {left} over {root}, which is not served here")

@@ -161,7 +161,7 @@ def record(
     job_id = ledger.create(mission, new)
     ledger.note(mission, "decided", job_id, {"by": by, "decision": "undo", **of})
     for one in wanted:
-        intend(ledger.tx, _intent(wish, job_id, one, modes.get(one.file)), None)
+        intend(ledger.tx, _intent(wish, job_id, one, modes.get(one.file)))
     refresh(ledger, mission)
     return job_id
 

@@ -36,9 +36,10 @@ _CLOSE = Statement(
     .where(changes.c.id == bindparam("change"), text("state = 'intent'"))
     .values(state=bindparam("new_state"), closed_at=bindparam("now"))
 )
-_HAS_BLOB = Statement(
-    select(blobs.c.size, func.length(blobs.c.data)).where(blobs.c.sha256 == bindparam("hash"))
-)
+_SIZE = select(blobs.c.size, func.length(blobs.c.data)).where(blobs.c.sha256 == bindparam("hash"))
+_HAS_BLOB = Statement(_SIZE)
+# The lock keeps whoever prunes from removing what a change is about to refer to.
+_KEEP_BLOB = Statement(_SIZE.with_for_update(read=True, key_share=True))
 _FILL_BLOB = Statement(
     update(blobs).where(blobs.c.sha256 == bindparam("hash")).values(data=bindparam("new_data"))
 )
@@ -95,10 +96,8 @@ def params_of(tx: Tx, job_id: int) -> str:
     return "{}" if row is None else str(row[0])
 
 
-def intend(tx: Tx, change: ChangeRow, before: bytes | None) -> int:
-    """Record an intent and the content that it will replace; its id."""
-    if before is not None and change.sha256_before is not None:
-        keep(tx, change.sha256_before, before)
+def intend(tx: Tx, change: ChangeRow) -> int:
+    """Record an intent; its id. The content that it will replace is kept already, or named."""
     values = {name: getattr(change, name) for name in _NEW if name != "intended_at"}
     row = tx.row(_INTEND, **values, intended_at=tx.now)
     assert row is not None
@@ -107,7 +106,7 @@ def intend(tx: Tx, change: ChangeRow, before: bytes | None) -> int:
 
 def keep(tx: Tx, sha: str, data: bytes) -> None:
     """Store a content once."""
-    row = tx.row(_HAS_BLOB, hash=sha)
+    row = tx.row(_KEEP_BLOB, hash=sha)
     if row is None:
         tx.run(_BLOB, sha256=sha, size=len(data), data=zlib.compress(data, 6))
     elif not row[1]:

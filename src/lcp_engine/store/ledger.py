@@ -96,6 +96,7 @@ class Ledger:
         self._highest = 0
         self._events: list[dict[str, object]] = []
         self._attempts: list[dict[str, object]] = []
+        self._large: list[tuple[int, str]] = []
 
     def lock(self, mission_ids: Iterable[int]) -> None:
         """Lock missions in the order of their ids, so that two transactions never wait for each other (R7)."""
@@ -160,6 +161,7 @@ class Ledger:
 
     def result(self, job_id: int) -> str | None:
         """What came of a job, as it is stored."""
+        self.keep_results()
         row = self.tx.row(statements.RESULT, id=job_id)
         return None if row is None else row[0]
 
@@ -228,7 +230,7 @@ class Ledger:
         if self.tx.run(statements.move(transition, is_leased), **params) != 1:
             return False
         if result is not None and results.is_large(result):
-            results.keep(self.tx, job.id, result)
+            self._large.append((job.id, result))
         self.count_move(job, transition, until)
         self.note(mission, transition.event, job.id, _reasoned(reason))
         if transition.target is State.QUEUED:
@@ -257,9 +259,9 @@ class Ledger:
             moved.append(job)
         self.tx.change_all(statements.move(SUCCEED, is_leased=True), rows)
         settled = {job.id for job in moved}
-        for job, result in outcomes:
-            if results.is_large(result) and job.id in settled:
-                results.keep(self.tx, job.id, result)
+        self._large += [
+            (job.id, result) for job, result in outcomes if results.is_large(result) and job.id in settled
+        ]
         return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
@@ -324,8 +326,17 @@ class Ledger:
         self.tx.many(statements.EVENT, self._events)
         self._events.clear()
 
+    def keep_results(self) -> None:
+        """Write the large results so far, for those who read them in this transaction.
+
+        Else they come last: whoever waits for another's result has all other locks, and nobody waits in a circle.
+        """
+        results.keep(self.tx, self._large)
+        self._large.clear()
+
     def close(self) -> None:
         """Write what was collected."""
+        self.keep_results()
         self.tx.many(statements.ATTEMPT, self._attempts)
         self.write_events()
         for plan in self._plans.values():

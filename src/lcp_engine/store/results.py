@@ -5,6 +5,8 @@ It is stored as it is and not compressed, so that the views show it to everybody
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import ColumnElement, bindparam, func, select, text, update
 
 from lcp_engine.store.changes import sha256
@@ -45,10 +47,12 @@ def is_large(result: str | None) -> bool:
     return result is not None and len(result) > LARGE
 
 
-def keep(tx: Tx, job_id: int, result: str) -> None:
-    """Let a job that has none refer to a large result."""
-    told = result.encode()
-    sha = sha256(told)
-    if tx.row(_THERE, hash=sha) is None:
-        tx.run(_NEW, hash=sha, size=len(told), told=result)
-    tx.run(_REFER, job=job_id, new_result_sha256=sha)
+def keep(tx: Tx, found: Iterable[tuple[int, str]]) -> None:
+    """Let jobs (ids) that have none refer to their large results.
+
+    A new result is waited for where another transaction stores it as well: all do so in the order of their hashes.
+    """
+    for sha, job_id, result in sorted((sha256(result.encode()), job_id, result) for job_id, result in found):
+        if tx.row(_THERE, hash=sha) is None:
+            tx.run(_NEW, hash=sha, size=len(result.encode()), told=result)
+        tx.run(_REFER, job=job_id, new_result_sha256=sha)
