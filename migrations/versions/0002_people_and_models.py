@@ -112,7 +112,7 @@ def _rebuild_changes(*, may_remove: bool) -> None:
         sa.ForeignKeyConstraint(["sha256_before"], ["blobs.sha256"], name=op.f("fk_changes_sha256_before")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_changes")),
     )
-    op.execute(f"INSERT INTO changes ({kept}) SELECT {kept} FROM changes_before")  # noqa: S608  # names of our own
+    op.execute(f"INSERT INTO changes ({kept}) SELECT {kept} FROM changes_before")
     op.drop_table("changes_before")
     op.create_index("ix_changes_job_id", "changes", ["job_id"])
     op.create_index("ix_changes_mission_id", "changes", ["mission_id"])

@@ -16,12 +16,13 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    TextClause,
     text,
 )
 
 from lcp_engine.jobs import State
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest migration; a database that stands here needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
 """An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
@@ -43,7 +44,7 @@ Micros = BigInteger
 OVERLAPS = ("skip", "allow")
 TICKS = ("launched", "skipped")
 STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
-LIVE = "state IN ('held', 'blocked', 'queued', 'running')"
+LIVE = "ended_at IS NULL"
 """Jobs that are not settled. Written the same in index and query, or SQLite would not use the partial index."""
 READY = "state = 'queued' AND run_after IS NULL"
 """Jobs to claim; the delayed ones become ready once they are due."""
@@ -52,8 +53,13 @@ SCHEDULED = "schedule IS NOT NULL AND ended_at IS NULL"
 """Missions of schedules that have not ended; written the same everywhere, like `LIVE`."""
 
 
-def _in(column: str, values: tuple[str, ...]) -> str:
-    return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
+def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
+    """No IN: for each row that is written SQLite would put a longer list into a table of its own, to look there."""
+    return CheckConstraint(" OR ".join(f"{column} = '{value}'" for value in values), name=column)
+
+
+def _partial(name: str, *columns: str | TextClause, where: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
 def _counter(name: str) -> Column[int]:
@@ -103,10 +109,8 @@ missions = Table(
     Column("ended_at", Micros),
     Column("pruned_at", Micros),
     Column("schedule", Text),
-    CheckConstraint(_in("status", STATUSES), name="status"),
-    Index(
-        "ix_missions_scheduled", "schedule", sqlite_where=text(SCHEDULED), postgresql_where=text(SCHEDULED)
-    ),
+    _one_of("status", STATUSES),
+    _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
 )
 """`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
 that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
@@ -166,22 +170,17 @@ jobs = Table(
     Column("after_id", Id),
     Column("held_until", Micros),
     Column("result_sha256", Text),
-    CheckConstraint(_in("state", tuple(State)), name="state"),
-    CheckConstraint(_in("role", ("work", "turn", "step")), name="role"),
-    Index("ix_jobs_ready", text("priority DESC"), "id", sqlite_where=text(READY), postgresql_where=text(READY)),
-    Index("ix_jobs_due", "run_after", sqlite_where=text(DELAYED), postgresql_where=text(DELAYED)),
-    Index("ix_jobs_running", "runner_id", sqlite_where=text("state = 'running'"),
-          postgresql_where=text("state = 'running'")),
-    Index("ix_jobs_live", "mission_id", "id", sqlite_where=text(LIVE), postgresql_where=text(LIVE)),
-    Index("ix_jobs_expiring", "held_until", sqlite_where=text("state = 'held'"),
-          postgresql_where=text("state = 'held'")),
-    Index("ix_jobs_settled", "plan_id", "settled_seq", sqlite_where=text("plan_id IS NOT NULL"),
-          postgresql_where=text("plan_id IS NOT NULL")),
-    Index("ix_jobs_result_sha256", "result_sha256", sqlite_where=text("result_sha256 IS NOT NULL"),
-          postgresql_where=text("result_sha256 IS NOT NULL")),
-    Index("ix_jobs_fingerprint", "mission_id", "fingerprint", sqlite_where=text("fingerprint IS NOT NULL"),
-          postgresql_where=text("fingerprint IS NOT NULL")),
-)  # fmt: skip
+    _one_of("state", tuple(State)),
+    _one_of("role", ("work", "turn", "step")),
+    _partial("ix_jobs_ready", text("priority DESC"), "id", where=READY),
+    _partial("ix_jobs_due", "run_after", where=DELAYED),
+    _partial("ix_jobs_running", "runner_id", where="state = 'running'"),
+    _partial("ix_jobs_live", "mission_id", "id", where=LIVE),
+    _partial("ix_jobs_expiring", "held_until", where="state = 'held'"),
+    _partial("ix_jobs_settled", "plan_id", "settled_seq", where="plan_id IS NOT NULL"),
+    _partial("ix_jobs_result_sha256", "result_sha256", where="result_sha256 IS NOT NULL"),
+    _partial("ix_jobs_fingerprint", "mission_id", "fingerprint", where="fingerprint IS NOT NULL"),
+)
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
 the first attempt after a person approved the job. `after_id`: the job that has to succeed before this one may run.
 `held_until`: when a held job that nobody decided on is rejected. `result_sha256`: where a large result stands, which is
@@ -308,10 +307,9 @@ changes = Table(
     Column("intended_at", Micros, nullable=False),
     Column("closed_at", Micros),
     Column("undoes", Id),
-    CheckConstraint(_in("state", ("intent", "applied", "void", "conflict")), name="state"),
-    Index("ix_changes_open", "file", sqlite_where=text("state = 'intent'"),
-          postgresql_where=text("state = 'intent'")),
-)  # fmt: skip
+    _one_of("state", ("intent", "applied", "void", "conflict")),
+    _partial("ix_changes_open", "file", where="state = 'intent'"),
+)
 """File effects: what was intended, on what, and whether it happened (R20). `file` is `path` beneath `root`, absolute:
 roots may overlap. A hash is NULL where there is no file. `undoes` is the change that this one takes back."""
 
@@ -360,8 +358,8 @@ schedules = Table(
     Column("mission_id", ForeignKey("missions.id")),
     Column("error", Text),
     Column("created_at", Micros, nullable=False),
-    CheckConstraint(_in("overlap", OVERLAPS), name="overlap"),
-    CheckConstraint(_in("last_outcome", TICKS), name="last_outcome"),
+    _one_of("overlap", OVERLAPS),
+    _one_of("last_outcome", TICKS),
     CheckConstraint("(every IS NULL) = (cron IS NOT NULL AND timezone IS NOT NULL)", name="recurrence"),
     sqlite_with_rowid=False,
 )
