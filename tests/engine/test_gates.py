@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.api import Engine
 from lcp_engine.errors import LcpError
 from lcp_engine.policy import Rule, Verdict
 
@@ -140,6 +141,25 @@ def test_an_unknown_kind_is_held_until_there_is_a_worker(lab: Lab) -> None:
     lab.engine.reject(held.id, "nobody can")
     lab.work()
     assert lab.mission().status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("asked", "rules", "code"),
+    [
+        (job("admin"), [], "NOT_ALLOWED"),
+        (job("change"), [{"kinds": ["change"], "do": "deny"}], "PATH_DENIED"),
+    ],
+)
+def test_what_is_denied_stays_denied_where_the_worker_came_later(
+    lab: Lab, asked: Object, rules: list[JsonValue], code: str
+) -> None:
+    mission_id = lab.launch(ask(asked), DONE, policy=rules)
+    with Engine(lab.url) as bare:
+        bare.work(until_idle=True)
+    (held,) = lab.jobs(mission_id)
+    assert held.reason == "no_worker"
+    refused(code, lambda: lab.engine.approve(held.id))
+    assert lab.states(mission_id) == ["held"]
 
 
 @pytest.mark.parametrize("path", [".env", "keys/server.pem", ".git/hooks/pre-commit"])

@@ -32,7 +32,7 @@ class Deciding(Looking):
 
         It binds to what this person was `shown` (`look_over`), else to what they last saw (`diff`), or else to what was
         there when the job was held. Raises `NOT_FOUND`, `CONFLICT` where the file has changed since or somebody decided
-        otherwise, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`.
+        otherwise, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`, `NOT_ALLOWED`.
         """
         revised = None if params is None else dict(params)
         known, bench, who = known_id("job", job_id), self.site.bench, by or user_name()

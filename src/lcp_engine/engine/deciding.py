@@ -36,9 +36,9 @@ def approve(
     """Let a held job run, with other params if given. False where that was decided before: deciding twice is harmless.
 
     `now` is what the job, with those params, would change at this moment, `shown` what the person decides on (see
-    `bind`). Raises `CONFLICT` where
-    somebody decided otherwise, or the job is not what this person was shown; `WRONG_STATE` for a job that nobody has to
-    decide on; `NO_WORKER`; `INVALID_PARAMS` and `PATH_DENIED` for params that do not fit or that policy denies.
+    `bind`). Raises `CONFLICT` where somebody decided otherwise, or the job is not what this person was shown;
+    `WRONG_STATE` for a job that nobody has to decide on; `NO_WORKER`; `INVALID_PARAMS` for params that do not fit;
+    `PATH_DENIED` and `NOT_ALLOWED` for a job that policy, or its kind's permission level, denies by now.
     """
     job = locked_job(ledger, job_id)
     if job.state is not State.HELD:
@@ -55,8 +55,7 @@ def approve(
     before = from_json(job.params)
     revised = None if params is None or params == before else params
     read = worker.read(before if revised is None else revised, f"job {job.id}")
-    if revised is not None:
-        _check_policy(ledger, bench, worker, job, read)
+    _check_policy(ledger, bench, worker, job, read)
     sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
     _let_run(ledger, job)
     keep_approval(ledger.tx, job.id, job.approved, by, sight)
@@ -118,12 +117,12 @@ def _let_run(ledger: Ledger, job: JobRow) -> None:
 def _check_policy(
     ledger: Ledger, bench: Bench, worker: Worker[BaseModel], job: JobRow, params: BaseModel
 ) -> None:
-    """A person's yes answers a hold, never a denial."""
+    """A person's yes answers a hold, never a denial: also where nobody could judge the job when it was requested."""
     mission = ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
     verdict, reason, code = ruling_on(bench.policy(spec, mission.root), worker, params, spec)
     if verdict is Verdict.DENY:
-        raise LcpError(code, f"job {job.id} may not run with these params: {reason}")
+        raise LcpError(code, f"job {job.id} may not run: {reason}")
 
 
 def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:
