@@ -26,13 +26,19 @@ Matcher: TypeAlias = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Side:
-    """All patterns of one sign. What a name alone decides is told apart: it needs no regular expression."""
+    """All patterns of one sign. What a name alone decides is told apart: it needs no regular expression.
+
+    `match` stands for patterns of `size` characters. It matches only files whose names end as one of `tails`, but for
+    what lies beneath a directory on this side.
+    """
 
     everything: bool = False
     suffixes: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
     directories: frozenset[str] = frozenset()
     match: Matcher | None = None
+    size: int = 0
+    tails: tuple[str, ...] = ()
     cover: Matcher | None = None
 
     def has_file(self, name: str, path: str) -> bool:
@@ -52,7 +58,7 @@ class Side:
         return (
             self.everything
             or self.names_directory(name)
-            or (self.cover is not None and bool(self.cover(path)))
+            or (self.cover is not None and bool(self.cover(f"{path}/")))
         )
 
     def matches(self, path: str) -> bool:
@@ -162,13 +168,16 @@ def _side(patterns: Iterable[str]) -> Side:
                 general.append((pattern, _translate(pattern)))
     if any(regex == _EVERYTHING for _, regex in general):
         return Side(everything=True)
-    covers = [base for pattern, _ in general if (base := _covering(pattern))]
+    covering = [(pattern, regex) for pattern, regex in general if not regex.endswith(_NOT_BENEATH)]
+    match = _matcher(general)
     return Side(
         suffixes=tuple(suffixes),
         names=frozenset(names),
         directories=frozenset(directories),
-        match=_matcher(general),
-        cover=_matcher([(base, _translate(base)) for base in covers]),
+        match=match,
+        size=sum(len(pattern) for pattern, _ in general),
+        tails=tuple({_tail(pattern) for pattern, regex in general if not regex.endswith("/")}),
+        cover=match if covering == general else _matcher(covering),
     )
 
 
@@ -187,21 +196,17 @@ def _by_name(pattern: str) -> tuple[str, str] | None:
     return (kind, rest) if rest and not _SPECIAL.search(rest) else None
 
 
-_SPECIAL = re.compile(r"[*?\[\\/]")
+_SPECIAL = re.compile(r"[*?\[\]\\/]")
 
 
-def _covering(pattern: str) -> str | None:
-    """A pattern that matches a directory only if `pattern` matches everything beneath it."""
-    if pattern.endswith("/**"):
-        base = pattern[:-3]
-        return base if "/" in base else f"/{base}"
-    if pattern.endswith("/"):
-        return pattern[:-1]
-    # "a/*" matches what is in a, and not what is in a directory in a.
-    return None if pattern.rsplit("/", 1)[-1] == "*" else pattern
+def _tail(pattern: str) -> str:
+    """What the last part of a path that the pattern matches ends with."""
+    return _SPECIAL.split(pattern)[-1]
 
 
 _EVERYTHING = "."
+_NOT_BENEATH = "/?$"
+"""How the regular expression of "a/*" ends, which matches what is in a, and not what is in a directory in a."""
 
 
 def _translate(pattern: str) -> str:

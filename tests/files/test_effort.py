@@ -92,18 +92,25 @@ def test_a_list_that_is_too_large_is_refused_before_it_costs_anything(patterns: 
 
 def test_a_large_tree_is_not_refused_for_its_size() -> None:
     ticks = Ticks(PER_NAME * 0.45)
-    effort = Effort(ticks.read, ticks.read)
+    effort = Effort(1, ticks.read)
     for _ in range(100):
         assert ticks.work(effort, NAMES // 10) == NAMES // 10
 
 
 def test_what_each_of_many_directories_takes_adds_up() -> None:
     ticks = Ticks(SECONDS / 100)
-    effort = Effort(ticks.read, ticks.read)
+    effort = Effort(1, ticks.read)
     for _ in range(9):
         assert ticks.work(effort, 10) == 10
     with pytest.raises(LcpError, match="tell 110 names apart"):
         ticks.work(effort, 20)
+
+
+def test_the_larger_the_patterns_and_the_longer_the_names_the_sooner_the_clock_is_looked_at() -> None:
+    names = ["n" * 100] * 1000
+    assert len(list(Effort(50, Ticks(0).read).pieces(names, "directory/"))) > 50
+    assert list(Effort(MAX_TOTAL, Ticks(0).read).pieces(names, "")) == [["n" * 100]] * 1000
+    assert list(Effort(10, Ticks(0).read).pieces(["name"] * 1000, "")) == [["name"] * 1000]
 
 
 class Ticks:
@@ -118,7 +125,7 @@ class Ticks:
     def work(self, effort: Effort, count: int) -> int:
         """How many names were told apart, each of which took its time."""
         told = 0
-        for _ in effort.watch(["name"] * count):
-            self.now += self.each
-            told += 1
+        for piece in effort.pieces(["name"] * count, ""):
+            self.now += self.each * len(piece)
+            told += len(piece)
         return told

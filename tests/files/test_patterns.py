@@ -111,7 +111,7 @@ def test_a_pattern_made_to_hang_a_matcher_ends_at_once() -> None:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     place = tmp_path_factory.mktemp("tree")
     names, paths = ("a", "b.py", "ab"), []
-    for first in ("a.py", "b", "ab"):
+    for first in ("a.py", "b", "ab", "[b"):
         paths += [f"{first}/{name}.x" for name in names] + [f"{first}/d.py/{name}" for name in names]
         paths += [f"{first}/a/b/{name}" for name in names]
     paths += ["top.py", "b.x"]
@@ -121,7 +121,27 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return place, sorted(paths)
 
 
-_SEGMENTS = st.sampled_from(["**", "*", "a", "b", "ab", "*.py", "a*", "[ab]", "?", "d.py", "*.x", "b.x"])
+_SEGMENTS = st.sampled_from(
+    [
+        "**",
+        "*",
+        "***",
+        "a",
+        "b",
+        "ab",
+        "*.py",
+        "a*",
+        "[ab]",
+        "?",
+        "d.py",
+        "*.x",
+        "b.x",
+        "*.[x]",
+        "[b",
+        "b]",
+        r"*\b",
+    ]
+)
 _PATTERNS = st.builds(
     lambda sign, start, parts, end: sign + start + "/".join(parts) + end,
     st.sampled_from(["", "!"]),

@@ -13,8 +13,6 @@ from lcp_engine.sandbox.root import Root, refusal
 # Never entered, whatever the patterns: what is in them belongs to git and to the engine.
 PRUNED = frozenset({".git", ".lcp"})
 _SKIPPED_SHOWN = 100
-_MANY = 16
-"""Suffixes that are compared with each name before their cost is watched."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class _Walk:
     def __init__(self, root: Root, base: str, patterns: Patterns, limit: int, sizes: bool) -> None:
         self.root, self.base, self.patterns, self.limit = root, base, patterns, limit
         self.with_sizes = sizes
-        self.effort = Effort()
+        self.effort = Effort(patterns.include.size + patterns.exclude.size)
         self.files: list[str] = []
         self.sizes: dict[str, int] = {}
         self.total = 0
@@ -93,9 +91,9 @@ class _Walk:
             found = [path for path in found if self._measure(path, descriptor)]
         self.total += len(found)
         self.files += found
-        inner = sorted(self._texts(directories, prefix), reverse=True)
-        for name in inner if self.patterns.exclude.cover is None else self.effort.watch(inner):
-            self._meet_directory(name, prefix + name, selected)
+        for piece in self.effort.pieces(sorted(self._texts(directories, prefix), reverse=True), prefix):
+            for name in piece:
+                self._meet_directory(name, prefix + name, selected)
 
     def _chosen(self, names: list[str], prefix: str, selected: bool) -> list[str]:
         """Those files of one directory that the patterns select; most of the time goes here, so the loops are tight."""
@@ -110,15 +108,15 @@ class _Walk:
         return [name for name in names if not name.startswith(".lcp-") or not is_temporary(name)]
 
     def _matching(self, side: Side, names: list[str], prefix: str) -> list[str]:
-        suffixes, exact, match = side.suffixes, side.names, side.match
-        watched = self.effort.watch(names) if match is not None or len(suffixes) > _MANY else names
-        if match is not None:
-            return [
-                name for name in watched if name.endswith(suffixes) or name in exact or match(prefix + name)
-            ]
-        if exact:
-            return [name for name in watched if name.endswith(suffixes) or name in exact]
-        return [name for name in watched if name.endswith(suffixes)]
+        suffixes, exact, match, tails = side.suffixes, side.names, side.match, side.tails
+        if match is None:  # a name costs next to nothing, however many suffixes there are
+            return [name for name in names if name.endswith(suffixes) or name in exact]
+        return [
+            name
+            for piece in self.effort.pieces(names, prefix)
+            for name in piece
+            if name.endswith(suffixes) or name in exact or (name.endswith(tails) and match(prefix + name))
+        ]
 
     def _texts(self, names: list[str], prefix: str) -> list[str]:
         """Those names that are UTF-8: any other cannot be told in JSON, and no job could name it."""
@@ -138,7 +136,7 @@ class _Walk:
 
     def _meet_directory(self, name: str, path: str, selected: bool) -> None:
         if name not in PRUNED and not self.patterns.exclude.has_directory(name, path):
-            self.waiting.append((f"{path}/", selected or self.patterns.include.names_directory(name)))
+            self.waiting.append((f"{path}/", selected or self.patterns.include.has_directory(name, path)))
 
 
 def _is_text(name: str) -> bool:
