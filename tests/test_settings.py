@@ -63,6 +63,12 @@ def test_urls_are_made_absolute_and_shown_without_a_password() -> None:
     assert shown_url("postgresql:///name") == "postgresql:///name"
 
 
+@pytest.mark.parametrize("secret", ["sec/ret", "sec@ret", "sec#ret", "sec?ret", "sec:ret"])
+def test_a_password_that_should_have_been_encoded_is_not_shown_either(secret: str) -> None:
+    shown = shown_url(f"postgresql://me:{secret}@host:5432/name?sslpassword={secret}")
+    assert shown == "postgresql://me@host:5432/name?sslpassword=…"
+
+
 def test_isolation_is_one_of_three(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     assert read_settings({}, config).isolation == "auto"

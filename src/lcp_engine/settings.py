@@ -134,10 +134,10 @@ def shown_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite":
         return url
-    place, slash, path = rest.partition("/")
-    login, at, host = place.rpartition("@")
-    path = re.sub(r"(?i)([?&]password=)[^&]*", r"\1…", path)
-    return f"{scheme}{separator}{login.partition(':')[0]}{at}{host}{slash}{path}"
+    rest = re.sub(r"(?i)([?&](?:ssl)?password=)[^&]*", r"\1…", rest)
+    # Up to the last "@": a password may hold what should have been percent-encoded.
+    login, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{login.partition(':')[0]}{at}{place}"
 
 
 def _read_config(path: Path) -> ConfigFile:

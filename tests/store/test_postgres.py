@@ -18,7 +18,7 @@ from lcp_engine.engine.settling import Settling, settle, settle_all
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import changes, queue
 from lcp_engine.store.check import faults_in
-from lcp_engine.store.create import open_database
+from lcp_engine.store.create import make_backend, open_database
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.pruning import prune
@@ -27,6 +27,15 @@ from lcp_engine.store.results import LARGE
 from lcp_engine.store.statements import EVENT
 from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Outcome, Worker
+
+
+@pytest.mark.parametrize("secret", ["100%sesame", "ses/ame", "ses@ame", "ses ame", "sesame:1/x"])
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg", "postgresql+other"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(scheme: str, secret: str) -> None:
+    with pytest.raises(LcpError) as refused:
+        make_backend(f"{scheme}://bob:{secret}@127.0.0.1:1/name").connect()
+    assert "ame" not in str(refused.value).replace("NAME", "")
+    assert refused.value.__cause__ is None
 
 
 def test_a_connection_that_broke_is_opened_again(postgres_url: str) -> None:

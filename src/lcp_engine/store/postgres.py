@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from lcp_engine.clock import Clock, Micros, steady_clock
@@ -21,6 +21,7 @@ _OF_OTHERS = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.UniqueViolation,
 )
+_OF_PORTS = frozenset("0123456789,")
 _LOST = ("08", "57P")  # classes of SQLSTATE: connection exceptions, the server shuts down or starts
 
 # What is written is found by an index, whatever the server believes of a table that has just grown: a plan that reads
@@ -55,8 +56,7 @@ class Postgres:
         self._sweeps = sweeps
         self.url = url.replace("postgresql+psycopg://", "postgresql://", 1)
         self.dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy left this one out
-        parts = urlsplit(self.url)
-        self._shown = f"{parts.hostname or 'local'}{parts.path}"
+        self._shown = _shown(self.url)
 
     def connect(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)
@@ -141,6 +141,27 @@ class Postgres:
 
     def is_usable(self, connection: Connection) -> bool:
         return not getattr(connection, "closed", False)
+
+
+def _shown(url: str) -> str:
+    """Host and name of the database at `url`. Raises `INVALID_ARGUMENT` where libpq misreads it."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise _unreadable() from None
+    host, port, name = (str(parts.get(part, "")) for part in ("host", "port", "dbname"))
+    if "@" in host[1:] or "@" in name or not set(port) <= _OF_PORTS:
+        raise _unreadable()
+    return f"{host or 'local'}/{name}"
+
+
+def _unreadable() -> LcpError:
+    """Not in libpq's words: they quote what could not be read, which may be the password."""
+    message = (
+        "a PostgreSQL URL is postgresql://USER:PASSWORD@HOST:PORT/NAME, where what is no letter, digit or one of -._~ "
+        "is percent-encoded in each part (/ is %2F, @ is %40, % is %25); this one is not"
+    )
+    return LcpError(ErrorCode.INVALID_ARGUMENT, message)
 
 
 def _is_lost(error: Exception) -> bool:

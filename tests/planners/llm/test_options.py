@@ -186,6 +186,18 @@ def test_a_provider_is_not_asked_without_a_key() -> None:
         anthropic_planner(RemoteOptions(), {"OPENAI_API_KEY": "sk-canary"})
 
 
+@pytest.mark.parametrize("variable", ["LCP_PLANNER_KEY", "OPENAI_API_KEY"])
+@pytest.mark.parametrize("key", ["sk-first\nsk-second", "sk-caf\u00e9", "sk-\u2026", "sk-\x1b"])
+def test_a_key_that_no_header_can_hold_is_refused_unsaid(variable: str, key: str) -> None:
+    with pytest.raises(LcpError) as refused:
+        settings({variable: key})
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    assert (
+        str(refused.value)
+        == f"{variable}: a key is expected to be one line of ASCII; it has other characters"
+    )
+
+
 def test_making_a_planner_asks_nobody() -> None:
     for planner in ("openai", "anthropic"):
         made = make_planner(PlannerSpec(type=planner))

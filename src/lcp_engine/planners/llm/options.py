@@ -153,7 +153,7 @@ def read_remote(
 def remote_settings(
     provider: Provider, stated: Stated[Remote], environment: Mapping[str, str]
 ) -> ModelSettings:
-    """The settings of a model behind an endpoint; the key is in the environment alone."""
+    """The settings of a model behind an endpoint; the key is in the environment alone. Raises `INVALID_ARGUMENT`."""
     endpoint, is_named_by_user = _endpoint(stated, provider)
     key = _key(provider, endpoint, environment, is_named_by_user=is_named_by_user)
     settings = settings_of(stated, endpoint=endpoint, key=key)
@@ -217,7 +217,12 @@ def _key(
     provider: Provider, endpoint: str, environment: Mapping[str, str], *, is_named_by_user: bool
 ) -> SecretStr | None:
     """The key for an endpoint. Other programs' keys do not go to a host that only a mission file names."""
-    key = environment.get("LCP_PLANNER_KEY")
-    if not key and (is_named_by_user or is_loopback(endpoint)):
-        key = environment.get(provider.key)
-    return SecretStr(key.strip()) if key and key.strip() else None
+    variable = "LCP_PLANNER_KEY"
+    if not environment.get(variable) and (is_named_by_user or is_loopback(endpoint)):
+        variable = provider.key
+    key = environment.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        # What cannot be sent as a header would be quoted by whoever finds out.
+        message = f"{variable}: a key is expected to be one line of ASCII; it has other characters"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return SecretStr(key) if key else None
