@@ -103,6 +103,11 @@ class Line:
             words[bell] = (words[bell] + 1) % 2**31
             self._futex(bell, _WAKE, _ONE)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Inside `with`: whether somebody stands behind."""
+        return self._words[_DRAWN] > self._number
+
     def another(self) -> Line:
         """A place of its own for one more thread."""
         # Locks belong to an open file; the directory may have been moved since.

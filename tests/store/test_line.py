@@ -7,7 +7,8 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.conftest import sqlite_url
 from lcp_engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.line import Line, make_line
+from lcp_engine.store.sweeping import Work, sweep
+from lcp_engine.store.transaction import Tx
 
 IN_LINE = """
 import sys
@@ -170,6 +173,24 @@ def test_programs_that_do_not_stand_in_line_are_waited_for(tmp_path: Path, start
         assert engine.job(jobs[0]).state == "queued"
 
 
+def test_a_prune_lets_those_in_who_wait_before_its_time_is_over(tmp_path: Path) -> None:
+    log: list[str] = []
+    with Engine(sqlite_url(tmp_path)) as engine, ThreadPoolExecutor(1) as pool:
+        database, place = engine.site.database, engine.site.runtime / "writers.line"
+
+        def remove(tx: Tx, some: Sequence[int]) -> int:
+            if not log:
+                number = _last_drawn(place)
+                pool.submit(database.write, lambda tx: log.append("written"))
+                _drawn(place, number + 1)
+            log.append("removed")
+            return len(some)
+
+        with sweep(database, lambda: 0.0) as sweeping:
+            sweeping.remove([Work(range(100), remove)])
+    assert log[:3] == ["removed", "written", "removed"]
+
+
 def _line(place: Path, seconds: float) -> Line:
     line = make_line(place, seconds)
     assert line is not None
@@ -190,8 +211,13 @@ def _waiting(start: Start, place: Path, number: int) -> subprocess.Popen[str]:
 
 def _drawn(place: Path, number: int) -> None:
     """Returns once that number is drawn."""
-    while struct.unpack_from("q", place.read_bytes())[0] < number:
+    while _last_drawn(place) < number:
         os.sched_yield()
+
+
+def _last_drawn(place: Path) -> int:
+    number: int = struct.unpack_from("q", place.read_bytes())[0]
+    return number
 
 
 def _says(process: subprocess.Popen[str]) -> str:

@@ -13,6 +13,10 @@ class Order(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+    @property
+    def is_wanted(self) -> bool:
+        """Inside `with`: whether somebody waits for its end."""
+
     def another(self) -> Order:
         """The same order for one more thread."""
 
@@ -29,6 +33,10 @@ class NoOrder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Go on."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return False
 
     def another(self) -> NoOrder:
         return self

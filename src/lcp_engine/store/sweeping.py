@@ -1,7 +1,8 @@
 """Remove many rows in transactions so short that nobody waits long for one.
 
-A transaction ends after some milliseconds of work, whatever it has removed by then, and whoever waits in line comes
-next. What SQLite has in its WAL is brought into the file between transactions, most of it while others write.
+A transaction ends after some milliseconds of work, whatever it has removed by then, and after a quarter of that where
+somebody waits in line, who comes next. What SQLite has in its WAL is brought into the file between transactions, most
+of it while others write.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Watch: TypeAlias = Callable[[], float]
 
 SECONDS = {"sqlite": 0.002, "postgresql": 0.05}
 """How long a transaction works. With PostgreSQL nobody waits for it, and each statement is a journey."""
-_PIECES = 3
-"""Statements of a transaction at least, so that it ends in time."""
+_PIECES = 4
+"""Pieces of a transaction at least, so that it ends in time: after the first one where others wait."""
 _TICK = 1e-6
 _MOST_KEYS = 2048
 """At once; large rows take longer, and then there are fewer."""
@@ -92,6 +93,8 @@ class Sweep:
             work, key = (work, key + size) if key + size < len(keys) else (work + 1, 0)
             took = max(until - since, _TICK)
             size = max(1, min(_MOST_KEYS, 2 * size, int(size * self._seconds / _PIECES / took)))
+            if self._database.line.is_wanted:
+                break
         return count, _Place(work, key, size)
 
     def _flush_at_times(self) -> None:
