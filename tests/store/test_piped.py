@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import psycopg
 import pytest
@@ -38,6 +39,10 @@ def connection(database: Database) -> Iterator[Piped]:
 
 def _notes(database: Database) -> list[int]:
     return [row[0] for row in database.read(lambda tx: tx.query_plain("SELECT n FROM notes ORDER BY n"))]
+
+
+def _note(tx: Tx, n: int) -> None:
+    tx.plain(f"INSERT INTO notes VALUES ({n})")
 
 
 def test_params_are_read_as_they_were_given(connection: Piped) -> None:
@@ -118,6 +123,34 @@ def test_a_transaction_that_failed_cannot_be_committed(database: Database, conne
         cursor.execute("COMMIT")
     cursor.execute("SELECT 1")
     assert cursor.fetchall() == [(1,)]
+
+
+def test_a_read_sees_one_state_and_the_next_read_what_came_meanwhile(database: Database) -> None:
+    reading = database.backend.connect_to_read()
+    database.backend.clock(reading)
+    cursor = reading.cursor()
+    for n in range(5):
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT count(*) FROM notes")
+        assert cursor.fetchall() == [(n,)]
+        database.write(partial(_note, n=n))
+        cursor.execute("SELECT n FROM notes ORDER BY n")
+        assert cursor.fetchall() == [(before,) for before in range(n)]
+        cursor.execute("ROLLBACK")
+    reading.close()
+
+
+def test_a_connection_goes_on_behind_what_was_wrong(connection: Piped) -> None:
+    cursor = connection.cursor()
+    for asks in (True, False):
+        for sql in ("BEGIN", "SELECT 1 / 0", "SELECT 1"):
+            cursor.execute(sql)
+        if asks:
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                cursor.fetchall()
+        cursor.execute("ROLLBACK")
+        cursor.execute("SELECT 2")
+        assert cursor.fetchall() == [(2,)]
 
 
 def test_of_those_that_share_a_transaction_only_the_one_in_the_wrong_fails(database: Database) -> None:

@@ -47,8 +47,11 @@ def find_course(tx: Tx, mission_id: int, since: int | None = None) -> Course:
     counters = select(missions.c.events, missions.c.ran, missions.c.running_since)
     event, ran, running_since = tx.query(counters.where(missions.c.id == mission_id))[0]
     newest = find_events(tx, mission_id, after_seq=event - 1)[0]
-    succeeded = (*find_where(tx, mission_id, (State.SUCCEEDED,)), jobs.c.kind != _TURN_KIND)
-    running = find_where(tx, mission_id, (State.RUNNING,))
+    succeeded: list[ColumnElement[bool] | TextClause] = [
+        *find_where(tx, mission_id, (State.SUCCEEDED,)).clauses,
+        jobs.c.kind != _TURN_KIND,
+    ]
+    running = find_where(tx, mission_id, (State.RUNNING,)).clauses
     return Course(
         event=event,
         at=str(newest["at"]),

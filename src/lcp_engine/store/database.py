@@ -120,7 +120,9 @@ class Database:
             tx = Tx(connection, self.backend.dialect, self.now())
             try:
                 tx.plain("BEGIN")
-                return work(tx)
+                found = work(tx)
+                self.backend.settle(connection)
+                return found
             finally:
                 _roll_back(tx)
                 tx.close()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, TextClause, bindparam, func, or_, select
 
 from lcp_engine.clock import iso
 from lcp_engine.errors import ErrorCode
@@ -19,7 +19,7 @@ from lcp_engine.store.results import RESULT
 from lcp_engine.store.schema import changes, jobs, turns
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Statement, Tx
-from lcp_engine.store.whereabouts import count_jobs, find_where
+from lcp_engine.store.whereabouts import find_where
 
 MOST = 1000
 """Of each list that many rows are enough for a program; a person gets fewer."""
@@ -62,7 +62,7 @@ def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | No
 def _done(tx: Tx, mission_id: int) -> dict[str, int]:
     """How many jobs of each kind succeeded."""
     counted = select(jobs.c.kind, func.count()).where(
-        *find_where(tx, mission_id, (State.SUCCEEDED,)), jobs.c.kind != _TURN_KIND
+        *find_where(tx, mission_id, (State.SUCCEEDED,)).clauses, jobs.c.kind != _TURN_KIND
     )
     return {
         str(kind): int(count) for kind, count in tx.query(counted.group_by(jobs.c.kind).order_by(jobs.c.kind))
@@ -72,9 +72,10 @@ def _done(tx: Tx, mission_id: int) -> dict[str, int]:
 def _jobs(
     tx: Tx, mission_id: int, most: int, states: Sequence[State], *where: ColumnElement[bool]
 ) -> Excerpt:
-    if not count_jobs(tx, mission_id, states):
+    found = find_where(tx, mission_id, states)
+    if not found.count:
         return Excerpt([], 0)
-    those = (*find_where(tx, mission_id, states), *where)
+    those: list[ColumnElement[bool] | TextClause] = [*found.clauses, *where]
     total = int(tx.query(select(func.count()).select_from(jobs).where(*those))[0][0])
     return Excerpt(read_jobs(tx, excerpt(tx, select(*JOB).where(*those), jobs.c.id, total, most)), total)
 
@@ -139,10 +140,11 @@ def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
     ]
     if outcome.startswith("limit:"):
         found.append(outcome.removeprefix("limit:"))
-    if not count_jobs(tx, mission_id, (State.REJECTED,)):
+    rejected = find_where(tx, mission_id, (State.REJECTED,))
+    if not rejected.count:
         return [*dict.fromkeys(found)]
     refused = select(jobs.c.reason).where(
-        *find_where(tx, mission_id, (State.REJECTED,)),
+        *rejected.clauses,
         jobs.c.error.like(_REFUSED_FOR_A_LIMIT),
         jobs.c.reason.is_not(None),
     )
@@ -153,7 +155,7 @@ def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
 def _said(tx: Tx, mission_id: int) -> JsonObject:
     """The newest reply that could be read, as the result of its turn."""
     result = select(RESULT).where(
-        *find_where(tx, mission_id, (State.SUCCEEDED,)),
+        *find_where(tx, mission_id, (State.SUCCEEDED,)).clauses,
         jobs.c.kind == _TURN_KIND,
         or_(jobs.c.result.is_not(None), jobs.c.result_sha256.is_not(None)),
         # A turn that verified said whether it is so, not what was found.

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Select, TextClause, column, select, table
+from sqlalchemy import select
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.effects import explained
 from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.store.rows import Columns, Condition, among, equal
 from lcp_engine.store.schema import jobs, missions, plans
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
-from lcp_engine.store.whereabouts import count_jobs, find_where
+from lcp_engine.store.whereabouts import find_where
 
-_JSON = frozenset({"jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts",
-                   "data", "errors"})  # fmt: skip
-_COLUMNS = {
-    "mission_overview": (
-        "id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics",
-        "error", "limits", "turns", "jobs", "tokens", "created_at", "started_at", "ended_at",
-    ),
-    "job_history": (
-        "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason",
-        "priority", "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "result", "error",
-        "attempts",
-    ),
-    "turn_history": (
-        "mission_id", "number", "turn", "job_id", "corrects", "last_turn", "prompt", "reply", "action", "errors",
-        "input_tokens", "output_tokens", "latency", "asked_at", "replied_at",
-    ),
-    "change_history": (
-        "id", "mission_id", "job_id", "attempt", "root", "path", "mode", "state", "sha256_before", "sha256_after",
-        "size_bytes", "intended_at", "closed_at",
-    ),
-    "event_history": ("mission_id", "seq", "job_id", "at", "event", "data"),
-}  # fmt: skip
+_MISSIONS = Columns(
+    "mission_overview",
+    ("id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
+     "limits", "turns", "jobs", "tokens", "created_at", "started_at", "ended_at"),
+)  # fmt: skip
+_JOBS = Columns(
+    "job_history",
+    ("id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",
+     "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "result", "error", "attempts"),
+)  # fmt: skip
+_TURNS = Columns(
+    "turn_history",
+    ("mission_id", "number", "turn", "job_id", "corrects", "last_turn", "prompt", "reply", "action", "errors",
+     "input_tokens", "output_tokens", "latency", "asked_at", "replied_at"),
+)  # fmt: skip
+_CHANGES = Columns(
+    "change_history",
+    ("id", "mission_id", "job_id", "attempt", "root", "path", "mode", "state", "sha256_before", "sha256_after",
+     "size_bytes", "intended_at", "closed_at"),
+)  # fmt: skip
+_EVENTS = Columns("event_history", ("mission_id", "seq", "job_id", "at", "event", "data"))
 
 
 LARGEST = 2**63 - 1
@@ -58,7 +56,7 @@ def in_column(number: int) -> int:
 
 def find_mission(tx: Tx, mission_id: int) -> JsonObject:
     """The mission. Raises `NOT_FOUND`."""
-    found = _read(tx, "mission_overview", column("id") == known_id("mission", mission_id))
+    found = _MISSIONS.read(tx, equal("id", known_id("mission", mission_id)))
     if not found:
         spec_and_root(tx, mission_id)
         raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
@@ -67,14 +65,14 @@ def find_mission(tx: Tx, mission_id: int) -> JsonObject:
 
 def find_missions(tx: Tx, *, limit: int | None = None, schedule: str | None = None) -> list[JsonObject]:
     """Missions, the newest first; with `schedule` those that a schedule of that name launched."""
-    launched = select(missions.c.id).where(missions.c.schedule == schedule)
-    where = () if schedule is None else (column("id").in_(launched),)
-    return _read(tx, "mission_overview", *where, newest_first=True, limit=limit)
+    launched = "id IN (SELECT id FROM missions WHERE schedule = :schedule)"
+    where = () if schedule is None else (Condition(launched, {"schedule": schedule}),)
+    return _MISSIONS.read(tx, *where, newest_first=True, limit=_most(limit))
 
 
 def find_job(tx: Tx, job_id: int) -> JsonObject:
     """The job. Raises `NOT_FOUND`."""
-    found = _read(tx, "job_history", column("id") == known_id("job", job_id))
+    found = _JOBS.read(tx, equal("id", known_id("job", job_id)))
     if not found:
         raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
     return found[0]
@@ -90,13 +88,12 @@ def find_jobs(
     newest_first: bool = False,
 ) -> list[JsonObject]:
     """Jobs that fit every filter, in the order of their ids."""
-    mission_id = None if mission_id is None else in_column(mission_id)
-    where = find_where(tx, mission_id, states)
-    if kinds:
-        where.append(column("kind").in_(kinds))
-    there = count_jobs(tx, mission_id, states)
-    most = there if limit is None else min(in_column(limit), there)
-    return _read(tx, "job_history", *where, limit=most, newest_first=newest_first) if there else []
+    where = find_where(tx, None if mission_id is None else in_column(mission_id), states)
+    if not where.count:
+        return []
+    conditions = (*where.conditions, among("kind", kinds)) if kinds else where.conditions
+    most = where.count if limit is None else min(in_column(limit), where.count)
+    return _JOBS.read(tx, *conditions, newest_first=newest_first, limit=most)
 
 
 def find_events(
@@ -109,12 +106,12 @@ def find_events(
     limit: int | None = None,
 ) -> list[JsonObject]:
     """The mission's events after one, in order; with `event` only those of that name."""
-    where = [column("mission_id") == in_column(mission_id), column("seq") > in_column(after_seq)]
+    where = [_of(mission_id), Condition("seq > :after", {"after": in_column(after_seq)})]
     if job_id is not None:
-        where.append(column("job_id") == in_column(job_id))
+        where.append(equal("job_id", in_column(job_id)))
     if event is not None:
-        where.append(column("event") == event)
-    return _read(tx, "event_history", *where, order="seq", limit=limit)
+        where.append(equal("event", event))
+    return _EVENTS.read(tx, *where, order="seq", limit=_most(limit))
 
 
 def count_events(tx: Tx) -> dict[int, int]:
@@ -123,10 +120,10 @@ def count_events(tx: Tx) -> dict[int, int]:
 
 
 def find_turns(tx: Tx, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
-    where = [column("mission_id") == in_column(mission_id)]
+    where = [_of(mission_id)]
     if job_id is not None:
-        where.append(column("job_id") == in_column(job_id))
-    return _read(tx, "turn_history", *where, order="number")
+        where.append(equal("job_id", in_column(job_id)))
+    return _TURNS.read(tx, *where, order="number")
 
 
 def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
@@ -139,34 +136,12 @@ def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
 def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
     """The mission's file effects in order, with what became of them."""
     known = in_column(mission_id)
-    return explained(tx, known, _read(tx, "change_history", column("mission_id") == known))
+    return explained(tx, known, _CHANGES.read(tx, _of(known)))
 
 
-def _read(
-    tx: Tx,
-    view: str,
-    *where: ColumnElement[bool] | TextClause,
-    order: str = "id",
-    newest_first: bool = False,
-    limit: int | None = None,
-) -> list[JsonObject]:
-    names = _COLUMNS[view]
-    columns: list[ColumnElement[object]] = [column(name) for name in names]
-    clause: Select[*tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
-    clause = clause.order_by(column(order).desc() if newest_first else column(order))
-    if limit is not None:
-        clause = clause.limit(in_column(limit))
-    return [dict(zip(names, map(_value, names, row), strict=True)) for row in tx.query(clause)]
+def _of(mission_id: int) -> Condition:
+    return equal("mission_id", in_column(mission_id))
 
 
-def _value(name: str, value: object) -> JsonValue:
-    if value is None:
-        return None
-    if name in _JSON:
-        parsed: JsonValue = json.loads(str(value))
-        return parsed
-    if name == "auto_dispatch":
-        return bool(value)
-    if isinstance(value, int | float | str):
-        return value
-    return str(value)
+def _most(limit: int | None) -> int | None:
+    return None if limit is None else in_column(limit)

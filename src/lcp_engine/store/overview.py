@@ -11,6 +11,15 @@ from lcp_engine.store.check import opened
 from lcp_engine.store.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.transaction import Tx
 
+_BY_STATUS = (
+    "SELECT status, pruned_at IS NOT NULL, count(*), min(created_at), "
+    f"{', '.join(f'sum({state})' for state in State)} FROM missions GROUP BY 1, 2 ORDER BY 1"
+)
+_CONTENTS = (
+    "SELECT count(*), coalesce(sum(length(data)), 0), (SELECT coalesce(sum(b.size), 0) FROM changes c "
+    "JOIN blobs b ON b.sha256 = c.sha256_before) FROM blobs"
+)
+
 
 @dataclass(frozen=True)
 class Overview:
@@ -42,23 +51,18 @@ def overview(url: str, busy_seconds: float = BUSY_SECONDS) -> Overview:
 
 def overview_in(tx: Tx, wal_bytes: int | None) -> Overview:
     """Like `overview` in a transaction."""
-    sums = ", ".join(f"coalesce(sum({state}), 0)" for state in State)
-    by_status = tx.query_plain(
-        "SELECT status, count(*) FROM missions WHERE pruned_at IS NULL GROUP BY 1 ORDER BY 1"
-    )
-    oldest, *counts = tx.query_plain(f"SELECT min(created_at), {sums} FROM missions WHERE pruned_at IS NULL")[
-        0
-    ]
-    contents, stored = tx.query_plain("SELECT count(*), coalesce(sum(length(data)), 0) FROM blobs")[0]
-    referred = "SELECT coalesce(sum(b.size), 0) FROM changes c JOIN blobs b ON b.sha256 = c.sha256_before"
+    by_status = tx.query_plain(_BY_STATUS)
+    kept = [row for row in by_status if not row[1]]
+    jobs = (sum(counts) for counts in zip(*(row[4:] for row in kept), strict=True))
+    contents, stored, referred = tx.query_plain(_CONTENTS)[0]
     whole, free = _bytes(tx)
     return Overview(
-        missions={row[0]: row[1] for row in by_status},
-        pruned=tx.query_plain("SELECT count(*) FROM missions WHERE pruned_at IS NOT NULL")[0][0],
-        jobs={state.value: int(count) for state, count in zip(State, counts, strict=True) if count},
-        oldest_mission=None if oldest is None else iso(oldest),
+        missions={row[0]: row[2] for row in kept},
+        pruned=sum(row[2] for row in by_status if row[1]),
+        jobs={state.value: count for state, count in zip(State, jobs, strict=False) if count},
+        oldest_mission=iso(min(row[3] for row in kept)) if kept else None,
         contents=contents,
-        content_bytes=int(tx.query_plain(referred)[0][0]),
+        content_bytes=int(referred),
         stored_bytes=int(stored),
         bytes=whole,
         free_bytes=free,

@@ -6,46 +6,41 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Select, TextClause, case, column, func, or_, select, table
+from sqlalchemy import func, select
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import TRANSITIONS
 from lcp_engine.store.history import in_column
+from lcp_engine.store.rows import Columns, Condition, equal
 from lcp_engine.store.schema import changes, missions, runners
 from lcp_engine.store.text import JsonObject
 from lcp_engine.store.transaction import Tx
-from lcp_engine.store.whereabouts import Where, count_jobs, find_where
+from lcp_engine.store.whereabouts import find_where
 
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""
 
-_JSON = frozenset({"jobs", "limits", "tokens", "params", "result", "error", "errors", "data"})
-_MISSION = (
-    "id",
-    "name",
-    "goal",
-    "root",
-    "status",
-    "outcome",
-    "turns",
-    "jobs",
-    "created_at",
-    "started_at",
-    "ended_at",
-)
-_JOB = (
-    "id", "mission_id", "turn", "parent_id", "name", "kind", "state", "reason", "attempt", "run_after", "created_at",
-    "started_at", "ended_at", "error",
+_MISSIONS = Columns(
+    "mission_overview",
+    ("id", "name", "goal", "root", "status", "outcome", "turns", "jobs", "created_at", "started_at", "ended_at"),
 )  # fmt: skip
+_JOBS = Columns(
+    "job_history",
+    ("id", "mission_id", "turn", "parent_id", "name", "kind", "state", "reason", "attempt", "run_after", "created_at",
+     "started_at", "ended_at", "error"),
+    large={"params": LARGEST, "result": LARGEST},
+)  # fmt: skip
+_HELD = Columns("job_history", ("id", "mission_id", "kind", "reason"))
 _TURN = (
     "number", "turn", "job_id", "corrects", "last_turn", "action", "errors", "input_tokens", "output_tokens", "latency",
     "asked_at", "replied_at",
 )  # fmt: skip
-_LARGE = ("params", "result")
+_TURNS = Columns("turn_history", _TURN)
+_WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))
+_MOVES = Columns("event_history", ("job_id", "at", "event"))
 _SEARCHED_TEXT = ("name", "kind", "reason")
 _SEARCHED_JSON = ("params", "error", "result")
-_MOVES = tuple(transition.event for transition in TRANSITIONS)
+_IS_MOVE = Condition(f"event IN ({', '.join(repr(transition.event) for transition in TRANSITIONS)})")
 
 
 @dataclass(frozen=True)
@@ -68,27 +63,23 @@ class Page:
 
 def page_missions(tx: Tx, *, before: int | None, status: str, limit: int) -> Page:
     """Missions, the newest first."""
-    where = [column("id") < in_column(before)] if before is not None else []
+    where = [] if before is None else [Condition("id < :before", {"before": in_column(before)})]
     if status:
-        where.append(column("status") == status)
-    clause = _select("mission_overview", _MISSION, where)
-    return _page(tx, clause.order_by(column("id").desc()).limit(limit + 1), _MISSION, limit)
+        where.append(equal("status", status))
+    return _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
 
 
 def page_jobs(
     tx: Tx, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False
 ) -> Page:
     """Jobs that fit, in the order of their ids. Params and results above `LARGEST` read as None."""
-    where = _where(tx, wanted)
-    if behind is not None:
-        behind = in_column(behind)
-        where.append(column("id") < behind if newest_first else column("id") > behind)
-    there = _count(tx, wanted)
-    if not there:
+    count, where = _find(tx, wanted)
+    if not count:
         return Page([], None)
-    clause = _select("job_history", _JOB, where).add_columns(*map(_unless_large, _LARGE))
-    clause = clause.order_by(column("id").desc() if newest_first else column("id"))
-    return _page(tx, clause.limit(min(limit + 1, there)), (*_JOB, *_LARGE), limit)
+    if behind is not None:
+        is_behind = "id < :behind" if newest_first else "id > :behind"
+        where.append(Condition(is_behind, {"behind": in_column(behind)}))
+    return _page(_JOBS.read(tx, *where, newest_first=newest_first, limit=min(limit + 1, count)), limit)
 
 
 @dataclass(frozen=True)
@@ -103,25 +94,21 @@ class HeldHead:
 
 def find_held_heads(tx: Tx, wanted: JobFilter, *, until: int | None, limit: int) -> list[HeldHead]:
     """Jobs that fit, in the order of their ids, up to the id `until`."""
-    names = ("id", "mission_id", "kind", "reason")
-    where = _where(tx, wanted)
+    _, where = _find(tx, wanted)
     if until is not None:
-        where.append(column("id") <= in_column(until))
-    clause = _select("job_history", names, where).order_by(column("id")).limit(limit)
-    return [HeldHead(*row) for row in tx.query(clause)]
+        where.append(Condition("id <= :until", {"until": in_column(until)}))
+    return [HeldHead(*row) for row in _HELD.rows(tx, *where, limit=limit)]
 
 
 def find_turn_heads(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
     """The questions that jobs `first` to `last` asked, without prompt and reply."""
-    where = [column("mission_id") == in_column(mission_id), column("job_id").between(first, last)]
-    return _read(tx, _select("turn_history", _TURN, where).order_by(column("number")), _TURN)
+    return _TURNS.read(tx, equal("mission_id", in_column(mission_id)), _of_jobs(first, last), order="number")
 
 
 def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
     """A question with prompt and reply. Raises `NOT_FOUND`."""
-    names = (*_TURN, "prompt", "reply")
-    where = [column("mission_id") == in_column(mission_id), column("number") == in_column(number)]
-    found = _read(tx, _select("turn_history", names, where), names)
+    where = (equal("mission_id", in_column(mission_id)), equal("number", in_column(number)))
+    found = _WHOLE_TURNS.read(tx, *where, order="number")
     if not found:
         raise LcpError(
             ErrorCode.NOT_FOUND, f"question {number} of mission {mission_id} is not in the database"
@@ -131,13 +118,7 @@ def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
 
 def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
     """The changes of state of jobs `first` to `last`, in order."""
-    names = ("job_id", "at", "event")
-    where = [
-        column("mission_id") == mission_id,
-        column("job_id").between(first, last),
-        column("event").in_(_MOVES),
-    ]
-    return _read(tx, _select("event_history", names, where).order_by(column("seq")), names)
+    return _MOVES.read(tx, equal("mission_id", mission_id), _of_jobs(first, last), _IS_MOVE, order="seq")
 
 
 def count_held(tx: Tx) -> int:
@@ -157,55 +138,37 @@ def has_changed(tx: Tx, mission_id: int) -> bool:
     return bool(tx.query(select(changes.c.id).where(*where).limit(1)))
 
 
-def _count(tx: Tx, wanted: JobFilter) -> int:
-    """How many jobs fit at most."""
+def _find(tx: Tx, wanted: JobFilter) -> tuple[int, list[Condition]]:
+    """How many jobs fit at most, and what holds for those that do."""
     mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
-    return count_jobs(tx, mission_id, wanted.states)
-
-
-def _where(tx: Tx, wanted: JobFilter) -> Where:
-    mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
-    where = find_where(tx, mission_id, wanted.states)
+    found = find_where(tx, mission_id, wanted.states)
+    where = list(found.conditions)
     if wanted.kind:
-        where.append(column("kind") == wanted.kind)
+        where.append(equal("kind", wanted.kind))
     if wanted.text:
-        plain, written = wanted.text, json.dumps(wanted.text, ensure_ascii=False)[1:-1]
-        texts = [_contains(name, plain) for name in _SEARCHED_TEXT]
-        where.append(or_(*texts, *(_contains(name, written) for name in _SEARCHED_JSON)))
-    return where
+        where.append(_contains(wanted.text))
+    return found.count, where
 
 
-def _contains(name: str, text: str) -> ColumnElement[bool]:
-    searched: ColumnElement[str] = column(name)
+def _contains(text: str) -> Condition:
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    searched = (
+        *((name, "plain") for name in _SEARCHED_TEXT),
+        *((name, "written") for name in _SEARCHED_JSON),
+    )
+    each = (f"lower({name}) LIKE lower(:{param}) ESCAPE '\\'" for name, param in searched)
+    return Condition(f"({' OR '.join(each)})", {"plain": _pattern(text), "written": _pattern(written)})
+
+
+def _pattern(text: str) -> str:
     literally = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return searched.ilike(f"%{literally}%", escape="\\")
+    return f"%{literally}%"
 
 
-def _unless_large(name: str) -> ColumnElement[str]:
-    value: ColumnElement[str] = column(name)
-    return case((func.length(value) <= LARGEST, value), else_=None).label(name)
+def _of_jobs(first: int, last: int) -> Condition:
+    return Condition("job_id BETWEEN :first AND :last", {"first": first, "last": last})
 
 
-def _select(
-    view: str, names: Sequence[str], where: Sequence[ColumnElement[bool] | TextClause]
-) -> Select[*tuple[object, ...]]:
-    columns: list[ColumnElement[object]] = [column(name) for name in names]
-    clause: Select[*tuple[object, ...]] = select(*columns).select_from(table(view)).where(*where)
-    return clause
-
-
-def _page(tx: Tx, clause: Select[*tuple[object, ...]], names: Sequence[str], limit: int) -> Page:
-    rows = _read(tx, clause, names)
+def _page(rows: list[JsonObject], limit: int) -> Page:
     last = rows[limit - 1]["id"] if len(rows) > limit else None
     return Page(rows[:limit], last if isinstance(last, int) else None)
-
-
-def _read(tx: Tx, clause: Select[*tuple[object, ...]], names: Sequence[str]) -> list[JsonObject]:
-    return [dict(zip(names, map(_value, names, row), strict=True)) for row in tx.query(clause)]
-
-
-def _value(name: str, value: str | float | None) -> JsonValue:
-    if name not in _JSON or not isinstance(value, str):
-        return value
-    parsed: JsonValue = json.loads(value)
-    return parsed

@@ -94,12 +94,22 @@ class Piped:
 
     def settle(self) -> None:
         """Wait for everything that was sent. Raises what is wrong with it."""
-        self._receive(self._sync())
+        if self._coming:
+            self._receive(self._sync())
 
     def end(self, answer: Answer) -> None:
         """Wait for the end of a transaction, and for nothing behind it: what comes later is not its fault."""
         self._sync()
         self.wait(answer)
+
+    def abandon(self) -> None:
+        """Undo the transaction, whatever is wrong with it. Nobody waits for that: it comes before what is sent next."""
+        if self._coming or self._server.pipeline_status == pq.PipelineStatus.ABORTED:
+            with suppress(psycopg.Error):  # behind an error, nothing is executed until it is told
+                self._receive(self._sync())
+        self.send("ROLLBACK", None)
+        self._sync()
+        self._server.flush()
 
     def load(self, answer: Answer, first: int, last: int) -> list[Row]:
         """The rows of an answer that has come."""
@@ -171,16 +181,16 @@ class PipedCursor:
         self._at = 0
 
     def execute(self, sql: str, params: Params | None = None, /) -> None:
-        """Send a statement; the end of a transaction is waited for."""
+        """Send a statement; a commit is waited for."""
         if sql == "ROLLBACK":
-            with suppress(psycopg.Error):  # behind an error, nothing is executed until it is told
-                self._connection.settle()
+            self._connection.abandon()
+            return
         self._last, self._at = self._connection.send(sql, params), 0
-        if sql in ("COMMIT", "ROLLBACK"):
+        if sql == "COMMIT":
             self._connection.end(self._last)
-            if self._result().command_status != sql.encode():
+            if self._result().command_status != b"COMMIT":
                 raise psycopg.errors.InFailedSqlTransaction(
-                    f"{sql} came to {self._result().command_status!r}"
+                    f"COMMIT came to {self._result().command_status!r}"
                 )
 
     def executemany(self, sql: str, rows: Sequence[Params], /) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.piped import Piped
-from lcp_engine.store.transaction import Connection
+from lcp_engine.store.transaction import Connection, Cursor
 
 # UniqueViolation: somebody made the same at the same moment; the next try finds it.
 _OF_OTHERS = (
@@ -38,6 +38,8 @@ _BY_INDEX = "; ".join(
         "jit = off",
     )
 )
+
+_ONE_STATE = "SET default_transaction_read_only = on; SET default_transaction_isolation = 'repeatable read'"
 
 # A server that died forgets ids that never reached its log, and gives them to others.
 _NAME = "SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
@@ -92,39 +94,26 @@ class Postgres:
 
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
         asked = connection.cursor()
-        number, _, started = transaction.partition(" ")
-        asked.execute(_STARTED)
-        is_same_server = asked.fetchone() == (started,)
-        if is_same_server:
-            # Its process there may not know yet that nobody listens: it would keep its locks, and its commit open.
-            asked.execute(_END_IT, {"number": number})
-        asked.execute(_STATUS, {"number": number})
+        asked.execute("BEGIN")
         try:
-            row = asked.fetchone()
-        except psycopg.errors.InvalidParameterValue:  # "in the future": the server died and never heard of it
-            self.settle(connection)
-            return False
-        known = {"committed": True, "aborted": False}.get(str(row and row[0]))
-        if known and not is_same_server:
-            # Since then the id may be somebody else's; the events of the transaction are its own.
-            asked.execute(_OWN_EVENT, {"at": at, "number": number})
-            known = True if asked.fetchone() else None
-        self.settle(connection)  # else what was asked stays an open transaction
-        return known
+            return _has_committed(asked, transaction, at)
+        finally:
+            asked.execute("ROLLBACK")
 
     def connect_to_read(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)
-        connection.execute("SET default_transaction_read_only = on")
-        connection.execute("SET default_transaction_isolation = 'repeatable read'")
-        return connection  # type: ignore[return-value]  # psycopg types SQL strictly
+        connection.execute(_ONE_STATE.encode())
+        return Piped(connection)
 
     def clock(self, connection: Connection) -> Clock:
         """The server's time, carried on by this machine's monotonic clock (half of the round trip is the error)."""
         cursor = connection.cursor()
+        cursor.execute("BEGIN")
         sent = time.monotonic_ns()
         cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
         row = cursor.fetchone()
         travelled = (time.monotonic_ns() - sent) // 2000
+        cursor.execute("ROLLBACK")
         assert row is not None
         return steady_clock(int(row[0]) + travelled)
 
@@ -162,6 +151,26 @@ def _unreadable() -> LcpError:
         "is percent-encoded in each part (/ is %2F, @ is %40, % is %25); this one is not"
     )
     return LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def _has_committed(asked: Cursor, transaction: str, at: Micros) -> bool | None:
+    number, _, started = transaction.partition(" ")
+    asked.execute(_STARTED)
+    is_same_server = asked.fetchone() == (started,)
+    if is_same_server:
+        # Its process there may not know yet that nobody listens: it would keep its locks, and its commit open.
+        asked.execute(_END_IT, {"number": number})
+    asked.execute(_STATUS, {"number": number})
+    try:
+        row = asked.fetchone()
+    except psycopg.errors.InvalidParameterValue:  # "in the future": the server died and never heard of it
+        return False
+    known = {"committed": True, "aborted": False}.get(str(row and row[0]))
+    if known and not is_same_server:
+        # Since then the id may be somebody else's; the events of the transaction are its own.
+        asked.execute(_OWN_EVENT, {"at": at, "number": number})
+        known = True if asked.fetchone() else None
+    return known
 
 
 def _is_lost(error: Exception) -> bool:

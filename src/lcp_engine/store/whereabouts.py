@@ -7,59 +7,62 @@ and its last one, and the counters of missions tell how many there are to find.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import ColumnElement, TextClause, column, text
+from sqlalchemy import BigInteger, TextClause, bindparam, text
 
 from lcp_engine.jobs import CREATIONS, SETTLED, State
+from lcp_engine.store.rows import Condition, Param
 from lcp_engine.store.schema import LIVE
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.transaction import Statement, Tx
 
 _CREATED = f"event IN ({', '.join(repr(made.event) for made in CREATIONS.values())})"
+_OF_MISSION = "SELECT job_id FROM events WHERE mission_id = :mission AND job_id IS NOT NULL"
+_FIRST = f"{_OF_MISSION} ORDER BY seq LIMIT 1"
+_LAST = f"{_OF_MISSION} AND {_CREATED} ORDER BY seq DESC LIMIT 1"
+
+_WITHIN = "mission_id = :mission AND id BETWEEN :first AND :last"
 
 
-Where: TypeAlias = list[ColumnElement[bool] | TextClause]
+@dataclass(frozen=True)
+class Where:
+    """Jobs that are looked for: how many there are, and what holds for their `id`, `mission_id` and `state`."""
+
+    count: int
+    conditions: tuple[Condition, ...]
+
+    @property
+    def clauses(self) -> list[TextClause]:
+        return [condition.clause for condition in self.conditions]
 
 
 def find_where(tx: Tx, mission_id: int | None, states: Sequence[str] = ()) -> Where:
-    """What holds for all jobs of a mission in some states, of columns `id`, `mission_id` and `state`.
-
-    What is empty does not matter.
-    """
-    if states and not any(State(state) in SETTLED for state in states):
-        return [_live(mission_id, states)]
-    found: Where = [] if not states else [_in(states)]
-    if mission_id is not None:
-        found += [column("mission_id") == mission_id, _within(tx, mission_id)]
-    return found
-
-
-def count_jobs(tx: Tx, mission_id: int | None, states: Sequence[str] = ()) -> int:
-    """How many jobs there are in some states (all), of one mission or all."""
-    counted = " + ".join(f"coalesce(sum({State(state).value}), 0)" for state in states or State)
-    where = "" if mission_id is None else f" WHERE id = {mission_id}"
-    return int(tx.query_plain(f"SELECT {counted} FROM missions{where}")[0][0])
+    """Where the jobs in some states are, of one mission or all; no states are all states."""
+    named = tuple(sorted(State(state).value for state in states))
+    are_live = bool(named) and not any(State(state) in SETTLED for state in named)
+    mission: dict[str, Param] = {} if mission_id is None else {"mission": mission_id}
+    ((count, *span),) = tx.rows(_look(named, bool(mission), bool(mission) and not are_live), **mission)
+    if are_live:  # by their index: for the order of the ids, SQLite would rather walk through all there are
+        of_mission = " AND mission_id = :mission" if mission else ""
+        live = f"id IN (SELECT id FROM jobs WHERE {LIVE} AND {_in(named)}{of_mission})"
+        return Where(int(count), (Condition(live, mission),))
+    conditions = [Condition(_in(named))] if named else []
+    if span:
+        between = {"first": span[0] or 1, "last": span[1] or 0}
+        conditions.append(Condition(_WITHIN, {**mission, **between}))
+    return Where(int(count), tuple(conditions))
 
 
-def _live(mission_id: int | None, states: Sequence[str]) -> TextClause:
-    """By the index of live jobs: for the order of the ids, SQLite would rather walk through all there are."""
-    of_mission = "" if mission_id is None else f" AND mission_id = {mission_id}"
-    return text(f"id IN (SELECT id FROM jobs WHERE {LIVE} AND {_in(states)}{of_mission})")
+def _in(states: tuple[str, ...]) -> str:
+    return f"state = '{states[0]}'" if len(states) == 1 else f"state IN ({', '.join(map(repr, states))})"
 
 
-def _in(states: Sequence[str]) -> TextClause:
-    named = sorted(State(state).value for state in states)
-    return text(f"state = '{named[0]}'" if len(named) == 1 else f"state IN ({', '.join(map(repr, named))})")
-
-
-def _within(tx: Tx, mission_id: int) -> ColumnElement[bool]:
-    ids: ColumnElement[int] = column("id")
-    return ids.between(*_span(tx, mission_id))
-
-
-def _span(tx: Tx, mission_id: int) -> tuple[int, int]:
-    """The ids of the first and the last job of a mission, which were made in this order; an empty span without jobs."""
-    events = f"SELECT job_id FROM events WHERE mission_id = {mission_id} AND job_id IS NOT NULL"
-    first = tx.query_plain(f"{events} ORDER BY seq LIMIT 1")
-    last = tx.query_plain(f"{events} AND {_CREATED} ORDER BY seq DESC LIMIT 1")
-    return (first[0][0], last[0][0]) if first and last else (1, 0)
+@cache
+def _look(states: tuple[str, ...], has_mission: bool, has_span: bool) -> Statement:
+    """Counts the jobs in some states, and finds the ids of the first and the last job of a mission."""
+    counted = " + ".join(f"coalesce(sum({state}), 0)" for state in states or tuple(State))
+    of_mission = " WHERE id = :mission" if has_mission else ""
+    span = f", ({_FIRST}), ({_LAST})" if has_span else ""
+    clause = text(f"SELECT {counted}{span} FROM missions{of_mission}")
+    return Statement(clause.bindparams(bindparam("mission", type_=BigInteger())) if has_mission else clause)
