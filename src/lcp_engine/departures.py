@@ -31,7 +31,11 @@ def listen_for_departures(directory: Path, heard: Callable[[], None]) -> Callabl
     watch = _watch(directory)
     if watch < 0:
         return lambda: None
-    awake, ender = os.pipe()
+    try:
+        awake, ender = os.pipe()
+    except OSError:
+        os.close(watch)
+        raise
     poll = select.poll()
     poll.register(watch, select.POLLIN)
     poll.register(awake)

@@ -87,8 +87,8 @@ class DatagramBell:
             self._send(path)
 
     def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
-        self._here[uid] = heard
         ear = DatagramEar(f"{self._directory}/{uid}.sock", lambda: self._forget(uid))
+        self._here[uid] = heard
         self._renew()
         return ear
 
@@ -138,7 +138,11 @@ class DatagramEar:
         self._path = path
         self._forget = forget
         self._sleep = Sleep()
-        self._receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        except OSError:
+            self._sleep.close()
+            raise
         self._receiver.setblocking(False)
         with suppress(OSError):  # a path that is too long for a socket: others are not heard at once then
             self._receiver.bind(path)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
@@ -236,6 +241,56 @@ def test_a_runner_that_is_stopped_before_it_runs_ends_at_once(database_url: str,
         runner.stop()
         runner.run()
         assert shop.executed == []
+
+
+def test_a_runner_that_cannot_open_what_it_needs_leaves_nothing_behind(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
+        engine.work(until_idle=True)  # what a process opens once is open from here on
+        before, runtime = own_descriptors(), engine.site.runtime
+        failed = 0
+        for descriptors in count(first_free()):
+            try:
+                with at_most(descriptors):
+                    engine.work(until_idle=True)
+                break
+            except (LcpError, OSError):
+                failed += 1
+            assert own_descriptors() == before
+            assert [*runtime.glob("*.sock"), *runtime.glob("*.lock")] == []
+        there = engine.site.database.read(
+            lambda tx: tx.query_plain("SELECT id FROM runners WHERE ended_at IS NULL")
+        )
+    assert failed > 2
+    assert there == []
+
+
+def own_descriptors() -> list[str]:
+    """What a runner opens for itself: pipes and what the kernel tells it through. The database has others."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing
+            links.append(str(descriptor.readlink()))
+    return sorted(
+        link for link in links if link.startswith(("pipe", "anon_inode:[eventfd]", "anon_inode:inotify"))
+    )
+
+
+def first_free() -> int:
+    """The number of the next descriptor."""
+    free = os.open("/", os.O_RDONLY)
+    os.close(free)
+    return free
+
+
+@contextmanager
+def at_most(descriptors: int) -> Iterator[None]:
+    """No descriptor of that number or above can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_runner_takes_only_kinds_that_have_a_worker(database_url: str, shop: Shop) -> None:
