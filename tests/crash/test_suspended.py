@@ -1,0 +1,87 @@
+"""A runner that was suspended in a write for longer than its lease does it once, and settles over nobody (R17, R20)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine import Engine
+from lcp_engine.isolation.mode import Isolation, isolates
+from lcp_engine.store.check import check_database
+
+WORKS = """
+import signal, sys
+from threading import get_ident
+from lcp_engine import Engine
+from lcp_engine.effects import Journal
+
+URL, MISSION, ISOLATION, MOMENT = sys.argv[1:]
+put = Journal._put
+
+def stops(*given):
+    if MOMENT == "before":
+        signal.pthread_kill(get_ident(), signal.SIGSTOP)  # at once
+    put(*given)
+    if MOMENT == "after":
+        signal.pthread_kill(get_ident(), signal.SIGSTOP)  # at once
+
+Journal._put = stops
+with Engine(URL, isolation=ISOLATION) as engine:
+    engine.work(until_idle=True, mission_id=int(MISSION), kinds=["write_file"])
+"""
+SPEC: dict[str, JsonValue] = {
+    "goal": "Write.",
+    "planner": {"type": "script", "replies": []},
+    "policy": [{"kinds": ["write_file"], "do": "auto"}],
+}
+
+
+@pytest.fixture
+def started() -> Iterator[ExitStack]:
+    with ExitStack() as processes:
+        yield processes
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("isolation", [Isolation.OFF, Isolation.AUTO])
+def test_a_write_happens_once_whoever_is_suspended_in_it(
+    database_url: str, tmp_path: Path, started: ExitStack, isolation: Isolation, moment: str
+) -> None:
+    if isolation is Isolation.AUTO and not isolates(isolation):
+        pytest.skip("this kernel has no Landlock")
+    (log := tmp_path / "root" / "log.txt").parent.mkdir()
+    with Engine(database_url) as engine:
+        mission = engine.launch(SPEC, root=log.parent).id
+        params: dict[str, JsonValue] = {"rel_path": "log.txt", "mode": "append", "content": "line\n"}
+        job = engine.enqueue("write_file", params, mission_id=mission)
+        given = [database_url, str(mission), str(isolation)]
+        suspended = _start(started, [*given, moment])
+        os.waitid(os.P_PID, suspended.pid, os.WSTOPPED | os.WNOWAIT)
+        engine.site.database.write(lambda tx: tx.plain("UPDATE runners SET alive_until = 1"))
+        other = _start(started, [*given, "never"])
+        while engine.job(job).json["attempt"] != 2:
+            assert other.poll() is None
+        suspended.send_signal(signal.SIGCONT)
+        assert (suspended.wait(), other.wait()) == (0, 0)
+        stored = engine.job(job).json
+        assert log.read_text() == "line\n"
+        assert [change["state"] for change in engine.changes(mission)] == ["applied"]
+        assert isinstance(stored["attempts"], list)
+        outcomes = [attempt["outcome"] for attempt in stored["attempts"] if isinstance(attempt, dict)]
+        assert (stored["state"], outcomes) == ("succeeded", ["rescued", "succeeded"])
+    assert check_database(database_url) == []
+
+
+def _start(started: ExitStack, given: Sequence[str]) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", WORKS, *given])
+    started.callback(process.wait)
+    started.callback(process.kill)
+    return process
