@@ -154,6 +154,27 @@ def test_a_schedule_that_was_made_anew_launches_no_due_time_twice(lab: Lab, now:
     assert lab.engine.schedules() == []
 
 
+def test_what_a_schedule_that_was_removed_left_open_holds_up_no_other_of_its_name(
+    lab: Lab, now: list[int]
+) -> None:
+    add(lab, ASK, DONE)
+    now[0] += HOUR
+    lab.work()
+    lab.engine.remove_schedule("hourly")
+    now[0] += SECOND
+    add(lab, ASK, DONE)
+    for _ in range(2):
+        now[0] += HOUR
+        lab.work()
+    assert [mission.status for mission in lab.engine.missions(schedule="hourly")] == ["waiting"] * 2
+    found = stored(lab)
+    assert (found["skipped"], lab.dig(found, "last", "outcome"), lab.dig(found, "mission", "id")) == (
+        1,
+        "skipped",
+        2,
+    )
+
+
 def test_a_crontab_goes_by_the_clock_of_its_timezone(lab: Lab, now: list[int]) -> None:
     add(lab, DONE, name="briefing", every=None, cron="30 8 * * 1-5", timezone="Europe/Zurich")
     assert stored(lab, "briefing")["next_due_at"] == "2026-11-20T07:30:00.000000+00:00"

@@ -77,6 +77,8 @@ _LABEL = Statement(
 _OPEN = Statement(
     select(missions.c.id)
     .where(missions.c.schedule == bindparam("schedule"), text(SCHEDULED))
+    # One that was removed may have had the same name.
+    .where(missions.c.created_at >= select(schedules.c.created_at).where(_NAMED).scalar_subquery())
     .order_by(missions.c.id.desc())
 )
 _FAIL = Statement(update(schedules).where(*_STILL_DUE).values(error=bindparam("message")))
