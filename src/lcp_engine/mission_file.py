@@ -59,9 +59,9 @@ def parse_mission(
     known = [*declared, *names_in(stated)]
 
     def hint(name: str) -> str:
-        return f"; {nearest(name, list(variables)) if variables else f'give it with --var {name}=VALUE'}"
+        return f"; give it with --var {name}=VALUE"
 
-    if declared and (strange := [name for name in variables if name not in known]):
+    if strange := [name for name in variables if name not in known]:
         _refuse(f"{source}: --var {strange[0]}: no variable is named so; {nearest(strange[0], known)}")
     try:
         values = with_defaults(declared, variables)
@@ -78,6 +78,8 @@ def _read(text: str, source: str) -> dict[str, JsonValue]:
         value = read_document(text)
     except NotReadable as refused:
         _refuse(f"{source}: {refused}")
+    if value is None:
+        _refuse(f"{source}: a mapping with a goal and a planner is expected; there is nothing in it")
     if not isinstance(value, dict):
         _refuse(f"{source}: a mapping with a goal and a planner is expected, not {_fact(value)}")
     return value

@@ -118,8 +118,10 @@ def read_url(text: str) -> str:
         return f"sqlite:///{Path(rest[1:]).expanduser().absolute()}"
     if separator and scheme.split("+")[0] in ("postgresql", "postgres"):
         return text
-    shown = scheme if separator else text
-    message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one begins with {shown!r}"
+    shown = f"begins with {(scheme if separator else text)!r}"
+    if scheme == "sqlite":
+        shown = f"names no file behind {text!r}"
+    message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one {shown}"
     raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
 
 

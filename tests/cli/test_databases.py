@@ -51,7 +51,7 @@ def test_backup_and_prune_say_what_they_did(lcp: Lcp) -> None:
     assert "copy.db has " in lcp("db", "backup", "copy.db").out
     assert lcp("db", "backup", "copy.db").code == 2
     assert lcp("db", "check", "--db", f"sqlite:///{lcp.home / 'copy.db'}").out == "ok\n"
-    assert lcp("db", "prune", "--older-than", "0s", "--dry-run").out == "0 missions would go\n"
+    assert lcp("db", "prune", "--older-than", "0s", "--dry-run").out == "missions that would go: 0\n"
     assert "takes a number with s, m, h, d or w" in lcp("db", "prune", "--older-than", "soon").err
 
 
@@ -135,6 +135,7 @@ def test_a_locked_database_is_waited_for_and_then_named(lcp: Lcp) -> None:
         ("sqlite:///.", 1, "has to be a file; it is a directory"),
         ("mysql://host/name", 2, "begins with 'mysql'"),
         ("lcp.db", 2, "begins with 'lcp.db'"),
+        ("sqlite://", 2, "names no file behind 'sqlite://'"),
     ],
 )
 def test_a_database_that_cannot_be_is_explained(

@@ -55,7 +55,8 @@ def test_a_limit_may_be_as_large_as_one_likes(call: Callable[..., Done]) -> None
         ('{"id": NaN, "text": ""}', "it has NaN"),
         ('{"id": 1e999, "text": ""}', "no float holds"),
         ("\xff", "has to be a JSON object"),
-        ("[]", "not list"),
+        ("[]", "not []"),
+        ('{"id": 1,\n', "it is none from line 1, column 10, on"),
         ('{"id": 1}', '"text"'),
     ],
 )
@@ -77,6 +78,48 @@ def test_params_are_a_json_object(call: Callable[..., Done], params: str) -> Non
         done = call(*arguments)
         assert (done.code, done.err.count("\n")) == (2, 1)
         assert "has to be a JSON object" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("diff 1 --mission 1", "lcp diff: exactly one of a job and --mission M is expected"),
+        ("diff", "lcp diff: exactly one of a job and --mission M is expected"),
+        ("undo 1 --job 1", "lcp undo: exactly one of M and --job J is expected"),
+        ("approve 1 --mission 1", "lcp approve: --mission belongs to --all"),
+        ("reject 1 --reason", "lcp reject: option '--reason' requires an argument"),
+        ("reject 1 --reason=", "lcp reject: --reason has to say something; it is blank"),
+        ("answer 1", "lcp answer: TEXT or --file FILE is needed"),
+        ("jobs --limit x", "lcp jobs: invalid value for '--limit': 'x' is not a valid integer"),
+    ],
+)
+def test_what_a_command_cannot_mean_is_told_in_its_own_words(
+    call: Callable[..., Done], command: str, said: str
+) -> None:
+    done = call(*command.split())
+    name = command.split(maxsplit=1)[0]
+    assert (done.code, done.err) == (2, f"{said} (see lcp {name} --help)\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("missions", "there is no mission\n"),
+        ("jobs --kind paint", "there is no such job\n"),
+        ("held", "nothing waits for a person\n"),
+        ("schedule list", "there is no schedule; `lcp schedule add` makes one\n"),
+    ],
+)
+def test_a_list_of_nothing_says_so(call: Callable[..., Done], command: str, said: str) -> None:
+    assert call(*command.split()).err == said
+    assert call(*command.split(), "--quiet").err == ""
+    assert call(*command.split(), "--json").json == []
+
+
+def test_a_variable_that_a_mission_does_not_have_is_refused(call: Callable[..., Done], lcp: Lcp) -> None:
+    done = call("launch", lcp.mission(lcp.complete), "--root", "root", "--var", "module=x")
+    assert done.code == 1
+    assert done.err.endswith("--var module: no variable is named so; known: none\n")
 
 
 def test_all_where_nothing_is_held_says_so(call: Callable[..., Done], lcp: Lcp) -> None:

@@ -34,7 +34,7 @@ def refusal(text: str, **given: object) -> str:
 
 
 BAD_TEXTS = [
-    ("", "a mapping with a goal and a planner is expected, not null"),
+    ("", "a mapping with a goal and a planner is expected; there is nothing in it"),
     ("- a", 'a mapping with a goal and a planner is expected, not ["a"]'),
     ("just words", 'is expected, not "just words"'),
     ("[", "line 1, column 2"),
@@ -208,20 +208,23 @@ class TestVariables:
 
     def test_are_not_replaced_in_what_they_bring(self) -> None:
         spec = parse_mission(
-            "goal: ${a}\nplanner: script", source="m", variables={"a": "${b} {x: y}\n", "b": "no"}
+            "name: ${b}\ngoal: ${a}\nplanner: script",
+            source="m",
+            variables={"a": "${b} {x: y}\n", "b": "no"},
         )
-        assert spec.goal == "${b} {x: y}\n"
+        assert (spec.name, spec.goal) == ("no", "${b} {x: y}\n")
 
     def test_are_escaped_by_a_second_dollar(self) -> None:
         assert parse_mission("goal: $${a} costs $5\nplanner: script", source="m").goal == "${a} costs $5"
 
     def test_are_not_replaced_in_keys(self) -> None:
-        message = refusal(f"{GOOD}${{key}}: 1", variables={"key": "name"})
+        message = refusal(f"{GOOD}name: ${{key}}\n${{key}}: 1", variables={"key": "name"})
         assert "${key}: is not a known key" in message
 
     UNKNOWN: tuple[tuple[str, dict[str, str], str], ...] = (
         ("goal: ${who}", {}, "goal: the variable 'who' has no value; give it with --var who=VALUE"),
-        ("goal: ${who}", {"whom": "x"}, "goal: the variable 'who' has no value; did you mean 'whom'?"),
+        ("goal: ${who}", {"whom": "x"}, "--var whom: no variable is named so; did you mean 'who'?"),
+        ("goal: ${a} ${b}", {"a": "x"}, "goal: the variable 'b' has no value; give it with --var b=VALUE"),
         ("policy: [{paths: ['${x}']}]", {}, "policy.0.paths.0: the variable 'x' has no value"),
         ("goal: ${a b}", {}, "goal: '${' begins a variable"),
     )

@@ -127,12 +127,26 @@ class _WithExamples(click.Command):
         self.examples = examples
         self.params.extend(global_options(hidden=True))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Like click's, but each usage error knows its command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as refused:
+            refused.ctx = refused.ctx or ctx
+            raise
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, each on its line."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+class Count(click.IntRange):
+    """A whole number within bounds, which click's own messages call an "integer range"."""
+
+    name = "integer"
 
 
 class LcpCommand(_WithExamples):
@@ -172,6 +186,7 @@ def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
     import json
 
     from lcp_engine.errors import ErrorCode, LcpError
+    from lcp_engine.visible import shortened
 
     try:
         value: JsonValue = json.loads(text)
@@ -180,11 +195,13 @@ def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
         why = str(refused)
         if isinstance(refused, RecursionError):
             why = "it nests too deep"
+        elif isinstance(refused, json.JSONDecodeError):
+            why = f"it is none from line {refused.lineno}, column {refused.colno}, on"
         elif why.startswith("Out of range float"):
             why = "it has NaN, or a number that no float holds"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object: {why}") from refused
     if not isinstance(value, dict):
-        fact = type(value).__name__
+        fact = shortened(json.dumps(value), 60)
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object, not {fact}")
     return value
 

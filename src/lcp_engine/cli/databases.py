@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lcp_engine.cli.command import Invocation, LcpGroup, naming, pass_invocation
+from lcp_engine.cli.command import Count, Invocation, LcpGroup, naming, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
 from lcp_engine.cli.screen import make_table, print_json, print_out, print_wide, when
@@ -134,7 +134,7 @@ def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
     "--older-than", required=True, metavar="AGE", help="How long ago a mission ended at least: 30d, 12w, 36h."
 )
 @click.option(
-    "--keep", type=click.IntRange(min=0), default=0, metavar="N", help="Keep the N missions that ended last."
+    "--keep", type=Count(min=0), default=0, metavar="N", help="Keep the N missions that ended last."
 )
 @click.option("--preimages", is_flag=True, help="Also missions whose changes of files could still be undone.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
@@ -157,11 +157,10 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
         print_json({**asdict(done), "dry_run": dry_run})
         return Exit.DONE
     if dry_run:
-        print_out(f"{done.missions} missions would go")
+        print_out(f"missions that would go: {done.missions:,}")
     else:
-        print_out(
-            f"{done.missions} missions went: {done.rows:,} rows, {done.contents:,} contents, {done.runners:,} runners"
-        )
+        gone = f"rows: {done.rows:,}, contents: {done.contents:,}, runners: {done.runners:,}"
+        print_out(f"missions removed: {done.missions:,} ({gone})")
     if done.kept_for_undo:
         tell(
             f"{done.kept_for_undo} more stay because their changes can be undone; --preimages removes them too"

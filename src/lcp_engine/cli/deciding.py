@@ -101,6 +101,8 @@ def reject_command(
     invocation: Invocation, jobs: Sequence[int], all_held: bool, mission: int | None, reason: str
 ) -> int:
     """Refuse held jobs; the planner reads the reason in its next turn."""
+    if not reason.strip():
+        raise click.UsageError("--reason has to say something; it is blank", click.get_current_context())
     with invocation.engine() as engine:
         ids = _chosen(invocation, engine, jobs, mission, word="reject" if all_held else None)
         if not ids:
@@ -135,6 +137,8 @@ def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]
     with invocation.engine() as engine:
         engine.resume(mission, limits=limits)
         _print_mission(invocation, engine, mission)
+    if not (invocation.json or invocation.quiet):
+        tell("`lcp work --until-idle` goes on with the mission")
     return Exit.DONE
 
 
@@ -149,6 +153,8 @@ def retry_command(invocation: Invocation, job: int) -> int:
         print_json(queued.json)
     else:
         print_out(f"job {job} {queued.state}")
+        if queued.state == "queued" and not invocation.quiet:
+            tell("`lcp work --until-idle` executes it")
     return Exit.DONE
 
 
@@ -158,7 +164,9 @@ def _chosen(
     """The jobs to decide; with a `word`, that is done to all that are held: they are listed, a terminal is asked."""
     context = click.get_current_context()
     if word is None:
-        if not jobs or mission is not None:
+        if mission is not None:
+            raise click.UsageError("--mission belongs to --all", context)
+        if not jobs:
             raise click.UsageError("one or more jobs are needed, or --all", context)
         return jobs
     if jobs:

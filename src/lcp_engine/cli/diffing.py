@@ -40,7 +40,9 @@ def diff_command(invocation: Invocation, job: int | None, mission: int | None) -
     read as the number of a mission.
     """
     if (job is None) == (mission is None):
-        raise click.UsageError("a job is needed, or --mission M", click.get_current_context())
+        raise click.UsageError(
+            "exactly one of a job and --mission M is expected", click.get_current_context()
+        )
     with invocation.engine() as engine:
         found = None if job is None else engine.job(job)
         if found is not None and found.kind == TURN_KIND:

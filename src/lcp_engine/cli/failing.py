@@ -58,7 +58,8 @@ def tell(line: str) -> None:
 
 def _refuse_usage(error: click.ClickException, *, as_json: bool) -> int:
     message = error.format_message().rstrip(".")
-    message = message[:1].lower() + message[1:]
+    if not message[:2].isupper():  # a placeholder such as TEXT stays as the help writes it
+        message = message[:1].lower() + message[1:]
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         message = f"{context.command_path}: {message} (see {context.command_path} --help)"

@@ -10,8 +10,9 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.command import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.failing import tell
 from lcp_engine.cli.narrating import said_line, told
 from lcp_engine.cli.offering import print_offers
 from lcp_engine.cli.reporting import FORMATS, print_report
@@ -24,9 +25,7 @@ from lcp_engine.wording import subject
 
 
 @click.command("missions", cls=LcpCommand)
-@click.option(
-    "--limit", type=click.IntRange(1), help="At most so many.  [default: 50 in a table, all in JSON]"
-)
+@click.option("--limit", type=Count(1), help="At most so many.  [default: 50 in a table, all in JSON]")
 @click.option("--schedule", metavar="NAME", help="Only those that this schedule launched.")
 @click.option("--shipped", is_flag=True, help="The missions that come with the engine, for `lcp run NAME`.")
 @pass_invocation
@@ -58,6 +57,8 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
             last_cell(shortened(mission.goal, 60)),
         )
     print_wide(table)
+    if not (found or invocation.quiet):
+        tell("there is no mission" if schedule is None else f"schedule {schedule} has launched no mission")
     return Exit.DONE
 
 
@@ -94,7 +95,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
 )
 @click.option(
     "--since",
-    type=click.IntRange(0),
+    type=Count(0),
     metavar="EVENT",
     help="With structured: what is new and which milestone was reached since that event.  [default: the last question]",
 )

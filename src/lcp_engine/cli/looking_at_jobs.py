@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from rich.console import Console
 from rich.text import Text
 
-from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.command import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
 from lcp_engine.cli.narrating import told
@@ -53,7 +53,7 @@ MOST_HELD = 50
 @click.option(
     "--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; may be repeated."
 )
-@click.option("--limit", type=click.IntRange(1), metavar="N",
+@click.option("--limit", type=Count(1), metavar="N",
               help=f"Only the newest N.  [default: {MOST_LISTED}, or all with --mission]")  # fmt: skip
 @pass_invocation
 def jobs_command(
@@ -71,6 +71,8 @@ def jobs_command(
         found = engine.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
     found.reverse()
     _print_jobs(found, as_json=invocation.json)
+    if not (found or invocation.json or invocation.quiet):
+        tell("there is no such job")
     if limit is None and len(found) == most and not invocation.quiet:
         tell(f"these are the newest {most}; --limit shows more")
     return Exit.DONE
@@ -78,7 +80,7 @@ def jobs_command(
 
 @click.command("held", cls=LcpCommand)
 @click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
-@click.option("--limit", type=click.IntRange(1), metavar="N",
+@click.option("--limit", type=Count(1), metavar="N",
               help=f"Only the first N.  [default: {MOST_HELD} in a table, all in JSON]")  # fmt: skip
 @pass_invocation
 def held_command(invocation: Invocation, mission: int | None, limit: int | None) -> int:

@@ -12,7 +12,7 @@ import click
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.asking import Decider
-from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.command import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.failing import tell
 from lcp_engine.cli.following import Follower
@@ -79,7 +79,7 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
 @mission_options
 @click.option(
     "--threads",
-    type=click.IntRange(1, 256),
+    type=Count(1, 256),
     metavar="N",
     default=4,
     show_default=True,

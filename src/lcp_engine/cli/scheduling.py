@@ -122,6 +122,8 @@ def list_command(invocation: Invocation) -> int:
             last_cell(_last(one)),
         )
     print_wide(table)
+    if not (found or invocation.quiet):
+        tell("there is no schedule; `lcp schedule add` makes one")
     _tell_overdue(found)
     return Exit.DONE
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from lcp_engine.cli.command import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.command import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.failing import tell
 from lcp_engine.cli.screen import print_json_line, print_out
@@ -41,12 +41,10 @@ class _Work(Protocol):
 @click.option(
     "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to bind."
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8470, show_default=True, help="0: any free one."
-)
+@click.option("--port", type=Count(0, 65535), default=8470, show_default=True, help="0: any free one.")
 @click.option("--name", "names", multiple=True, metavar="HOST",
               help="Another name by which browsers reach the page; may be repeated.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(0, 256), metavar="N", default=0, show_default=True,
+@click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
               help="Execute jobs as well, N at a time; with 0 somebody else works (lcp work).")  # fmt: skip
 @pass_invocation
 def serve_command(invocation: Invocation, host: str, port: int, names: Sequence[str], threads: int) -> int:

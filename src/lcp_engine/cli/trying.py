@@ -54,7 +54,8 @@ def _text(stated: str) -> str:
         return stated
     try:
         return Path(stated[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as refused:
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"PARAMS {stated} has to be a readable file: {refused}"
-        ) from refused
+    except OSError as refused:
+        fact = refused.strerror
+    except UnicodeDecodeError as refused:
+        fact = f"byte {refused.start} is not UTF-8"
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"PARAMS {stated} has to be a readable file: {fact}")

@@ -52,7 +52,7 @@ def undo_command(invocation: Invocation, mission: int | None, job: int | None, d
     the exit code is 5. An undo is a job itself: `lcp undo --job` of it takes it back.
     """
     if (mission is None) == (job is None):
-        raise click.UsageError("either M or --job J is needed", click.get_current_context())
+        raise click.UsageError("exactly one of M and --job J is expected", click.get_current_context())
     with invocation.engine() as engine:
         done = engine.undo(mission, job_id=job, dry_run=dry_run)
     if invocation.json:

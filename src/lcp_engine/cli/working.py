@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lcp_engine.cli.command import Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.command import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.following import Follower
 from lcp_engine.cli.progress import showing
@@ -27,7 +27,7 @@ from lcp_engine.settings import shown_url
 )
 @click.option(
     "--threads",
-    type=click.IntRange(1, 256),
+    type=Count(1, 256),
     metavar="N",
     default=4,
     show_default=True,

@@ -181,7 +181,8 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
         message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if job.state not in RETRY.sources:
-        expected = ", ".join(sorted(RETRY.sources))
+        *others, last = sorted(RETRY.sources)
+        expected = f"{', '.join(others)} or {last}"
         raise LcpError(
             ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}"
         )
