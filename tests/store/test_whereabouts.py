@@ -52,7 +52,7 @@ def test_every_job_that_fits_is_found(engine: Engine, mission: int | None, newes
         few = engine.jobs(mission_id=mission, states=states, newest_first=newest_first, limit=2)
         assert [job.id for job in few] == wanted[:2]
         sought = JobFilter(mission, states)
-        heads = read(partial(paging.find_held_heads, wanted=sought, until=None, limit=99))
+        heads = read(partial(paging.find_held_heads, wanted=sought, among=None, limit=99))
         assert [head.id for head in heads] == sorted(wanted)
 
 

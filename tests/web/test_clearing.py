@@ -19,28 +19,37 @@ def _hold_many(house: House, count: int) -> None:
     house.run(house.ask(*jobs, *others), house.complete, limits=limits)
 
 
-def _until(house: House, path: str) -> dict[str, str | list[str]]:
-    found = re.search(r'name="until" value="(\d+)"', house.get(path).text)
+def _listed(house: House, path: str) -> dict[str, str | list[str]]:
+    found = re.search(r'name="jobs" value="([\d,]+)"', house.get(path).text)
     assert found
-    return {"until": found[1]}
+    return {"jobs": found[1]}
 
 
 def test_a_thousand_jobs_are_approved_with_one_form(house: House) -> None:
     _hold_many(house, 1000)
     path = "/inbox/all?mission=1&kind=write_file"
     assert "Approve 1,000 jobs" in house.get(path).words
-    assert "Approved" in house.post(path, {"decision": "approve", **_until(house, path)}).words
+    assert "Approved" in house.post(path, {"decision": "approve", **_listed(house, path)}).words
     assert house.engine.mission(1).jobs["held"] == 2
     assert house.engine.mission(1).jobs["queued"] == 1000
 
 
 def test_what_was_held_after_the_page_was_made_is_left_alone(house: House) -> None:
     _hold_many(house, 2)
-    form = _until(house, "/inbox/all")
+    form = _listed(house, "/inbox/all")
     late = house.hold("late.md")
     house.post("/inbox/all", {"decision": "approve", **form})
     assert house.engine.job(late).state == "held"
     assert house.engine.mission(1).jobs["queued"] == 2
+
+
+def test_what_is_held_again_after_the_page_was_made_is_left_alone(house: House) -> None:
+    again, listed = house.hold("again.md"), house.hold("listed.md")
+    house.engine.cancel(house.engine.job(again).mission_id)
+    form = _listed(house, "/inbox/all")
+    assert house.engine.retry(again).state == "held"
+    house.post("/inbox/all", {"decision": "approve", **form})
+    assert [house.engine.job(job).state for job in (again, listed)] == ["held", "queued"]
 
 
 def test_a_common_yes_is_no_answer_and_a_common_no_is_for_all(house: House) -> None:
@@ -48,14 +57,14 @@ def test_a_common_yes_is_no_answer_and_a_common_no_is_for_all(house: House) -> N
     words = house.get("/inbox/all").words
     assert "Approve 3 jobs" in words
     assert "Reject 5 jobs" in words
-    house.post("/inbox/all", {"decision": "reject", "reason": "enough", **_until(house, "/inbox/all")})
+    house.post("/inbox/all", {"decision": "reject", "reason": "enough", **_listed(house, "/inbox/all")})
     assert house.engine.mission(1).jobs["rejected"] == 5
 
 
 def test_a_file_that_changed_since_it_was_shown_keeps_its_job_held(house: House) -> None:
     jobs = [house.job("write_file", rel_path=name, content="x") for name in ("a.md", "b.md")]
     house.run(house.ask(*jobs), house.complete)
-    form = _until(house, "/inbox/all")
+    form = _listed(house, "/inbox/all")
     (house.root / "a.md").write_text("somebody was faster")
     answer = house.post("/inbox/all", {"decision": "approve", **form})
     assert answer.status == 409
@@ -67,8 +76,8 @@ def test_a_file_that_changed_since_it_was_shown_keeps_its_job_held(house: House)
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"decision": "destroy", "until": "9"}, "to approve or to reject"),
-        ({"decision": "reject", "until": "9"}, "needs a reason"),
+        ({"decision": "destroy", "jobs": "9"}, "to approve or to reject"),
+        ({"decision": "reject", "jobs": "9"}, "needs a reason"),
         ({"decision": "approve"}, "an id is a whole number"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
@@ -92,11 +92,13 @@ class HeldHead:
     reason: str | None
 
 
-def find_held_heads(tx: Tx, wanted: JobFilter, *, until: int | None, limit: int) -> list[HeldHead]:
-    """Jobs that fit, in the order of their ids, up to the id `until`."""
+def find_held_heads(
+    tx: Tx, wanted: JobFilter, *, among: Collection[int] | None, limit: int
+) -> list[HeldHead]:
+    """Jobs that fit, in the order of their ids; only those with the ids `among`, where these are given."""
     _, where = _find(tx, wanted)
-    if until is not None:
-        where.append(Condition("id <= :until", {"until": in_column(until)}))
+    if among is not None:
+        where.append(Condition(f"id IN ({', '.join(map(str, sorted(among)))})"))
     return [HeldHead(*row) for row in _HELD.rows(tx, *where, limit=limit)]
 
 

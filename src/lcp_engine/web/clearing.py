@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -42,13 +42,13 @@ def clear_form(request: Request) -> Response:
 
 
 def clear(desk: Desk, request: Request, form: Form) -> Response:
-    """Approve or reject what the form's page listed; what was held after that is left alone."""
+    """Approve or reject what the form's page listed; what is held since then is left alone."""
     decision, reason = form.text("decision"), form.text("reason")
     if decision not in ("approve", "reject"):
         return _show(desk, request, 422, ["a decision is to approve or to reject; nothing was decided"])
     if decision == "reject" and not reason:
         return _show(desk, request, 422, [NO_REASON])
-    found = _find(desk, request, until=number(form.text("until")))
+    found = _find(desk, request, among={number(listed) for listed in form.text("jobs").split(",")})
     engine = desk.engine
     if decision == "approve":
         refused = _each(found.yes, engine.approve)
@@ -66,9 +66,9 @@ def _each(jobs: Sequence[HeldHead], decide: Callable[[int], object]) -> list[str
     return [told(outcome) for _, outcome in outcomes if isinstance(outcome, LcpError)]
 
 
-def _find(desk: Desk, request: Request, until: int | None = None) -> _Found:
+def _find(desk: Desk, request: Request, among: Collection[int] | None = None) -> _Found:
     wanted = read_filter(request, [State.HELD])
-    heads = desk.read(lambda tx: paging.find_held_heads(tx, wanted, until=until, limit=MOST))
+    heads = desk.read(lambda tx: paging.find_held_heads(tx, wanted, among=among, limit=MOST))
     workers = desk.engine.workers
     wishes = [(head, wish_of({"kind": head.kind, "reason": head.reason}, workers)) for head in heads]
     # A file that is another now is something new to decide.
@@ -89,7 +89,7 @@ def _show(desk: Desk, request: Request, status: int = 200, problems: Sequence[st
         ],
         yes=len(found.yes),
         no=len(found.no),
-        until=found.all[-1].id if found.all else 0,
+        listed=",".join(str(head.id) for head in found.all),
         is_cut=len(found.all) == MOST,
         most=MOST,
         asked=request.url.query,
