@@ -105,6 +105,16 @@ def _written(result: Object) -> str:
     return f"{'created' if result.get('created') else 'written'}, {_size_read(result)}"
 
 
+def _asked(result: Object) -> str:
+    """What a turn asked for: in its own words, if it has any."""
+    said, count = result.get("commentary"), result.get("jobs")
+    if isinstance(said, str) and said:
+        return said
+    if isinstance(count, int):
+        return f"{count} job{'' if count == 1 else 's'}"
+    return f"write {result.get('rel_path')}"
+
+
 def _dump(value: Object) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
 
@@ -115,6 +125,8 @@ def _answered(result: Object) -> str:
 
 _GISTS: Mapping[str, Callable[[Object], str]] = {
     "ask_user_result": _answered,
+    "create_followup_jobs": _asked,
+    "write_file": _asked,
     "list_files_result": _count_files,
     "read_file_result": _size_read,
     "write_file_result": _written,

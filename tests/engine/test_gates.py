@@ -170,6 +170,7 @@ def test_a_denied_job_is_rejected_and_the_planner_is_told(lab: Lab, path: str) -
     assert (denied.state, denied.attempt) == ("rejected", 0)
     assert denied.error is not None
     assert denied.error["error_code"] == "PATH_DENIED"
+    assert str(denied.error["user_message"]).startswith(f"write_file {path} is not allowed: default policy: ")
     second = lab.questions[1]
     assert [each.error_code for each in second.results] == ["PATH_DENIED"]
     assert second.notices[0] == "every requested job was rejected; see the reasons"

@@ -53,6 +53,14 @@ def test_a_mission_is_a_tree_of_turns_and_their_jobs(house: House) -> None:
     assert re.search(r"Turn 1.*?<ul>.*?list_files.*?</ul>.*?Turn 2", answer.text, re.DOTALL)
 
 
+def test_a_turn_without_words_says_what_it_asked_for(house: House) -> None:
+    look = house.job("list_files", patterns=["*.md"])
+    house.run({"ok": True, "action": "create_followup_jobs", "new_jobs": [look]}, house.complete)
+    words = house.get("/missions/1").words
+    assert "1 job question 1" in words
+    assert "create_followup_jobs" not in words
+
+
 def test_a_question_shows_the_reply_and_what_was_not_valid(house: House) -> None:
     house.run("no JSON at all", house.complete)
     words = house.get("/missions/1/questions/1").words

@@ -133,7 +133,7 @@ def told(job: Job) -> str:
     if job.reason:
         return explain_reason(job.reason)
     if job.kind == TURN_KIND and job.result is not None:
-        return _said(job.result) or str(job.result.get("action", ""))
+        return _said(job.result) or gist(job.result)
     return gist(job.result)
 
 

@@ -26,6 +26,7 @@ from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.reviews import NOBODY, Sight, see
 from lcp_engine.store.text import fingerprint, from_json, to_json
 from lcp_engine.store.turns import equal_jobs
+from lcp_engine.wording import subject
 from lcp_engine.workers.base import Permission, Worker, Workers
 
 NO_WORKER = "no_worker"
@@ -78,9 +79,8 @@ def store(
             state, reason = State.BLOCKED, TURN_ORDER
     error = None
     if job.refusal is not None:
-        failed = Failed(
-            job.refusal, f"job {request.spec.name or request.spec.kind} is not allowed: {job.reason}"
-        )
+        about = subject({"name": request.spec.name, "params": request.spec.params})
+        failed = Failed(job.refusal, f"{f'{request.spec.kind} {about}'.strip()} is not allowed: {job.reason}")
         error = agent_error(failed, mission.uid, ledger.tx.now)
     mission.requested += state is not State.REJECTED
     job_id = ledger.create(
