@@ -53,7 +53,7 @@ def enqueue(engine: Engine) -> None:
         if n == WELL:
             break_disk()
         try:
-            engine.enqueue("line", {"n": n, "text": "x" * 8000})
+            engine.enqueue("line", {"n": n, "text": "x" * 80_000})
             sys.stdout.write(f"acknowledged {n}\n")
         except LcpError as error:
             sys.stdout.write(f"refused {n} {error}\n")

@@ -15,6 +15,7 @@ from tests.faults.refusing import can_refuse
 
 from lcp_engine import Engine
 from lcp_engine.store.check import check_database
+from lcp_engine.store.sqlite import LOG_PAGES
 
 pytestmark = pytest.mark.skipif(not can_refuse(), reason="this kernel filters no system calls")
 
@@ -25,7 +26,7 @@ SPEC: dict[str, JsonValue] = {
     "planner": {"type": "script", "replies": []},
     "policy": [{"kinds": ["*"], "do": "auto"}],
 }
-CHECKPOINT = 1000 * 4096
+CHECKPOINT = LOG_PAGES * 4096
 """After so many bytes in its log SQLite copies them to the database, by itself."""
 SYNC, WRITE = ("fsync", "fdatasync"), ("pwrite64", "write")
 UNKNOWN = "whether the last change was kept cannot be told"

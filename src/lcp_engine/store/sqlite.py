@@ -17,6 +17,11 @@ from lcp_engine.store.transaction import Connection
 
 BUSY_SECONDS = 30.0
 AGAIN_SECONDS = 0.005
+LOG_PAGES = 4000
+"""So many pages may stand in the WAL before a commit brings them into the file, which those who wait for it feel.
+
+As many as the first part of the WAL's index names: beyond that each page takes longer to be found.
+"""
 SPARSE = 256 * 1024
 """Bytes: with less free, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
 
@@ -46,8 +51,8 @@ class Sqlite:
         self._use_log(connection)
         connection.execute(f"PRAGMA synchronous={'NORMAL' if self._sweeps else 'FULL'}")
         connection.execute(f"PRAGMA foreign_keys={'OFF' if self._sweeps else 'ON'}")
-        if self._sweeps:  # a checkpoint inside a commit would hold up everybody
-            connection.execute("PRAGMA wal_autocheckpoint=0")
+        # A sweep does it between its transactions.
+        connection.execute(f"PRAGMA wal_autocheckpoint={0 if self._sweeps else LOG_PAGES}")
         OWN_FILES.add(self.path)
         return connection
 
