@@ -169,8 +169,8 @@ class WatchedBackend:
         self._backend.begin(connection.watched)
 
     def settle(self, connection: Connection) -> None:
-        assert isinstance(connection, WatchedConnection)
-        self._backend.settle(connection.watched)
+        # A read is settled as well, and its connection is not watched.
+        self._backend.settle(connection.watched if isinstance(connection, WatchedConnection) else connection)
 
     def transaction(self, connection: Connection) -> str | None:
         assert isinstance(connection, WatchedConnection)
