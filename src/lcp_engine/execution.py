@@ -102,6 +102,11 @@ class Room:
     characters: int
 
 
+_ALONE = Room(1, 0)
+_TOGETHER = Room(sys.maxsize, MOST_TOGETHER)
+_AHEAD = Room(MOST_AHEAD, MOST_AHEAD_SIZE)
+
+
 class Executor:
     """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
 
@@ -124,9 +129,9 @@ class Executor:
     def room(self, worker: Worker[BaseModel]) -> Room:
         """How many of the worker's jobs may be executed at once."""
         if not worker.looks:
-            return Room(sys.maxsize, MOST_TOGETHER)
+            return _TOGETHER
         confined = self._confinement is not None and self._confinement.executes(worker.kind)
-        return Room(MOST_AHEAD, MOST_AHEAD_SIZE) if confined and not worker.has_effects else Room(1, 0)
+        return _AHEAD if confined and not worker.has_effects else _ALONE
 
     def execute(
         self,

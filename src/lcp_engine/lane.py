@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from lcp_engine.execution import Conclusion
+from lcp_engine.execution import Conclusion, Room
 from lcp_engine.store.records import JobRow
 
 
@@ -64,19 +64,28 @@ class Lane:
         with self._lock:
             self._leased.extend(jobs)
 
-    def next_jobs(
-        self, joins: Callable[[Sequence[JobRow], JobRow], bool], *, give_back: bool
-    ) -> list[JobRow]:
-        """The next leased job and those behind it that join it; none after the last one, or to give all back."""
+    def next_jobs(self, room_for: Callable[[JobRow], Room], *, give_back: bool) -> list[JobRow]:
+        """The next leased job and those of its kind and mission behind it that there is room for beside it.
+
+        None after the last one, or to give all back.
+        """
         with self._lock:
             if give_back or self.is_abandoned:
                 self._unstarted.extend(self._leased)
                 self._leased.clear()
-            group: list[JobRow] = []
-            while self._leased and (not group or joins(group, self._leased[0])):
-                group.append(self._leased.popleft())
-            self._group = group
-            return group
+            self._group = [self._leased.popleft()] if self._leased else []
+            if self._group and self._leased:
+                self._fill_up(self._group, room_for(self._group[0]))
+            return self._group
+
+    def _fill_up(self, group: list[JobRow], room: Room) -> None:
+        first, characters = group[0], room.characters - len(group[0].params)
+        while self._leased and len(group) < room.jobs:
+            job = self._leased[0]
+            characters -= len(job.params)
+            if characters < 0 or (job.kind, job.mission_id) != (first.kind, first.mission_id):
+                return
+            group.append(self._leased.popleft())
 
     def turns_to(self, job: JobRow, now: float, timeout: float) -> None:
         """`now` is a time of the monotonic clock, in seconds; `timeout` how many more the job has."""

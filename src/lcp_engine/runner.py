@@ -17,7 +17,7 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.departures import listen_for_departures
 from lcp_engine.engine.settling import Settling
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.execution import Conclusion, Executor
+from lcp_engine.execution import Conclusion, Executor, Room
 from lcp_engine.isolation.walls import walls_of
 from lcp_engine.lane import Lane
 from lcp_engine.leases import Leases
@@ -187,7 +187,7 @@ class Runner:
     def _execute(self, lane: Lane, claimed: list[JobRow]) -> None:
         lane.take(claimed)
         flushed = time.monotonic()
-        while jobs := lane.next_jobs(self._joins, give_back=self._stopping):
+        while jobs := lane.next_jobs(self._room_for, give_back=self._stopping):
             worker, began = self._workers[jobs[0].kind], time.monotonic()
             try:
                 conclusions = self._executor.execute(jobs, worker, partial(self._turn_to, lane, worker))
@@ -200,13 +200,8 @@ class Runner:
                 self._settle_and_claim(lane, 0)
                 flushed = time.monotonic()
 
-    def _joins(self, jobs: Sequence[JobRow], job: JobRow) -> bool:
-        """Whether a job is executed together with others."""
-        first = jobs[0]
-        if (job.kind, job.mission_id) != (first.kind, first.mission_id):
-            return False
-        room = self._executor.room(self._workers[job.kind])
-        return len(jobs) < room.jobs and sum(len(one.params) for one in (*jobs, job)) <= room.characters
+    def _room_for(self, job: JobRow) -> Room:
+        return self._executor.room(self._workers[job.kind])
 
     def _turn_to(self, lane: Lane, worker: Worker[BaseModel], job: JobRow) -> None:
         self._presence.starts(lane.slot, job.id, job.attempt)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lcp_engine.clock import Clock
@@ -17,6 +17,7 @@ from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.script import ScriptPlanner
 from lcp_engine.sandbox.replace import is_temporary
+from lcp_engine.store.statements import EVENT
 from lcp_engine.store.transaction import Backend, Connection, Cursor, Params, Row
 
 ON_FILES = ("fsync", "rename", "mkdir", "unlink", "rmdir")
@@ -110,18 +111,14 @@ class WatchedCursor:
         if params is None:
             return self._cursor.execute(sql)
         if "seq" in params and "event" in params:
-            self._note(params)
+            # Many rows are arrays on PostgreSQL: {"started","succeeded"}
+            self._events += str(params["event"]).strip('{}"').split('","')
         return self._cursor.execute(sql, params)
 
-    def executemany(self, sql: str, rows: Sequence[Params], /) -> object:
-        if rows and "seq" in rows[0] and "event" in rows[0]:
-            for row in rows:
-                self._note(row)
+    def executemany(self, sql: str, rows: Sequence[Row], /) -> object:
+        if sql == EVENT.by_position[0]:
+            self._events += [str(row[EVENT.names.index("event")]) for row in rows]
         return self._cursor.executemany(sql, rows)
-
-    def _note(self, row: Mapping[str, object]) -> None:
-        # many rows are arrays on PostgreSQL: {"started","succeeded"}
-        self._events += str(row["event"]).strip('{}"').split('","')
 
     def fetchall(self) -> list[Row]:
         return self._cursor.fetchall()

@@ -34,15 +34,14 @@ def _notes(database: Database) -> None:
 )
 def test_many_rows_are_read_as_they_were_written(database: Database, texts: list[str | None]) -> None:
     rows = [(n, WEIGHTS[n % len(WEIGHTS)], text) for n, text in enumerate(texts)]
-    written = [{"id": n, "weight": weight, "said": said} for n, weight, said in rows]
-    database.write(lambda tx: tx.many(NEW, written))
+    database.write(lambda tx: tx.many(NEW, rows))
     assert database.read(lambda tx: tx.rows(ALL)) == rows
 
 
 def test_many_rows_are_changed_each_by_its_own(database: Database) -> None:
     def write(tx: Tx) -> None:
-        tx.many(NEW, [{"id": n, "weight": n, "said": "before"} for n in range(len(TEXTS) + 1)])
-        tx.change_all(CHANGED, [{"note": n, "new": text} for n, text in enumerate(TEXTS)])
+        tx.many(NEW, [(n, n, "before") for n in range(len(TEXTS) + 1)])
+        tx.change_all(CHANGED, [*enumerate(TEXTS)])
 
     database.write(write)
     said = [row[2] for row in database.read(lambda tx: tx.rows(ALL))]
@@ -51,8 +50,8 @@ def test_many_rows_are_changed_each_by_its_own(database: Database) -> None:
 
 def test_a_row_that_has_to_be_changed_and_is_not_there_undoes_everything(database: Database) -> None:
     def write(tx: Tx) -> None:
-        tx.many(NEW, [{"id": 1, "weight": 1, "said": "before"}])
-        tx.change_all(CHANGED, [{"note": 1, "new": "after"}, {"note": 2, "new": "after"}])
+        tx.many(NEW, [(1, 1, "before")])
+        tx.change_all(CHANGED, [(1, "after"), (2, "after")])
 
     with pytest.raises(AssertionError, match="1 of 2 rows"):
         database.write(write)

@@ -172,9 +172,9 @@ def test_two_that_launch_with_one_key_at_once_get_one_mission(postgres_url: str)
 
 def test_a_text_with_nul_is_refused(postgres_url: str) -> None:
     database = open_database(postgres_url)
-    event = {"mission_id": 1, "seq": 1, "job_id": None, "at": 0, "event": "seen", "data": None}
+    events = [(1, seq, None, 0, "seen", data) for seq, data in enumerate((None, "a\0b", "c"), 1)]
     with pytest.raises(LcpError, match="NUL"):
-        database.write(lambda tx: tx.many(EVENT, [event, {**event, "data": "a\0b"}, {**event, "data": "c"}]))
+        database.write(lambda tx: tx.many(EVENT, events))
     database.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import assert_never
@@ -97,7 +97,13 @@ def _succeed_all(ledger: Ledger, settlings: Sequence[Settling]) -> None:
     )
     for job in moved:
         ledger.attempted(job, SUCCEED.event)
+    for job in moved if settlings[0].job.plan_id is not None else _last_of_missions(moved):
         after_settling(ledger, job)
+
+
+def _last_of_missions(jobs: Sequence[JobRow]) -> Collection[JobRow]:
+    """Of jobs without a plan, one of each mission: it goes on the same after all of them as after each."""
+    return {job.mission_id: job for job in jobs}.values()
 
 
 def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: random.Random) -> bool:

@@ -86,8 +86,8 @@ class _Copy:
                 owner = self._jobs[plan_row["job_id"]]
                 tx.run(_OWNER, plan=self._plans[plan_row["id"]], owner=owner)
         self._store_turns(mission_id)
-        tx.many(statements.ATTEMPT, self._kept_attempts())
-        tx.many(statements.EVENT, self._kept_events(mission_id))
+        tx.many(statements.ATTEMPT, [statements.ATTEMPT.row(one) for one in self._kept_attempts()])
+        tx.many(statements.EVENT, [statements.EVENT.row(one) for one in self._kept_events(mission_id)])
         root = self._row(missions)["root_plan"]
         job_id = self._jobs[self._question.job_id]
         after = update(missions).where(missions.c.id == bindparam("mission"))
@@ -213,21 +213,16 @@ class _Copy:
 
     def _store_turns(self, mission_id: int) -> None:
         numbers = {turn.number for turn in self._turns}
-        self._tx.many(
-            _NEW_TURN,
-            [
-                {
-                    **row,
+        for row in self._rows(turns):
+            if row["number"] in numbers:
+                known = {
                     "mission_id": mission_id,
                     "plan_id": self._plans[row["plan_id"]],
                     "job_id": self._jobs[row["job_id"]],
                     "after_seq": self._number(_int(row["after_seq"])),
                     "until_seq": self._number(_int(row["until_seq"])),
                 }
-                for row in self._rows(turns)
-                if row["number"] in numbers
-            ],
-        )
+                self._tx.send(_NEW_TURN, **{**row, **known})
 
     def _kept_attempts(self) -> list[dict[str, object]]:
         clause = select(attempts).join_from(attempts, jobs, attempts.c.job_id == jobs.c.id)

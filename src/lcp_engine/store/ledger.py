@@ -94,8 +94,8 @@ class Ledger:
         self._saved_missions: dict[int, tuple[object, ...]] = {}
         self._saved_plans: dict[int, tuple[object, ...]] = {}
         self._highest = 0
-        self._events: list[dict[str, object]] = []
-        self._attempts: list[dict[str, object]] = []
+        self._events: list[Row] = []
+        self._attempts: list[Row] = []
         self._large: list[tuple[int, str]] = []
 
     def lock(self, mission_ids: Iterable[int]) -> None:
@@ -183,8 +183,8 @@ class Ledger:
         mission.count(new.state, 1)
         if new.plan_id is not None:
             self.plan(new.plan_id).count(new.state, 1)
-        seq = self.note(mission, transition.event, None, _reasoned(new.reason))
-        ended = (self.tx.now, seq) if new.state in SETTLED else (None, None)
+        # Its event is the next one.
+        ended = (self.tx.now, mission.events + 1) if new.state in SETTLED else (None, None)
         held_until = self._held_until(mission, new.state)
         values = (*_NEW_VALUES(new), mission.id, self.tx.now, *ended, held_until)
         given: dict[str, object] = dict(
@@ -194,7 +194,7 @@ class Ledger:
         if new.auto_dispatch is not None:
             given["auto_dispatch"] = int(new.auto_dispatch)
         job_id = self.tx.insert(statements.new_job(tuple(given)), given)
-        self._events[-1]["job_id"] = job_id
+        self.note(mission, transition.event, job_id, _reasoned(new.reason))
         if new.state is State.QUEUED:
             self.tx.wakes = True
         return job_id
@@ -247,17 +247,17 @@ class Ledger:
             (row[0], row[1]) for runner in runners for row in self.tx.rows(statements.LEASES, runner=runner)
         }
         moved: list[JobRow] = []
-        rows: list[dict[str, object]] = []
+        rows: list[Row] = []
         for job, result in outcomes:
             if (job.id, job.attempt) not in standing:
                 continue
             standing.remove((job.id, job.attempt))
             self.count_move(job, SUCCEED)
-            settled_seq = self.note(self.mission(job.mission_id), SUCCEED.event, job.id)
-            rows.append(statements.move_params(job, self.tx.now, settled_seq, result=results.in_row(result)))
+            seq, kept = self.note(self.mission(job.mission_id), SUCCEED.event, job.id), results.in_row(result)
+            rows.append((job.id, job.attempt, self.tx.now, seq, kept))
             job.state, job.reason = SUCCEED.target, None
             moved.append(job)
-        self.tx.change_all(statements.move(SUCCEED, is_leased=True), rows)
+        self.tx.change_all(statements.SUCCEEDED, rows)
         settled = {job.id for job in moved}
         self._large += [
             (job.id, result) for job, result in outcomes if results.is_large(result) and job.id in settled
@@ -290,16 +290,8 @@ class Ledger:
     ) -> int:
         """Append an event; its number."""
         mission.events += 1
-        self._events.append(
-            {
-                "mission_id": mission.id,
-                "seq": mission.events,
-                "job_id": job_id,
-                "at": self.tx.now,
-                "event": event,
-                "data": None if data is None else to_json(data),
-            }
-        )
+        text = None if data is None else to_json(data)
+        self._events.append((mission.id, mission.events, job_id, self.tx.now, event, text))
         return mission.events
 
     def attempted(
@@ -307,19 +299,9 @@ class Ledger:
     ) -> None:
         """Write the row of an attempt that ended (R19); `tokens` are input and output of a question without a reply."""
         input_tokens, output_tokens = tokens or (None, None)
-        self._attempts.append(
-            {
-                "job_id": job.id,
-                "attempt": job.attempt,
-                "runner_id": job.runner_id,
-                "started_at": job.started_at or self.tx.now,
-                "ended_at": self.tx.now,
-                "outcome": outcome,
-                "error": error,
-                "input_tokens": input_tokens,
-                "output_tokens": output_tokens,
-            }
-        )
+        began = job.started_at or self.tx.now
+        ended = (self.tx.now, outcome, error, input_tokens, output_tokens)
+        self._attempts.append((job.id, job.attempt, job.runner_id, began, *ended))
 
     def write_events(self) -> None:
         """Write the events noted so far, for those who read them in this transaction."""

@@ -20,28 +20,28 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql import ClauseElement, TableValuedAlias
 
-from lcp_engine.store.transaction import AtOnce, Params, Statement
+from lcp_engine.store.transaction import Many, Params, Row
 
 Given: TypeAlias = Callable[[str], ColumnElement[object]]
 """What stands for a param of that name: a value for one row, a column of `given` for all."""
 
 
-def insert_rows(table: Table, names: Sequence[str]) -> Statement:
+def insert_rows(table: Table, names: Sequence[str]) -> Many:
     """Inserts rows with these columns."""
     columns = {name: table.c[name] for name in names}
     given = _given(columns)
-    return Statement(
+    return Many(
+        names,
         insert(table).values({name: bindparam(name) for name in names}),
-        at_once=AtOnce(
-            insert(table).from_select(names, select(*(given.c[name] for name in names))), _to_arrays(columns)
-        ),
+        insert(table).from_select(names, select(*(given.c[name] for name in names))),
+        _to_arrays(columns),
     )
 
 
-def update_rows(params: Mapping[str, Column[object]], make: Callable[[Given], ClauseElement]) -> Statement:
+def update_rows(params: Mapping[str, Column[object]], make: Callable[[Given], ClauseElement]) -> Many:
     """Updates rows, each with params of its own; `params` names for each the column whose type it has."""
     given = _given(params)
-    return Statement(make(bindparam), at_once=AtOnce(make(lambda name: given.c[name]), _to_arrays(params)))
+    return Many([*params], make(bindparam), make(lambda name: given.c[name]), _to_arrays(params))
 
 
 def _given(params: Mapping[str, Column[object]]) -> TableValuedAlias:
@@ -51,13 +51,18 @@ def _given(params: Mapping[str, Column[object]]) -> TableValuedAlias:
     return func.unnest(*arrays).table_valued(*columns).render_derived(name="given")
 
 
-def _to_arrays(params: Mapping[str, Column[object]]) -> Callable[[Sequence[Params]], Params]:
+def _to_arrays(params: Mapping[str, Column[object]]) -> Callable[[Sequence[Row]], Params]:
     """What makes arrays of rows, in PostgreSQL's own notation: psycopg takes ten times as long for a list."""
     writers = {name: _writer(like) for name, like in params.items()}
-    return lambda rows: {name: write([row[name] for row in rows]) for name, write in writers.items()}
+
+    def gather(rows: Sequence[Row]) -> Params:
+        values = zip(*rows, strict=True)
+        return {name: write(column) for (name, write), column in zip(writers.items(), values, strict=True)}
+
+    return gather
 
 
-def _writer(like: Column[object]) -> Callable[[list[Any]], str]:
+def _writer(like: Column[object]) -> Callable[[Sequence[Any]], str]:
     match like.type:
         case Integer():
             return _numbers
@@ -66,11 +71,11 @@ def _writer(like: Column[object]) -> Callable[[list[Any]], str]:
     raise TypeError(f"column {like} has to be of whole numbers or text; it is {like.type}")
 
 
-def _numbers(values: list[int | None]) -> str:
-    return "{" + str(values)[1:-1].replace("None", "NULL") + "}"
+def _numbers(values: Sequence[int | None]) -> str:
+    return "{" + str([*values])[1:-1].replace("None", "NULL") + "}"
 
 
-def _texts(values: list[str | None]) -> str:
+def _texts(values: Sequence[str | None]) -> str:
     """Each text in quotes. All at once: NUL, which no text of PostgreSQL has, stands between them meanwhile."""
     present = [value for value in values if value is not None]
     if len(present) < len(values):

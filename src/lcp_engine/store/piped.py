@@ -193,9 +193,9 @@ class PipedCursor:
                     f"COMMIT came to {self._result().command_status!r}"
                 )
 
-    def executemany(self, sql: str, rows: Sequence[Params], /) -> None:
-        for row in rows:
-            self.execute(sql, row)
+    def executemany(self, sql: str, rows: Sequence[Row], /) -> None:
+        """Not here: many rows are the arrays of one statement (many.py)."""
+        raise NotImplementedError(f"{len(rows)} rows one by one: {sql}")
 
     @property
     def rowcount(self) -> int:

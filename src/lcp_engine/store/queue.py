@@ -191,7 +191,7 @@ def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int, share: Share 
 def lease(ledger: Ledger, ready: Sequence[JobRow], runner_id: int) -> None:
     """Lease queued jobs of locked missions to a runner."""
     tx = ledger.tx
-    tx.many(_CLAIM, [{"job": job.id, "runner": runner_id, "now": tx.now} for job in ready])
+    tx.many(_CLAIM, [(job.id, runner_id, tx.now) for job in ready])
     for job in ready:
         mission = ledger.mission(job.mission_id)
         ledger.count_move(job, START)
@@ -211,7 +211,7 @@ def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> bool:
     away, given = _params(ledger.tx, scope, share)
     due = ledger.tx.rows(_due(scope, away), now=ledger.tx.now, **given)
     ledger.lock_if_free(row[2] for row in due)
-    rows = [{"job": row[0], "due": row[1]} for row in due if ledger.holds(row[2])]
+    rows = [(job_id, run_after) for job_id, run_after, mission_id in due if ledger.holds(mission_id)]
     ledger.tx.many(_END_DELAY, rows)
     return bool(rows)
 

@@ -123,13 +123,16 @@ class JobRow:
         return JobRow(*_JOB_VALUES(self))
 
 
+_STATES: dict[str, State] = {
+    state.value: state for state in State
+}  # looked up in a third of the time of State(…)
 _JOB_VALUES = attrgetter(*(field.name for field in fields(JobRow)))
 
 
 def job_row(row: Sequence[object]) -> JobRow:
     """A job from its columns."""
     job = JobRow(*row)  # type: ignore[arg-type]  # a driver's row has no types
-    job.state = State(job.state)
+    job.state = _STATES[job.state]
     return job
 
 

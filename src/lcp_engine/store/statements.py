@@ -18,19 +18,19 @@ from sqlalchemy import (
     bindparam,
     insert,
     literal_column,
+    null,
     select,
     text,
     update,
 )
-from sqlalchemy.sql import ClauseElement
 
 from lcp_engine.clock import Micros
-from lcp_engine.jobs import Transition
+from lcp_engine.jobs import SUCCEED, Transition
 from lcp_engine.store import results
-from lcp_engine.store.many import Given, insert_rows, update_rows
+from lcp_engine.store.many import insert_rows, update_rows
 from lcp_engine.store.records import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import attempts, events, jobs, missions, plans
-from lcp_engine.store.transaction import NewRow, Statement
+from lcp_engine.store.transaction import Many, NewRow, Statement
 
 R = TypeVar("R", MissionRow, PlanRow, JobRow)
 
@@ -116,19 +116,48 @@ def move(transition: Transition, is_leased: bool) -> Statement:
     sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
     target: ColumnElement[str] = literal_column(f"'{transition.target}'")
 
-    def make(given: Given) -> ClauseElement:
-        guard: list[ColumnElement[bool] | TextClause] = [
-            jobs.c.id == given("job"),
-            # "coalesce": by an index over a state, PostgreSQL would look at every job that is in it.
-            text(f"coalesce(jobs.state IN ({sources}), false)"),
-        ]
-        if is_leased:
-            guard.append(jobs.c.attempt == given("fence"))
-        values = {name: given(f"new_{name}") for name in _MOVED}
-        return update(jobs).where(*guard).values({"state": target, **values})
+    guard: list[ColumnElement[bool] | TextClause] = [
+        jobs.c.id == bindparam("job"),
+        # "coalesce": by an index over a state, PostgreSQL would look at every job that is in it.
+        text(f"coalesce(jobs.state IN ({sources}), false)"),
+    ]
+    if is_leased:
+        guard.append(jobs.c.attempt == bindparam("fence"))
+    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
+    return Statement(update(jobs).where(*guard).values({"state": target, **values}))
 
-    types = {"job": jobs.c.id, "fence": jobs.c.attempt, **{f"new_{name}": jobs.c[name] for name in _MOVED}}
-    return update_rows(types, make)
+
+def _succeed() -> Many:
+    """`move` through `SUCCEED` for many leased jobs, with nothing but what differs between them."""
+    params = {
+        "job": jobs.c.id,
+        "fence": jobs.c.attempt,
+        "now": jobs.c.ended_at,
+        "seq": jobs.c.settled_seq,
+        "result": jobs.c.result,
+    }
+    nothing = {name: null() for name in ("reason", "error", "run_after", "held_until")}
+    return update_rows(
+        params,
+        lambda given: (
+            update(jobs)
+            .where(
+                jobs.c.id == given("job"),
+                text("coalesce(jobs.state = 'running', false)"),
+                jobs.c.attempt == given("fence"),
+            )
+            .values(
+                state=literal_column(f"'{SUCCEED.target}'"),
+                ended_at=given("now"),
+                settled_seq=given("seq"),
+                result=given("result"),
+                **nothing,
+            )
+        ),
+    )
+
+
+SUCCEEDED = _succeed()
 
 
 def move_params(

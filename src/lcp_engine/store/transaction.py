@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from operator import itemgetter
 from typing import Any, Protocol, TypeAlias  # noqa: TID251 -- a driver's values have no types until a row is a record
 
 from sqlalchemy import ColumnElement, Insert
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql import ClauseElement
 
@@ -16,6 +19,8 @@ from lcp_engine.errors import LcpError
 Params: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Sequence[Any]
 
+_BY_POSITION = SQLiteDialect_pysqlite(paramstyle="qmark")
+
 
 class Cursor(Protocol):
     """The part of a DB-API cursor that is used here."""
@@ -25,7 +30,7 @@ class Cursor(Protocol):
     @property
     def lastrowid(self) -> int | None: ...
     def execute(self, sql: str, params: Params = ..., /) -> object: ...
-    def executemany(self, sql: str, rows: Sequence[Params], /) -> object: ...
+    def executemany(self, sql: str, rows: Sequence[Row], /) -> object: ...
     def fetchall(self) -> list[Row]: ...
     def fetchone(self) -> Row | None: ...
     def close(self) -> None: ...
@@ -90,10 +95,9 @@ class Backend(Reading, Protocol):
 class Statement:
     """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL."""
 
-    def __init__(self, clause: ClauseElement, *, at_once: AtOnce | None = None) -> None:
+    def __init__(self, clause: ClauseElement) -> None:
         self._clause = clause
         self._sql: dict[str, str] = {}
-        self.at_once = at_once
 
     def sql(self, dialect: Dialect) -> str:
         known = self._sql.get(dialect.name)
@@ -106,12 +110,38 @@ class Statement:
         return known
 
 
-class AtOnce(Statement):
-    """Does for many rows what another statement does for one (PostgreSQL); `params` makes one set of theirs."""
+class Many(Statement):
+    """Does for each of many rows, which are tuples of values for `names`, what its clause does for one.
 
-    def __init__(self, clause: ClauseElement, params: Callable[[Sequence[Params]], Params]) -> None:
+    `at_once` does so for all of them (PostgreSQL), with the params that `gather` makes of the rows.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        clause: ClauseElement,
+        at_once: ClauseElement,
+        gather: Callable[[Sequence[Row]], Params],
+    ) -> None:
         super().__init__(clause)
-        self.params = params
+        self.names = tuple(names)
+        self.at_once = Statement(at_once)
+        self.gather = gather
+
+    def row(self, values: Params) -> tuple[object, ...]:
+        return tuple(values[name] for name in self.names)
+
+    @cached_property
+    def by_position(self) -> tuple[str, Callable[[Row], Row] | None]:
+        """SQLite's SQL with a place for each value, and what puts a row in their order, where that is another one.
+
+        By name, binding the values takes longer than many a statement.
+        """
+        compiled = self._clause.compile(dialect=_BY_POSITION)
+        order = getattr(compiled, "positiontup", None) or ()
+        assert set(order) == set(self.names), f"{set(order) ^ set(self.names)}: given, or asked for, alone"
+        arrange = itemgetter(*map(self.names.index, order))
+        return str(compiled), None if tuple(order) == self.names else arrange
 
 
 class NewRow:
@@ -165,12 +195,12 @@ class Tx:
         assert made is not None
         return int(made)
 
-    def many(self, statement: Statement, rows: Sequence[Params]) -> None:
-        """Execute for each of `rows`, which have the same names."""
+    def many(self, statement: Many, rows: Sequence[Row]) -> None:
+        """Execute for each of `rows`."""
         if rows:
             self._execute_many(self._cursor, statement, rows)
 
-    def change_all(self, statement: Statement, rows: Sequence[Params]) -> None:
+    def change_all(self, statement: Many, rows: Sequence[Row]) -> None:
         """Like `many`, where each has to change one row; else the transaction fails at its end."""
         if not rows:
             return
@@ -184,13 +214,14 @@ class Tx:
 
         self.at_end.append(check)
 
-    def _execute_many(self, cursor: Cursor, statement: Statement, rows: Sequence[Params]) -> None:
-        if len(rows) == 1:
-            cursor.execute(statement.sql(self._dialect), rows[0])
-        elif statement.at_once is None or self.is_sqlite:
-            cursor.executemany(statement.sql(self._dialect), rows)
+    def _execute_many(self, cursor: Cursor, statement: Many, rows: Sequence[Row]) -> None:
+        if self.is_sqlite:
+            sql, arrange = statement.by_position
+            cursor.executemany(sql, rows if arrange is None else list(map(arrange, rows)))
+        elif len(rows) == 1:
+            cursor.execute(statement.sql(self._dialect), dict(zip(statement.names, rows[0], strict=True)))
         else:
-            cursor.execute(statement.at_once.sql(self._dialect), statement.at_once.params(rows))
+            cursor.execute(statement.at_once.sql(self._dialect), statement.gather(rows))
 
     def rows(self, statement: Statement, **params: object) -> list[Row]:
         self._cursor.execute(statement.sql(self._dialect), params)
