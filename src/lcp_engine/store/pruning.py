@@ -148,13 +148,15 @@ def _remove_events(tx: Tx, some: Sequence[int], mission: int) -> int:
     """Some of a mission's events, in order, and all rows of the jobs that begin with them."""
     these = {"mission": mission, "first": some[0], "last": some[-1]}
     ((count, lowest, highest),) = tx.rows(_BEGUN, **these)
+    gone, counts = 0, []
     if count and highest - lowest + 1 == count:  # nobody made jobs between them
-        gone = sum(tx.run(statement, lowest=lowest, highest=highest) for statement in _REMOVE_BETWEEN)
-    else:
-        gone = _remove_named(tx, tx.rows(_BEGUN_IDS, **these)) if count else 0
+        counts = [tx.start(statement, lowest=lowest, highest=highest) for statement in _REMOVE_BETWEEN]
+    elif count:
+        gone = _remove_named(tx, tx.rows(_BEGUN_IDS, **these))
     if some[0] == 1:
-        gone += tx.run(_REMOVE_PLANS, mission=mission)
-    return gone + tx.run(_REMOVE_EVENTS, **these)
+        counts.append(tx.start(_REMOVE_PLANS, mission=mission))
+    counts.append(tx.start(_REMOVE_EVENTS, **these))
+    return gone + sum(changed() for changed in counts)
 
 
 def _remove_named(tx: Tx, found: Sequence[Row]) -> int:

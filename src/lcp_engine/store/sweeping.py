@@ -20,8 +20,8 @@ from lcp_engine.store.transaction import Connection, Tx
 K = TypeVar("K")
 Watch: TypeAlias = Callable[[], float]
 
-SECONDS = {"sqlite": 0.002, "postgresql": 0.05}
-"""How long a transaction works. With PostgreSQL nobody waits for it, and each statement is a journey."""
+SECONDS = {"sqlite": 0.002, "postgresql": 0.01}
+"""How long a transaction works. With PostgreSQL nobody waits for it, but for what its log holds of it by then."""
 _PIECES = 4
 """Pieces of a transaction at least, so that it ends in time: after the first one where others wait."""
 _TICK = 1e-6

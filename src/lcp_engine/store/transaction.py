@@ -179,6 +179,15 @@ class Tx:
         self._cursor.execute(statement.sql(self._dialect), params)
         return self._cursor.rowcount
 
+    def start(self, statement: Statement, **params: object) -> Callable[[], int]:
+        """Like `run`, whose number what is returned gives; on PostgreSQL the statement travels with the next one."""
+        if self.is_sqlite:
+            changed = self.run(statement, **params)
+            return lambda: changed
+        cursor = self._connection.cursor()
+        cursor.execute(statement.sql(self._dialect), params)
+        return lambda: cursor.rowcount
+
     def send(self, statement: Statement, **params: object) -> None:
         """Execute."""
         self._cursor.execute(statement.sql(self._dialect), params)
