@@ -103,8 +103,11 @@ class Lane:
             if self.is_abandoned:
                 return False
             self._done.extend(conclusions)
-            for _ in self._group:
-                self._average = seconds if self._average is None else self._average * 0.75 + seconds / 4
+            if self._average is None or seconds < self._average:
+                # What was begun for one job, or stood in its way, is not what the next one takes.
+                self._average = seconds
+            else:
+                self._average = seconds + (self._average - seconds) * 0.75 ** len(self._group)
             self._leave_group()
             return True
 
