@@ -22,6 +22,7 @@ from lcp_engine.sandbox.compose import compose
 from lcp_engine.sandbox.hands import HERE, Hands, Interrupted
 from lcp_engine.sandbox.replace import Target, temporary_name
 from lcp_engine.sandbox.root import Root
+from lcp_engine.shift import UNWATCHED, Shift
 from lcp_engine.store.changes import changes_of, close_intent, intend, keep, name_unkept, open_intents, sha256
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
@@ -76,7 +77,7 @@ class Journal:
     """Applies the effects of leased jobs of one mission beneath its `root`; no file gets more than `cap` bytes.
 
     `settle` settles a job inside the transaction it is given. `keeps`: up to how many bytes a content that is replaced
-    is kept, so that it can be undone. `hands` touch the files. `turns_to` is told of each job whose file is touched.
+    is kept, so that it can be undone. `hands` touch the files, and `shift` is told of each job whose file is touched.
     """
 
     database: Database
@@ -85,23 +86,25 @@ class Journal:
     cap: int = Caps.write_bytes
     keeps: int = Caps.preimage_bytes
     hands: Hands = HERE
-    turns_to: Callable[[JobRow], None] = lambda job: None
+    shift: Shift = UNWATCHED
 
     def perform(self, wishes: Sequence[Wish]) -> None:
         """Bring files to what the wishes want, each once, in their order for each file, and settle the jobs.
 
-        One that lost its lease drops out alone. Raises what the database has against it, and `Interrupted` for more
-        than one wish: each alone finds out what became of its file.
+        One that lost its lease, or was given back, drops out alone. Raises what the database has against it, and
+        `Interrupted` for more than one wish: each alone finds out what became of its file.
         """
         left = list(wishes)
         while left:
+            self.shift.waits(wish.job for wish in left)
             left = self._round(left)
 
     def _round(self, wishes: Sequence[Wish]) -> list[Wish]:
         """Those whose turn comes once the others are settled."""
         wishes, later = _side_by_side(wishes)
         troubles: list[tuple[Wish, Drifted | LcpError]] = []
-        self.turns_to(wishes[0].job)  # the directory of its file is waited for
+        if not self.shift.turns_to(wishes[0].job):  # the directory of its file is waited for
+            return [*wishes[1:], *later]
         try:
             with self.hands.locked_batch(self.root, [wish.effect.path for wish in wishes]) as batch:
                 writes: list[_Write] = []
@@ -131,12 +134,11 @@ class Journal:
         self._recall(writes)
         held, left = 0, list[Wish]()
         for write in writes:
-            if write.outcome is None and held < MOST_HELD:
-                self.turns_to(write.job)
+            if write.outcome is None and held >= MOST_HELD:
+                left.append(write.wish)
+            elif write.outcome is None and self.shift.turns_to(write.job):
                 self._look(write)
                 held += write.held
-            elif write.outcome is None:
-                left.append(write.wish)
         intended = [write for write in writes if write.change is not None]
         self._intend(intended)
         self._put(batch, [write for write in intended if write.change_id is not None])
@@ -202,7 +204,7 @@ class Journal:
             for write in writes
             if write.change is not None
         ]
-        errors = batch.put(puts, lambda nth: self.turns_to(writes[nth].job))
+        errors = batch.put(puts, lambda nth: self.shift.turns_to(writes[nth].job))
         for write, error in zip(writes, errors, strict=True):
             assert write.change is not None
             write.outcome = Succeeded(write.change.result, write.written) if error is None else error.failed

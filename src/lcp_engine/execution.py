@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -45,6 +45,7 @@ from lcp_engine.restoring import UNDO, carry_out
 from lcp_engine.roots import EVERY_ROOT, Roots
 from lcp_engine.sandbox.hands import HERE, Hands
 from lcp_engine.sandbox.root import Root
+from lcp_engine.shift import UNWATCHED, Shift
 from lcp_engine.site import Site
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.records import JobRow, TurnRow
@@ -137,30 +138,30 @@ class Executor:
         self,
         jobs: Sequence[JobRow],
         worker: Worker[BaseModel],
-        turns_to: Callable[[JobRow], None] = lambda job: None,
-    ) -> list[Conclusion]:
-        """Do jobs of one mission and of the worker's kind; what they came to, but for those that are settled already.
+        shift: Shift = UNWATCHED,
+    ) -> Iterator[Conclusion]:
+        """Do jobs of one mission and of the worker's kind; what each came to at once, but for those settled already.
 
-        They are more than one only where the worker has `room` for them. `turns_to` is told of each job that is turned
-        to. Raises what the database has against it: no job is to blame.
+        They are more than one only where the worker has `room` for them. Raises what the database has against it: no
+        job is to blame.
         """
-        conclusions: list[Conclusion] = []
         wishes: list[Wish] = []
-        for job, ahead in zip(jobs, self._ahead(jobs, worker, turns_to), strict=True):
-            if ahead is None:
-                turns_to(job)
+        for job, ahead in zip(jobs, self._ahead(jobs, worker, shift), strict=True):
+            if ahead is None and not shift.turns_to(job):
+                continue
             match ahead or self._come_to(job, worker):
                 case FileEffect() as effect:
                     wishes.append(Wish(job, effect))
                 case Conclusion() as conclusion:
-                    conclusions.append(conclusion)
+                    yield conclusion
             if wishes and worker.looks:  # what it looks at next may be this file
-                conclusions += self._apply(wishes, worker, turns_to)
+                yield from self._apply(wishes, worker, shift)
                 wishes = []
-        return conclusions + self._apply(wishes, worker, turns_to) if wishes else conclusions
+        if wishes:
+            yield from self._apply(wishes, worker, shift)
 
     def _ahead(
-        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], turns_to: Callable[[JobRow], None]
+        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], shift: Shift
     ) -> Sequence[Conclusion | None]:
         """What the jobs come to that a confined process is told of all at once; None for the others."""
         if len(jobs) > 1 and worker.looks and self._confinement is not None:
@@ -168,7 +169,9 @@ class Executor:
                 mission = self._missions.of(jobs[0].mission_id)
                 if mission.root is not None:
                     given = [self._assignment(job, worker, mission, mission.root) for job in jobs]
-                    found = self._confinement.work_ahead(mission.root, given, lambda nth: turns_to(jobs[nth]))
+                    found = self._confinement.work_ahead(
+                        mission.root, given, lambda nth: shift.turns_to(jobs[nth])
+                    )
                     return [
                         None if one is None else _concluded(job, worker, one)
                         for job, one in zip(jobs, found, strict=True)
@@ -201,12 +204,11 @@ class Executor:
         setup = self._missions.setup(mission, root.path)
         return Assignment(worker, _name(job), job.params, mission.key, setup, bool(job.approved))
 
-    def _apply(
-        self, wishes: Sequence[Wish], worker: Worker[BaseModel], turns_to: Callable[[JobRow], None]
-    ) -> list[Conclusion]:
+    def _apply(self, wishes: Sequence[Wish], worker: Worker[BaseModel], shift: Shift) -> list[Conclusion]:
         def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
             self._settle_now(tx, Settling(leased, outcome, worker.backoff))
 
+        shift.settles()
         try:
             context = self._context(wishes[0].job, worker)
             caps, hands = context.caps, self._hands(worker)
@@ -217,7 +219,7 @@ class Executor:
                 caps.write_bytes,
                 caps.preimage_bytes,
                 hands,
-                turns_to,
+                shift,
             ).perform(wishes)
         except BaseException as error:
             if len(wishes) == 1:
@@ -227,7 +229,7 @@ class Executor:
         else:
             return []
         # One of them is to blame: alone, each finds out what became of its own file.
-        return [conclusion for wish in wishes for conclusion in self._apply([wish], worker, turns_to)]
+        return [conclusion for wish in wishes for conclusion in self._apply([wish], worker, shift)]
 
     def _context(self, job: JobRow, worker: Worker[BaseModel]) -> Context:
         return self._missions.context(self._missions.of(job.mission_id), job, worker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from lcp_engine.execution import Conclusion, Room
 from lcp_engine.store.records import JobRow
@@ -19,7 +19,8 @@ class Lane:
         self._leased: deque[JobRow] = deque()
         self._done: list[Conclusion] = []
         self._unstarted: list[JobRow] = []
-        self._group: list[JobRow] = []
+        self._group: dict[int, JobRow] = {}
+        self._begun: set[int] = set()
         self._current: JobRow | None = None
         self._deadline = 0.0
         self._began = 0.0
@@ -73,10 +74,11 @@ class Lane:
             if give_back or self.is_abandoned:
                 self._unstarted.extend(self._leased)
                 self._leased.clear()
-            self._group = [self._leased.popleft()] if self._leased else []
-            if self._group and self._leased:
-                self._fill_up(self._group, room_for(self._group[0]))
-            return self._group
+            group = [self._leased.popleft()] if self._leased else []
+            if group and self._leased:
+                self._fill_up(group, room_for(group[0]))
+            self._group = {job.id: job for job in group}
+            return group
 
     def _fill_up(self, group: list[JobRow], room: Room) -> None:
         first, characters = group[0], room.characters - len(group[0].params)
@@ -87,35 +89,49 @@ class Lane:
                 return
             group.append(self._leased.popleft())
 
-    def turns_to(self, job: JobRow, now: float, timeout: float) -> None:
-        """`now` is a time of the monotonic clock, in seconds; `timeout` how many more the job has."""
+    def turns_to(self, job: JobRow, now: float, timeout: float) -> bool:
+        """`now` is a time of the monotonic clock, in seconds; `timeout` how many more the job has.
+
+        False where the job was given back meanwhile.
+        """
         with self._lock:
+            if job.id not in self._group:
+                return False
             if self._current is None:
                 self._began = now
             self._current, self._deadline = job, now + timeout
+            self._begun.add(job.id)
+            return True
 
-    def ends(self, conclusions: Sequence[Conclusion], seconds: float) -> bool:
-        """Keep what the jobs under way came to, each in `seconds`. False where the lane was abandoned meanwhile.
+    def waits(self, jobs: Iterable[JobRow]) -> None:
+        """None of the jobs goes on: each may be given back until it is turned to again."""
+        with self._lock:
+            self._begun.difference_update(job.id for job in jobs)
+            self._current = None
 
-        Nothing counts then.
-        """
+    def comes_to(self, conclusion: Conclusion) -> None:
+        """Keep what a job under way came to; of one that was given back, nothing counts."""
+        with self._lock:
+            if self._group.pop(conclusion.job.id, None) is not None:
+                self._done.append(conclusion)
+
+    def ends(self, count: int, seconds: float) -> bool:
+        """The jobs that were under way are done, so many, each in `seconds`. False where the lane was abandoned."""
         with self._lock:
             if self.is_abandoned:
                 return False
-            self._done.extend(conclusions)
             if self._average is None or seconds < self._average:
                 # What was begun for one job, or stood in its way, is not what the next one takes.
                 self._average = seconds
             else:
-                self._average = seconds + (self._average - seconds) * 0.75 ** len(self._group)
+                self._average = seconds + (self._average - seconds) * 0.75**count
             self._leave_group()
             return True
 
     def gives_up(self) -> None:
         """Give back the jobs under way, whose execution came to nothing."""
         with self._lock:
-            if not self.is_abandoned:
-                self._unstarted.extend(self._group)
+            self._unstarted.extend(self._group.values())
             self._leave_group()
 
     def add(self, conclusion: Conclusion) -> None:
@@ -139,7 +155,10 @@ class Lane:
         """Let others have the jobs that wait behind a current one of more than `seconds`."""
         with self._lock:
             if self._current is not None and now - self._began > seconds:
-                self._unstarted.extend(self._leased)
+                waiting = [job for job in self._group.values() if job.id not in self._begun]
+                for job in waiting:
+                    del self._group[job.id]
+                self._unstarted += [*waiting, *self._leased]
                 self._leased.clear()
 
     def abandon_if_late(self, now: float) -> JobRow | None:
@@ -147,11 +166,12 @@ class Lane:
         with self._lock:
             if self.is_abandoned or self._current is None or now < self._deadline:
                 return None
-            self.is_abandoned = True
-            self._unstarted.extend(job for job in self._group if job is not self._current)
-            self._unstarted.extend(self._leased)
+            late, self.is_abandoned = self._current, True
+            self._group.pop(late.id, None)
+            self._unstarted += [*self._group.values(), *self._leased]
             self._leased.clear()
-            return self._current
+            self._leave_group()
+            return late
 
     def _leave_group(self) -> None:
-        self._group, self._current = [], None
+        self._group, self._begun, self._current = {}, set(), None

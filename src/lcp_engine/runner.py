@@ -11,8 +11,6 @@ from functools import partial
 from itertools import count
 from uuid import uuid4
 
-from pydantic import BaseModel
-
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.departures import listen_for_departures
 from lcp_engine.engine.settling import Settling
@@ -26,12 +24,12 @@ from lcp_engine.presence import Presence, this_host
 from lcp_engine.resting import Rest
 from lcp_engine.restoring import UNDO
 from lcp_engine.roots import Roots, Share
+from lcp_engine.shift import Shift
 from lcp_engine.site import Site
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.records import JobRow
 from lcp_engine.upkeep import Upkeep
-from lcp_engine.workers.base import Worker
 
 LOOK_SECONDS = 1.0
 WATCH_SECONDS = 1.0
@@ -186,15 +184,16 @@ class Runner:
 
     def _execute(self, lane: Lane, claimed: list[JobRow]) -> None:
         lane.take(claimed)
-        flushed = time.monotonic()
+        shift, flushed = self._shift(lane), time.monotonic()
         while jobs := lane.next_jobs(self._room_for, give_back=self._stopping):
             worker, began = self._workers[jobs[0].kind], time.monotonic()
             try:
-                conclusions = self._executor.execute(jobs, worker, partial(self._turn_to, lane, worker))
+                for conclusion in self._executor.execute(jobs, worker, shift):
+                    lane.comes_to(conclusion)
             except BaseException:
                 lane.gives_up()
                 raise
-            if not lane.ends(conclusions, (time.monotonic() - began) / len(jobs)):
+            if not lane.ends(len(jobs), (time.monotonic() - began) / len(jobs)):
                 return
             if time.monotonic() - flushed > self._flush_seconds and lane.has_more:
                 self._settle_and_claim(lane, 0)
@@ -203,9 +202,18 @@ class Runner:
     def _room_for(self, job: JobRow) -> Room:
         return self._executor.room(self._workers[job.kind])
 
-    def _turn_to(self, lane: Lane, worker: Worker[BaseModel], job: JobRow) -> None:
-        self._presence.starts(lane.slot, job.id, job.attempt)
-        lane.turns_to(job, time.monotonic(), worker.timeout)
+    def _shift(self, lane: Lane) -> Shift:
+        def turns_to(job: JobRow) -> bool:
+            is_ours = lane.turns_to(job, time.monotonic(), self._workers[job.kind].timeout)
+            if is_ours:
+                self._presence.starts(lane.slot, job.id, job.attempt)
+            return is_ours
+
+        return Shift(turns_to, lane.waits, partial(self._settle_left, lane))
+
+    def _settle_left(self, lane: Lane) -> None:
+        if lane.has_left:
+            self._settle_and_claim(lane, 0)
 
     def _settle_and_claim(self, lane: Lane, most: int) -> list[JobRow]:
         done, unstarted = lane.collect()
@@ -283,8 +291,7 @@ class Runner:
                 lane.add(Conclusion(job, Settling(job, Failed(ErrorCode.TIMEOUT, message), worker.backoff)))
                 self._open_lane()
             lane.free_waiting(now, SLOW_SECONDS)
-            if lane.has_left:
-                self._settle_and_claim(lane, 0)
+            self._settle_left(lane)
             if lane.is_abandoned:
                 self._lanes.remove(lane)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.lane import Lane
+
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
 
@@ -212,6 +214,22 @@ def test_a_changed_file_makes_the_same_question_new(lab: Lab) -> None:
     rule: Object = {"kinds": ["write_file"], "do": "auto"}
     replies = [reply for n in range(4) for reply in (ask(read), ask(write(f"{n}.md", 1)))]
     assert lab.run(*replies, DONE, policy=[rule]).outcome == "mission_complete"
+
+
+def test_what_was_looked_at_before_a_write_of_its_batch_may_be_looked_at_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lane, "batch", lambda lane, most, quick_seconds: most)
+    rule: Object = {"kinds": ["write_file"], "do": "auto"}
+    one: Object = {"max_stalled": 1}
+    assert (
+        lab.run(ask("a", write("a.md", 1)), ask("a"), DONE, policy=[rule], limits=one).outcome
+        == DONE["action"]
+    )
+    assert (
+        lab.run(ask(write("a.md", 2), "a"), ask("a"), DONE, policy=[rule], limits=one).outcome
+        == "no_progress"
+    )
 
 
 def test_rejections_three_times_in_a_row_are_no_progress(lab: Lab) -> None:

@@ -31,7 +31,12 @@ def ahead(confinement: Confinement, root: Root, untrusted: Mapping[str, Worker[B
         given = [_assigned({**BUILT_IN, **untrusted}[kind], {name: path}) for path in paths]
         confinement.work(root, given[0])  # from now on the process knows the mission
         turned: list[int] = []
-        found = confinement.work_ahead(root, given, turned.append)
+
+        def turns_to(nth: int) -> bool:
+            turned.append(nth)
+            return True
+
+        found = confinement.work_ahead(root, given, turns_to)
         assert turned == list(range(len(turned)))
         return found
 
@@ -72,11 +77,21 @@ def test_one_that_ends_the_process_is_not_told_from_those_behind_it(ahead: Ahead
     assert (_content(first, "text"), others) == ("hello\n", [None, None])
 
 
+def test_those_that_were_given_back_are_not_waited_for(
+    confinement: Confinement, root: Root, untrusted: Mapping[str, Worker[BaseModel]]
+) -> None:
+    given = [_assigned(untrusted["obeys"], {"path": path}) for path in ("a.txt", "hang", "a.txt")]
+    confinement.work(root, given[0])
+    first, *others = confinement.work_ahead(root, given, lambda nth: nth == 0)
+    assert (_content(first, "text"), others) == ("hello\n", [None, None])
+    assert _content(confinement.work(root, given[0]), "text") == "hello\n"
+
+
 def test_a_process_that_does_not_know_the_mission_is_told_of_each(
     confinement: Confinement, root: Root
 ) -> None:
     given = [_assigned(BUILT_IN["read_file"], {"rel_path": "a.txt"})] * 2
-    assert confinement.work_ahead(root, given, lambda nth: None) == [None, None]
+    assert confinement.work_ahead(root, given, lambda nth: True) == [None, None]
     assert _content(confinement.work(root, given[0])) == "hello\n"
 
 

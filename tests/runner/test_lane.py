@@ -17,7 +17,7 @@ def executes(lane: Lane, *seconds: float) -> int:
     for one in seconds:
         lane.take([JOB])
         lane.next_jobs(lambda first: Room(1, 0), give_back=False)
-        lane.ends([], one)
+        lane.ends(1, one)
     return lane.batch(100, QUICK_SECONDS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import threading
@@ -18,6 +19,8 @@ from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.engine import steering
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.jobs import State
+from lcp_engine.lane import Lane
 from lcp_engine.runner import Runner
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
@@ -32,7 +35,10 @@ class Params(BaseModel):
 
 
 class Shop:
-    """Workers that a test opens the doors of: `wait` hangs until then, `quick` does not, `fail` breaks."""
+    """Workers that a test opens the doors of: `wait` hangs until then, `quick` does not, `fail` breaks.
+
+    `blind` looks at nothing, and waits for its job 3.
+    """
 
     def __init__(self) -> None:
         self.door = threading.Event()
@@ -40,7 +46,7 @@ class Shop:
         self.executed: list[int] = []
 
     def workers(self, timeout: float) -> list[Worker[BaseModel]]:
-        kinds = {"wait": self.wait, "quick": self.quick, "fail": self.fail}
+        kinds = {"wait": self.wait, "quick": self.quick, "fail": self.fail, "blind": self.blind}
         return [
             Worker(
                 kind=kind,
@@ -48,9 +54,10 @@ class Shop:
                 result=Params,
                 execute=execute,
                 has_effects=False,
-                timeout=timeout if kind == "wait" else 60.0,
+                timeout=timeout if kind in ("wait", "blind") else 60.0,
                 max_attempts=2,
                 backoff=0.01,
+                looks=kind != "blind",
             ).for_any_params()
             for kind, execute in kinds.items()
         ]
@@ -64,6 +71,9 @@ class Shop:
     def quick(self, params: Params, context: Context) -> Outcome:
         self.executed.append(params.n)
         return params
+
+    def blind(self, params: Params, context: Context) -> Outcome:
+        return self.wait(params, context) if params.n == 3 else self.quick(params, context)
 
     def fail(self, params: Params, context: Context) -> Outcome:
         self.executed.append(params.n)
@@ -112,6 +122,71 @@ def test_what_waits_behind_a_slow_job_goes_to_others(database_url: str, shop: Sh
         shop.door.set()
         running.result()
         assert sorted(shop.executed) == list(range(111))
+
+
+@pytest.fixture
+def _all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many jobs a lane claims is not left to the clock."""
+    monkeypatch.setattr(Lane, "batch", lambda lane, most, quick_seconds: most)
+
+
+@pytest.mark.usefixtures("_all_at_once")
+def test_of_jobs_that_are_executed_together_only_the_one_that_hangs_is_done_again(
+    database_url: str, shop: Shop
+) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=0.05)) as engine:
+        jobs = [engine.enqueue("blind", {"n": n}) for n in range(6)]
+        engine.work(until_idle=True)
+        shop.door.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("lcp-lane"):
+                thread.join()
+        assert sorted(shop.executed) == [0, 1, 2, 3, 3, 4, 5]
+        outcomes = [_outcomes(engine.job(job).json) for job in jobs]
+        assert outcomes == [["backed_off", "failed"] if n == 3 else ["succeeded"] for n in range(6)]
+
+
+@pytest.mark.usefixtures("_all_at_once")
+def test_of_jobs_that_are_executed_together_those_behind_a_slow_one_go_to_others(
+    database_url: str, shop: Shop
+) -> None:
+    with Engine(database_url, workers=shop.workers(timeout=60)) as engine, ThreadPoolExecutor(1) as threads:
+        jobs = [engine.enqueue("blind", {"n": n}) for n in range(6)]
+        running = threads.submit(Runner(engine.site, threads=2, until_idle=True).run)
+        while [engine.job(job).state for job in jobs].count(State.SUCCEEDED) != 5:
+            assert not running.done()
+        shop.door.set()
+        running.result()
+        assert sorted(shop.executed) == list(range(6))
+
+
+@pytest.mark.usefixtures("_all_at_once")
+def test_writes_behind_one_whose_directory_is_held_go_to_others(database_url: str, tmp_path: Path) -> None:
+    for name in ("held", "free"):
+        (tmp_path / "root" / name).mkdir(parents=True)
+    paths = ["held/a.txt", *(f"free/{n}.txt" for n in range(3))]
+    spec: dict[str, JsonValue] = {
+        "goal": "Write.",
+        "planner": {"type": "script", "replies": []},
+        "policy": [{"kinds": ["*"], "do": "auto"}],
+    }
+    with Engine(database_url) as engine, ThreadPoolExecutor(1) as threads:
+        mission = engine.launch(spec, root=tmp_path / "root").id
+        directory = os.open(tmp_path / "root" / "held", os.O_RDONLY)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        jobs = [
+            engine.enqueue("write_file", {"rel_path": path, "content": "x\n"}, mission_id=mission)
+            for path in paths
+        ]
+        runner = Runner(engine.site, threads=2, until_idle=True, kinds=["write_file"], mission_id=mission)
+        running = threads.submit(runner.run)
+        while [engine.job(job).state for job in jobs].count(State.SUCCEEDED) != 3:
+            assert not running.done()
+        assert engine.job(jobs[0]).state == "running"
+        os.close(directory)
+        running.result()
+        assert [_outcomes(engine.job(job).json) for job in jobs] == [["succeeded"]] * 4
+        assert [change["state"] for change in engine.changes(mission)] == ["applied"] * 4
 
 
 def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop: Shop) -> None:

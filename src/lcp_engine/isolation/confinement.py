@@ -96,11 +96,12 @@ class Confinement:
                 alone.kill()
 
     def work_ahead(
-        self, root: Root, jobs: Sequence[Assignment], turns_to: Callable[[int], None]
+        self, root: Root, jobs: Sequence[Assignment], turns_to: Callable[[int], bool]
     ) -> list[Succeeded | Hold | Failed | None]:
         """What jobs come to that are told at once, in their order; None for those that have to be told alone.
 
-        `turns_to` is given the place of each job that is waited for. Raises `LcpError` NOT_ISOLATED.
+        `turns_to` is given the place of each job that is waited for; where it says False, the rest is left. Raises
+        `LcpError` NOT_ISOLATED.
         """
         found: list[Succeeded | Hold | Failed | None] = [None] * len(jobs)
         child = self._reader(root)
@@ -109,7 +110,9 @@ class Confinement:
             line.wait_at_most(jobs[0].seconds)
             line.send_all((_wish(job), job.params.encode()) for job in jobs)
             for nth, job in enumerate(jobs):
-                turns_to(nth)
+                if not turns_to(nth):
+                    child.hang_up()
+                    break
                 try:
                     head, body = line.receive()
                 except Late:

@@ -92,7 +92,7 @@ class FarBatch:
             for nth, (path, told_of) in enumerate(zip(paths, found, strict=True))
         ]
 
-    def put(self, puts: Sequence[Put], turns_to: Callable[[int], None]) -> list[LcpError | None]:
+    def put(self, puts: Sequence[Put], turns_to: Callable[[int], object]) -> list[LcpError | None]:
         errors: list[LcpError | None] = []
         while len(errors) < len(puts):
             turns_to(len(errors))

@@ -107,8 +107,7 @@ class Scratch:
         worker = self.site.bench.workers.get(past.kind)
         if worker is None:
             raise Strayed(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
-        came_to = self._executor.execute([job], worker)
-        return came_to[0] if came_to else None
+        return next(self._executor.execute([job], worker), None)
 
     def change(self, past: PastJob, job: JobRow, change: ChangeRow) -> None:
         """Change the file for real, after what others did to it meanwhile."""

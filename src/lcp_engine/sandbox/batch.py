@@ -30,7 +30,7 @@ class Batch(Protocol):
 
     @property
     def found(self) -> Sequence[Held]: ...
-    def put(self, puts: Sequence[Put], turns_to: Callable[[int], None]) -> list[LcpError | None]:
+    def put(self, puts: Sequence[Put], turns_to: Callable[[int], object]) -> list[LcpError | None]:
         """Replaces files durably; for each why that failed. Whether it was replaced all the same its target says.
 
         `turns_to` is given the place of a file that is turned to.
@@ -83,7 +83,7 @@ class _Here:
             self._targets.append((*held, where[-1]))
             self._names.setdefault(where[-1], set()).add(name)
 
-    def put(self, puts: Sequence[Put], turns_to: Callable[[int], None]) -> list[LcpError | None]:
+    def put(self, puts: Sequence[Put], turns_to: Callable[[int], object]) -> list[LcpError | None]:
         errors: list[LcpError | None] = []
         for nth, put in enumerate(puts):
             turns_to(nth)
