@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +15,6 @@ from lcp_engine.cli.app import SECTIONS, start
 from lcp_engine.cli.failing import explain
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Lcp
 
 COMMANDS = [name for section in SECTIONS.values() for name in section]
@@ -104,6 +103,35 @@ def test_a_reader_that_leaves_is_no_error(lcp: Lcp) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_full_disk_behind_what_is_printed_is_no_defect(lcp: Lcp, buffered: str) -> None:
+    environment = {**lcp.environment, "PYTHONUNBUFFERED": buffered}
+    with Path("/dev/full").open("w") as full:
+        out = subprocess.run(
+            lcp.command("schema"),
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        err = subprocess.run(lcp.command("show", 1), env=environment, stderr=full, check=False)
+    assert (out.returncode, out.stderr) == (1, "the system refused: No space left on device\n")
+    assert err.returncode == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_like_empty_ones(lcp: Lcp, closed: str) -> None:
+    mission = lcp.mission(lcp.complete)
+    command = lcp.command("run", mission, "--root", lcp.root)
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        env=lcp.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert ("All done." in done.stdout) == (">&-" not in closed.split())
 
 
 def test_the_configuration_file_is_checked(lcp: Lcp) -> None:

@@ -112,6 +112,7 @@ lcp.params[-4:] = global_options(hidden=False)
 
 def start(arguments: Sequence[str]) -> int:
     """Run a command; its exit code. Whatever happens, people get one line and never a traceback."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         # What a terminal cannot show is escaped: file names may be anything.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a text stream where it is not replaced
@@ -119,12 +120,14 @@ def start(arguments: Sequence[str]) -> int:
         code = lcp.main(list(arguments), prog_name="lcp", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        _close_quietly()
+        _forget_what_is_refused()
         return 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a person must not read a traceback
         from lcp_engine.cli.failing import explain
 
-        return explain(error, as_json=_wants_json(arguments))
+        code = explain(error, as_json=_wants_json(arguments))
+        _forget_what_is_refused()
+        return code
     return code if isinstance(code, int) else 0
 
 
@@ -134,6 +137,17 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in read
 
 
-def _close_quietly() -> None:
-    """The reader of stdout has gone: the interpreter must not complain about it at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _open_what_is_closed() -> None:
+    """A command that is started with closed streams reads and writes nothing, as with /dev/null."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _forget_what_is_refused() -> None:
+    """Nobody takes what is printed: the interpreter must not complain about it at its exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

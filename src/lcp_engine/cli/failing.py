@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from pathlib import Path
@@ -11,6 +12,9 @@ import click
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
 from lcp_engine.visible import json_line, one_line
+
+# What files and streams meet without anybody's fault, such as a full disk behind stdout.
+_SURROUNDINGS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def explain(error: BaseException, *, as_json: bool) -> int:
@@ -22,6 +26,10 @@ def explain(error: BaseException, *, as_json: bool) -> int:
         return fail(error.failed, as_json=as_json)
     if isinstance(error, click.ClickException):
         return _refuse_usage(error, as_json=as_json)
+    if isinstance(error, OSError) and error.errno in _SURROUNDINGS:
+        where = f" {error.filename!r}" if error.filename else ""
+        refused = Failed(ErrorCode.FILE_SYSTEM, f"the system refused{where}: {error.strerror}")
+        return fail(refused, as_json=as_json)
     return fail(_defect(error), as_json=as_json)
 
 
@@ -52,7 +60,7 @@ def tell(line: str) -> None:
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):
         return
 
 
