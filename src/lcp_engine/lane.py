@@ -6,7 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from lcp_engine.execution import Conclusion, Room
+from lcp_engine.conclusions import Conclusion
+from lcp_engine.execution import Room
 from lcp_engine.store.records import JobRow
 
 

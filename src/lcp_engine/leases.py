@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.conclusions import Conclusion, conclude
 from lcp_engine.engine.settling import Settling, settle
 from lcp_engine.errors import LcpError
-from lcp_engine.execution import Conclusion, conclude
 from lcp_engine.presence import Host
 from lcp_engine.roots import Share
 from lcp_engine.store import queue

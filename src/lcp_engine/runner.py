@@ -12,10 +12,11 @@ from itertools import count
 from uuid import uuid4
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.conclusions import Conclusion
 from lcp_engine.departures import listen_for_departures
 from lcp_engine.engine.settling import Settling
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.execution import Conclusion, Executor, Room
+from lcp_engine.execution import Executor, Room
 from lcp_engine.isolation.walls import walls_of
 from lcp_engine.lane import Lane
 from lcp_engine.leases import Leases

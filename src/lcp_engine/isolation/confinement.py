@@ -17,7 +17,7 @@ from lcp_engine.isolation.far import far_hands
 from lcp_engine.isolation.line import Broken, Buffer, Head, Late, failed_of, text_of
 from lcp_engine.isolation.nursery import Child, Nursery, nursery
 from lcp_engine.isolation.setup import SETUPS, Setup
-from lcp_engine.sandbox.hands import Hands
+from lcp_engine.sandbox.hands import HERE, Hands
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, Worker
 
@@ -270,3 +270,8 @@ def _result(child: Child, job: Assignment) -> Callable[[Applied], BaseModel]:
             raise LcpError(ErrorCode.WORKER_DIED, said) from error
 
     return result
+
+
+def hands_of(confinement: Confinement | None, seconds: float) -> Hands:
+    """What touches the files of jobs: a process of the confinement within `seconds` a step, or this one."""
+    return HERE if confinement is None else confinement.hands(seconds)

@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable
 from functools import cached_property
 
+from lcp_engine.conclusions import Conclusion, conclude
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.settling import Settling, settle
 from lcp_engine.errors import Failed
-from lcp_engine.execution import Conclusion, Executor, conclude
+from lcp_engine.execution import Executor
 from lcp_engine.jobs import State
 from lcp_engine.leftovers import APPLIED
 from lcp_engine.sandbox.replace import locked, temporary_name
