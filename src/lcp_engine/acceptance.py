@@ -79,4 +79,6 @@ def _syntax_error(path: str, text: str) -> str | None:
             ast.parse(text)
     except (ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
         return f"it does not parse: {str(error).splitlines()[0]}"
+    except MemoryError:  # so Python's own parser calls nesting that is too deep for it
+        return "it does not parse: it nests too deep"
     return None

@@ -258,6 +258,15 @@ def test_done_counts_when_the_checks_pass(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "content"), [("a.py", "-" * 10_000 + "1"), ("a.json", "[" * 2_000), ("a.yaml", "[" * 500)]
+)
+def test_what_nests_too_deep_for_its_parser_does_not_parse(lab: Lab, name: str, content: str) -> None:
+    (lab.root / name).write_text(content)
+    lab.run(DONE, DONE, DONE, DONE, accept=[{"file_parses": name}])
+    assert f"the file {name} parses: it does not parse: " in lab.questions[1].notices[0]
+
+
+@pytest.mark.parametrize(
     "done", [DONE, {**DONE, "action": "analysis_result"}, ask()], ids=["done", "findings", "none"]
 )
 def test_the_planner_is_sent_back_three_times_at_most_then_a_person_is_asked(lab: Lab, done: Object) -> None:
