@@ -87,8 +87,8 @@ def fates(left: Sequence[ChangeRow], target: Target) -> dict[int, str]:
     """Whoever takes the lock first says what became of intents that nobody closed."""
     for change in left:
         target.discard(change.temporary)
-    current = target.read(None)
-    sha = None if current is None else current.sha256
+    mark = target.mark()
+    sha = None if mark is None else mark.sha256
     found = {change.id: _fate(change, sha) for change in left}
     if APPLIED in found.values():
         target.sync()  # whoever renamed it may have died before

@@ -42,6 +42,7 @@ def look_before(
     if not database.read(lambda tx: was_held_for(tx, job, _NO_UNDO)):
         return Hold(f"the file has {size} bytes, above the {keeps} that are kept: this write {_NO_UNDO}")
     if size > cap:
-        return Before(target.sha256(), size, None, False)
+        mark = target.mark()
+        return None if mark is None else Before(mark.sha256, size, None, False)
     current = target.read(cap)
     return None if current is None else Before(current.sha256, len(current.data), current.data, False)

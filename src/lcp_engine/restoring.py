@@ -134,8 +134,8 @@ def _finish_at(database: Database, change: ChangeRow, found: Found) -> None:
 def _bring(database: Database, change: ChangeRow, target: Target) -> bool:
     """Whether the file is what the intent says; it is brought to that where it is as before."""
     target.discard(change.temporary)
-    current = target.read(None)
-    sha = None if current is None else current.sha256
+    mark = target.mark()
+    sha = None if mark is None else mark.sha256
     if sha == change.sha256_after:
         target.sync()  # whoever renamed it may have died before
         return True

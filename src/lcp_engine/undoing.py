@@ -23,7 +23,7 @@ from lcp_engine.isolation.walls import Walls, walls_of
 from lcp_engine.leftovers import close_left_open
 from lcp_engine.restoring import UNDO, root_of
 from lcp_engine.runner import Runner
-from lcp_engine.sandbox.replace import Target
+from lcp_engine.sandbox.replace import Mark, Target
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.together import Found, Place
 from lcp_engine.site import Site
@@ -154,19 +154,18 @@ def _check(wish: Wish, wanted: Sequence[Restoration], found: Sequence[Found]) ->
             faults[one.path] = error.failed.message
             continue
         if current is not None:
-            modes[one.file] = current[1]
-        if (None if current is None else current[0]) != one.sha256_now:
+            modes[one.file] = current.mode
+        if (None if current is None else current.sha256) != one.sha256_now:
             faults[one.path] = f"{one.path!r} {_difference(one, is_there=current is not None)}"
     if faults:
         raise refusal(wish, [*faults.values()], [*faults])
     return modes
 
 
-def _current(place: Found) -> tuple[str, int] | None:
-    """Hash and mode bits of the file; None where there is none."""
+def _current(place: Found) -> Mark | None:
+    """What the file is; None where there is none."""
     if isinstance(place, Target):
-        current = place.read(None)
-        return None if current is None else (current.sha256, current.mode)
+        return place.mark()
     if place.code is ErrorCode.PATH_NOT_FOUND:
         return None
     raise place

@@ -222,7 +222,7 @@ def test_every_step_on_a_file_is_taken_behind_the_walls(place: Path) -> None:
             assert current is not None
             assert current.data == b"data"
             target.remove()
-            assert target.size() is None
+            assert target.mark() is None
         hands.remove_empty(root, ["new"])
         assert not (place / "new").exists()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from lcp_engine import Engine, LcpError
 from lcp_engine.workers.base import Caps
 
 KEPT = 100
-WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a", "content": "new\n"}
+WRITE: dict[str, JsonValue] = {"ok": True, "action": "write_file", "rel_path": "a", "content": "new\n"}
 ADD: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a", "content": "new\n", "mode": "append"}
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
 
@@ -63,6 +65,22 @@ def test_nothing_is_added_to_a_file_above_the_cap(small: Scene) -> None:
     (job,) = small.engine.jobs(mission_id=mission, kinds=["write_file"])
     assert job.error is not None
     assert (job.state, job.error["error_code"]) == ("failed", "TOO_LARGE")
+
+
+def test_a_file_that_became_large_is_looked_at_in_little_memory(small: Scene) -> None:
+    mission, left = small.launch([WRITE, DONE]), small.launch([{**WRITE, "rel_path": "b"}, DONE])
+    for name in ("a", "b"):
+        os.truncate(small.root / name, 64 * 2**20)
+    sql = f"UPDATE changes SET state = 'intent', closed_at = NULL WHERE mission_id = {left}"
+    small.engine.site.database.write(lambda tx: tx.plain(sql))
+    tracemalloc.start()
+    try:
+        with pytest.raises(LcpError, match="somebody has changed it since"):
+            small.engine.undo(mission)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert [change["state"] for change in small.engine.changes(left)] == ["conflict"]
 
 
 def test_binary_contents_up_to_the_cap_come_back(small: Scene) -> None:

@@ -13,7 +13,7 @@ from lcp_engine.isolation.line import Broken, Buffer, Head, Late, failed_of, num
 from lcp_engine.isolation.nursery import Child
 from lcp_engine.sandbox.batch import Batch, Held, Put
 from lcp_engine.sandbox.hands import Hands, Interrupted
-from lcp_engine.sandbox.replace import Current, Glance, Target
+from lcp_engine.sandbox.replace import Current, Glance, Mark, Target
 from lcp_engine.sandbox.root import Root
 
 MOST_AT_ONCE = 1024 * 1024
@@ -157,12 +157,9 @@ class FarTarget(Target):
         head, body = self._take({"do": "read within", "cap": most})
         return _seen(head, body)
 
-    def size(self) -> int | None:
-        size = self._take({"do": "size"})[0].get("size")
-        return size if isinstance(size, int) else None
-
-    def sha256(self) -> str:
-        return text_of(self._take({"do": "sha256"})[0], "sha256")
+    def mark(self) -> Mark | None:
+        head, _ = self._take({"do": "mark"})
+        return None if head.get("is") == "nothing" else Mark(text_of(head, "sha256"), number_of(head, "mode"))
 
     def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
         self.glances.clear()

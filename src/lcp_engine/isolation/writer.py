@@ -122,10 +122,9 @@ def _step(target: Target, head: Head, body: Buffer) -> tuple[Head, Buffer]:
             return _seen(target.read(_cap(head)))
         case "read within":
             return _seen(target.read_within(number_of(head, "cap")))
-        case "size":
-            return {"is": "size", "size": target.size()}, b""
-        case "sha256":
-            return {"is": "sha256", "sha256": target.sha256()}, b""
+        case "mark":
+            mark = target.mark()
+            return {"is": "nothing"} if mark is None else {"is": "mark", **mark._asdict()}, b""
         case "put":
             mode = head["mode"]
             target.put(bytes(body), text_of(head, "temporary"), mode if isinstance(mode, int) else None)

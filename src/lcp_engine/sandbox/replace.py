@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_files import OWN_FILES, refusal_of_own
@@ -95,11 +96,11 @@ def look_at(root: Root, path: str, cap: int | None) -> Glance | None:
         raise refusal(error, path) from error
     try:
         target = Target(path, name, directory, ())
-        size = target.size()
-        if size is not None and cap is not None and size > cap:
-            return Glance(target.sha256(), size, None)
-        current = target.read(cap)
-        return None if current is None else Glance(current.sha256, len(current.data), current.data)
+        seen = target.read(None) if cap is None else target.read_within(cap)
+        if isinstance(seen, int):
+            mark = target.mark()
+            return None if mark is None else Glance(mark.sha256, seen, None)
+        return None if seen is None else Glance(seen.sha256, len(seen.data), seen.data)
     finally:
         os.close(directory)
 
@@ -109,6 +110,13 @@ class Current:
     """A file as it is: its bytes, their SHA-256 in hex, its mode bits."""
 
     data: bytes
+    sha256: str
+    mode: int
+
+
+class Mark(NamedTuple):
+    """The SHA-256 of a file in hex, and its mode bits."""
+
     sha256: str
     mode: int
 
@@ -141,18 +149,14 @@ class Target:
                 return status.st_size
             return _current(read_bytes(descriptor, status.st_size, None, self.path), status)
 
-    def size(self) -> int | None:
-        """How many bytes are there, None where nothing is. Raises like `read`."""
-        with self._opened() as opened:
-            return None if opened is None else opened[1].st_size
-
-    def sha256(self) -> str:
-        """The hash of what is there, of whatever size. Raises like `read`, `PATH_NOT_FOUND` too."""
+    def mark(self) -> Mark | None:
+        """Like `read`, without what is in the file: one of any size is told from others in little memory."""
         with self._opened() as opened:
             if opened is None:
-                raise LcpError(ErrorCode.PATH_NOT_FOUND, f"{self.path!r} does not exist")
-            with os.fdopen(opened[0], "rb", closefd=False) as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+                return None
+            descriptor, status = opened
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return Mark(hashlib.file_digest(file, "sha256").hexdigest(), stat.S_IMODE(status.st_mode))
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, os.stat_result] | None]:
