@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.engine.replies import DONE, FREE, ask, read, write
 
+from lcp_engine.api import Engine
 from lcp_engine.errors import LcpError
 from lcp_engine.mission import PlannerSpec
 from lcp_engine.store.check import faults_in
+from lcp_engine.workers.base import Caps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +116,21 @@ def test_a_job_that_was_approved_and_had_not_run_waits_again(lab: Lab) -> None:
     lab.engine.fork(1, turn=2)
     assert lab.states(2) == ["succeeded", "held"]
     assert "approved" not in lab.events(2)
+
+
+def test_a_job_that_failed_after_an_approval_stays_bound_to_what_was_approved(lab: Lab) -> None:
+    lab.run(ask(write("a.md", "text")), DONE)
+    lab.engine.approve(lab.jobs()[0].id)
+    with Engine(lab.url, caps=Caps(write_bytes=1)) as narrow:
+        narrow.work(until_idle=True)
+    fork = lab.engine.fork(1, turn=2).id
+    (failed,) = lab.jobs(fork)
+    assert failed.state == "failed"
+    (lab.root / "a.md").write_text("somebody was faster")
+    lab.engine.retry(failed.id)
+    lab.work()
+    assert (lab.root / "a.md").read_text() == "somebody was faster"
+    assert [(job.state, job.reason) for job in lab.jobs(fork)] == [("held", "drift")]
 
 
 def test_a_fork_can_be_replayed_and_forked(lab: Lab) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -23,14 +23,15 @@ from lcp_engine.store import statements
 from lcp_engine.store.archive import Archive, PastAttempt, PastEvent, PastTurn
 from lcp_engine.store.lives import Life
 from lcp_engine.store.said import SAID
-from lcp_engine.store.schema import attempts, jobs, missions, plans, turns
+from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
 from lcp_engine.store.text import to_json
 from lcp_engine.store.transaction import Row, Statement, Tx
 
 
-def _insert(table: Table, *, left_out: tuple[str, ...] = ()) -> Statement:
-    names = [column.name for column in table.c if column.name not in left_out]
-    return Statement(insert(table).values({name: bindparam(name) for name in names}))
+def _insert(table: Table) -> Statement:
+    return Statement(
+        insert(table).values({name: bindparam(name) for name in [column.name for column in table.c]})
+    )
 
 
 def _insert_one(table: Table) -> Statement:
@@ -42,6 +43,7 @@ _NEW_MISSION = _insert_one(missions)
 _NEW_PLAN = _insert_one(plans)
 _NEW_JOB = _insert_one(jobs)
 _NEW_TURN = _insert(turns)
+_NEW_APPROVAL = _insert(approvals)
 _OWNER = Statement(update(plans).where(plans.c.id == bindparam("plan")).values(job_id=bindparam("owner")))
 
 
@@ -87,6 +89,8 @@ class _Copy:
                 tx.run(_OWNER, plan=self._plans[plan_row["id"]], owner=owner)
         self._store_turns(mission_id)
         tx.many(statements.ATTEMPT, [statements.ATTEMPT.row(one) for one in self._kept_attempts()])
+        for approval in self._kept_approvals():
+            tx.send(_NEW_APPROVAL, **approval)
         tx.many(statements.EVENT, [statements.EVENT.row(one) for one in self._kept_events(mission_id)])
         root = self._row(missions)["root_plan"]
         job_id = self._jobs[self._question.job_id]
@@ -225,14 +229,22 @@ class _Copy:
                 self._tx.send(_NEW_TURN, **{**row, **known})
 
     def _kept_attempts(self) -> list[dict[str, object]]:
-        clause = select(attempts).join_from(attempts, jobs, attempts.c.job_id == jobs.c.id)
-        names = [column.name for column in attempts.c]
+        return self._of_jobs(attempts, lambda life, attempt: attempt <= life.starts)
+
+    def _kept_approvals(self) -> list[dict[str, object]]:
+        """Those that count still: whoever retries a job that failed is bound to what was approved."""
+        return self._of_jobs(approvals, lambda life, attempt: attempt == life.approved)
+
+    def _of_jobs(self, table: Table, is_kept: Callable[[Life, int], bool]) -> list[dict[str, object]]:
+        """The rows of a table that belong to attempts of jobs."""
+        clause = select(table).join_from(table, jobs, table.c.job_id == jobs.c.id)
+        names = [column.name for column in table.c]
         rows = self._tx.query(clause.where(jobs.c.mission_id == self._past.id))
         found = (dict(zip(names, row, strict=True)) for row in rows)
         return [
             {**row, "job_id": self._jobs[row["job_id"]]}
             for row in found
-            if self._is_kept(self._past.attempts[_int(row["job_id"]), _int(row["attempt"])])
+            if (life := self._lives.get(_int(row["job_id"]))) and is_kept(life, _int(row["attempt"]))
         ]
 
     def _kept_events(self, mission_id: int) -> list[dict[str, object]]:
