@@ -39,6 +39,7 @@ _LOOK_SECONDS = 0.02
 _MOST_KEPT = 64
 """Bytes that are kept after their turn: to give each back costs a call, and the kernel walks a list of all of them."""
 _DRAW_SECONDS = 0.00005
+_PASSING_SECONDS, _LET_PASS_SECONDS = 0.0005, 1.0
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 _WAIT, _WAKE, _ONE = 0, 1, 1
@@ -107,6 +108,12 @@ class Line:
     def is_wanted(self) -> bool:
         """Inside `with`: whether somebody stands behind."""
         return self._words[_DRAWN] > self._number
+
+    def let_pass(self) -> None:
+        """Wait, in no place of one's own, until all who stand in line now have left it, a moment at most."""
+        last, end = self._words[_DRAWN], time.monotonic() + _LET_PASS_SECONDS
+        while self._words[_SERVED] < last and time.monotonic() < end:
+            time.sleep(_PASSING_SECONDS)
 
     def another(self) -> Line:
         """A place of its own for one more thread."""

@@ -167,9 +167,12 @@ class Runner:
             self.stop()
             return False
         seconds = None if until is None else max(0.0, (until - self._database.now()) / SECOND)
-        # A claim tells what a look would, but stands in the way of others who write: only where there should be work.
-        if self._rest.sleep(calls, seconds) and self._was_rung_for_us and not self._stopping:
-            self._go_on(lane)
+        if self._rest.sleep(calls, seconds) and not self._stopping:
+            # A claim tells what a look would, but stands in the way of others: only where there should be work.
+            if self._was_rung_for_us:
+                self._go_on(lane)
+            else:
+                self._database.line.let_pass()  # whoever rang may not have committed yet
         return True
 
     def _go_on(self, lane: Lane) -> None:

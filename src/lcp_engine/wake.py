@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lcp_engine.mark import make_mark
 from lcp_engine.store.database import Database
+from lcp_engine.store.order import NoOrder
 from lcp_engine.store.sqlite import Sqlite
 from lcp_engine.store.transaction import Tx
 
@@ -48,7 +49,10 @@ class Bell(Protocol):
     """Rings in every process that listens to the same database."""
 
     def attach(self, database: Database) -> None:
-        """Ring after each commit of `database` that made a job ready."""
+        """Ring at each commit of `database` that makes a job ready.
+
+        Where writers stand in line, whoever hears it from another process may have to let them pass to see the job.
+        """
 
     def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
         """An ear for the runner `uid`. What is known of this process without an ear calls `heard` in its thread."""
@@ -78,13 +82,15 @@ class DatagramBell:
         self._listed: int | None = None
 
     def attach(self, database: Database) -> None:
-        database.on_wake = self.ring
+        if isinstance(database.line, NoOrder):
+            database.on_wake = self.ring
+        else:  # they wake up while the commit waits for the disk, and stand in line behind it
+            database.in_transaction_wake = lambda tx: self._tell_others()
+            database.on_wake = self._tell_here
 
     def ring(self) -> None:
-        for heard in list(self._here.values()):
-            heard()
-        for path in self._listeners():
-            self._send(path)
+        self._tell_here()
+        self._tell_others()
 
     def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
         ear = DatagramEar(f"{self._directory}/{uid}.sock", lambda: self._forget(uid))
@@ -94,6 +100,14 @@ class DatagramBell:
 
     def close(self) -> None:
         self._sender.close()
+
+    def _tell_here(self) -> None:
+        for heard in list(self._here.values()):
+            heard()
+
+    def _tell_others(self) -> None:
+        for path in self._listeners():
+            self._send(path)
 
     def _listeners(self) -> list[str]:
         """The sockets of other processes; the directory is read again when somebody came or went."""

@@ -211,6 +211,35 @@ def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop
         running.result()
 
 
+def test_a_runner_that_another_outran_hears_the_next_ring(database_url: str) -> None:
+    both = threading.Barrier(2)
+
+    def meet(params: Params, context: Context) -> Outcome:
+        both.wait(60)
+        return params
+
+    meeting = Worker(
+        kind="meet", params=Params, result=Params, execute=meet, has_effects=False, max_attempts=1
+    ).for_any_params()
+    with (
+        Engine(database_url, workers=[meeting]) as here,
+        Engine(database_url, workers=[meeting]) as there,
+        Engine(database_url, workers=[meeting]) as other,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        runners = [Runner(engine.site, max_claim=1, look_seconds=3600) for engine in (here, there)]
+        running = [threads.submit(runner.run) for runner in runners]
+        for n in range(30):
+            jobs = [other.enqueue("meet", {"n": n}) for _ in range(2)]
+            while {other.job(job).state for job in jobs} & {"queued", "running"}:
+                assert not any(one.done() for one in running)
+            assert {other.job(job).state for job in jobs} == {"succeeded"}
+        for runner in runners:
+            runner.stop()
+        for one in running:
+            one.result()
+
+
 def test_whatever_a_worker_raises_fails_its_job_only(database_url: str, shop: Shop) -> None:
     with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
         failing = engine.enqueue("fail", {"n": 7})

@@ -173,6 +173,32 @@ def test_programs_that_do_not_stand_in_line_are_waited_for(tmp_path: Path, start
         assert engine.job(jobs[0]).state == "queued"
 
 
+def test_who_lets_others_pass_goes_on_when_they_have_left(line: Line, place: Path, start: Start) -> None:
+    log: list[str] = []
+
+    def pass_by() -> None:
+        beside.let_pass()
+        log.append("passed")
+
+    with closing(line.another()) as beside:
+        with line:
+            waiting = _waiting(start, place, 2)
+            passing = threading.Thread(target=pass_by)
+            passing.start()
+        assert _says(waiting) == "first"
+        log.append("left")
+        _leaves(waiting)
+        passing.join()
+    assert log == ["left", "passed"]
+
+
+def test_who_died_in_line_is_not_waited_for_for_ever(line: Line, place: Path, start: Start) -> None:
+    first = start(IN_LINE, place)
+    assert _says(first) == "first"
+    first.kill()
+    line.let_pass()
+
+
 def test_a_prune_lets_those_in_who_wait_before_its_time_is_over(tmp_path: Path) -> None:
     log: list[str] = []
     with Engine(sqlite_url(tmp_path)) as engine, ThreadPoolExecutor(1) as pool:

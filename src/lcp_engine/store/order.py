@@ -17,6 +17,9 @@ class Order(Protocol):
     def is_wanted(self) -> bool:
         """Inside `with`: whether somebody waits for its end."""
 
+    def let_pass(self) -> None:
+        """Outside `with`: wait until those who are inside or wait now have come to their end, a moment at most."""
+
     def another(self) -> Order:
         """The same order for one more thread."""
 
@@ -37,6 +40,9 @@ class NoOrder:
     @property
     def is_wanted(self) -> bool:
         return False
+
+    def let_pass(self) -> None:
+        """Nobody can be told from another."""
 
     def another(self) -> NoOrder:
         return self
