@@ -142,10 +142,12 @@ def _dies_once(deaths: list[int], step: str) -> Callable[..., tuple[Head, Buffer
     """Takes steps in a process that is killed before the first one of this name."""
     take = _Steps.take
 
-    def dies_once(steps: _Steps, head: Head, body: Buffer = b"") -> tuple[Head, Buffer]:
+    def dies_once(
+        steps: _Steps, head: Head, body: Buffer = b"", turns_to: Callable[[int], object] | None = None
+    ) -> tuple[Head, Buffer]:
         if head["do"] == step and not deaths:
             deaths.append(1)
             signal.pidfd_send_signal(steps.child._pidfd, signal.SIGKILL)
-        return take(steps, head, body)
+        return take(steps, head, body, turns_to)
 
     return dies_once

@@ -59,10 +59,12 @@ class _Steps:
     seconds: float
     path: str
 
-    def take(self, head: Head, body: Buffer = b"") -> tuple[Head, Buffer]:
+    def take(
+        self, head: Head, body: Buffer = b"", turns_to: Callable[[int], object] | None = None
+    ) -> tuple[Head, Buffer]:
         """Raises what the step met, and `Interrupted` where that is not known."""
         try:
-            answer, found = self.child.exchange(head, body, self.seconds)
+            answer, found = self.child.exchange(head, body, self.seconds, turns_to)
         except Late:
             # It goes on there, and holds the lock until it is done.
             said = f"{self.path!r}: a step has to end within {self.seconds:g} s; it runs on"
@@ -102,7 +104,10 @@ class FarBatch:
                 for put in some
             ]
             head, _ = self.take(
-                {"do": "put all", "files": files}, self._steps, b"".join(put.data for put in some)
+                {"do": "put all", "files": files},
+                self._steps,
+                b"".join(put.data for put in some),
+                _turning(turns_to, range(len(errors), len(errors) + len(some))),
             )
             errors += [_came_to(put, one) for put, one in zip(some, _list(head.get("found")), strict=True)]
         return errors
@@ -113,9 +118,15 @@ class FarBatch:
             with suppress(Interrupted):
                 self.take({"do": "free"}, self._steps)
 
-    def take(self, head: Head, steps: _Steps, body: Buffer = b"") -> tuple[Head, Buffer]:
+    def take(
+        self,
+        head: Head,
+        steps: _Steps,
+        body: Buffer = b"",
+        turns_to: Callable[[int], object] | None = None,
+    ) -> tuple[Head, Buffer]:
         try:
-            return steps.take(head, body)
+            return steps.take(head, body, turns_to)
         except Interrupted:
             self.is_lost = True
             raise
@@ -204,6 +215,15 @@ def _some(puts: Sequence[Put]) -> list[Put]:
             break
         some.append(put)
     return some
+
+
+def _turning(turns_to: Callable[[int], object], places: Sequence[int]) -> Callable[[int], object]:
+    def turns(nth: int) -> None:
+        if nth not in range(len(places)):
+            raise Broken("it told of another file")
+        turns_to(places[nth])
+
+    return turns
 
 
 def _came_to(put: Put, found: JsonValue) -> LcpError | None:

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.isolation.line import Broken, Buffer, Head, Late, Line
+from lcp_engine.isolation.line import Broken, Buffer, Head, Late, Line, number_of
 from lcp_engine.sandbox.root import Root
 
 FILE_KINDS: Mapping[str, str] = {
@@ -168,16 +168,25 @@ class Child:
             line = self._lines.own = self._call()
         return line
 
-    def exchange(self, head: Head, body: Buffer, seconds: float) -> tuple[Head, Buffer]:
-        """Ask, and wait for the answer. Raises `Broken`, and `Late` after `seconds`."""
+    def exchange(
+        self, head: Head, body: Buffer, seconds: float, turns_to: Callable[[int], object] | None = None
+    ) -> tuple[Head, Buffer]:
+        """Ask, and wait for the answer. Raises `Broken`, and `Late` after `seconds`.
+
+        With `turns_to` these are for each of several things, whose places it is given.
+        """
         line = self.line()
         try:
             line.wait_at_most(seconds)
             line.send(head, body)
-            return line.receive()
+            answer = line.receive()
+            while turns_to is not None and "turns to" in answer[0]:
+                turns_to(number_of(answer[0], "turns to"))
+                answer = line.receive()
         except (Broken, Late):
             self.hang_up()
             raise
+        return answer
 
     def hang_up(self) -> None:
         """Leave this thread's line: what is on it is not waited for any more."""

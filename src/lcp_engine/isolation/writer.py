@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,6 +16,9 @@ from lcp_engine.sandbox.root import Root, refusal
 
 MOST_SEEN = 64 * 1024
 """Bytes of a file that are told when it is locked, unasked."""
+
+QUIET_SECONDS = 0.1
+"""Which file is turned to is told so often: most disks are done with all of them before."""
 
 
 class Writer:
@@ -76,12 +80,12 @@ def _serve_locked(line: Line, batch: Batch) -> None:
         head, body = line.receive()
         if head["do"] == "free":
             return
-        line.send(*_answer(batch, head, body))
+        line.send(*_answer(line, batch, head, body))
 
 
-def _answer(batch: Batch, head: Head, body: Buffer) -> tuple[Head, Buffer]:
+def _answer(line: Line, batch: Batch, head: Head, body: Buffer) -> tuple[Head, Buffer]:
     if head["do"] == "put all":
-        return _put_all(batch, head, memoryview(body))
+        return _put_all(line, batch, head, memoryview(body))
     target = batch.found[number_of(head, "nth")]
     assert isinstance(target, Target)
     answer = _tried(lambda: _step(target, head, body), target.path)
@@ -98,7 +102,7 @@ def _tried(step: Callable[[], tuple[Head, Buffer]], path: str) -> tuple[Head, Bu
         return told(refusal(error, path).failed), b""
 
 
-def _put_all(batch: Batch, head: Head, body: memoryview) -> tuple[Head, Buffer]:
+def _put_all(line: Line, batch: Batch, head: Head, body: memoryview) -> tuple[Head, Buffer]:
     files, puts = head["files"], []
     assert isinstance(files, list)
     for file in files:
@@ -107,7 +111,15 @@ def _put_all(batch: Batch, head: Head, body: memoryview) -> tuple[Head, Buffer]:
         assert isinstance(target, Target)
         puts.append(Put(target, bytes(body[:size]), text_of(file, "temporary")))
         body = body[size:]
-    errors = batch.put(puts, lambda nth: None)
+    spoke = time.monotonic()
+
+    def turns_to(nth: int) -> None:
+        nonlocal spoke
+        if time.monotonic() - spoke > QUIET_SECONDS:
+            line.send({"turns to": nth})
+            spoke = time.monotonic()
+
+    errors = batch.put(puts, turns_to)
     found: list[JsonValue] = [
         {"replaced": put.target.replaced, **({} if error is None else told(error.failed))}
         for put, error in zip(puts, errors, strict=True)

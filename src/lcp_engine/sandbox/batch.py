@@ -93,7 +93,7 @@ class _Here:
             except LcpError as error:
                 errors.append(error)
         try:
-            self._sync()
+            self._sync(puts, turns_to)
         except LcpError as error:
             return [
                 error if put.target.replaced else before for put, before in zip(puts, errors, strict=True)
@@ -106,10 +106,12 @@ class _Here:
             give_up(self._root, target)
             os.close(descriptor)  # and with it goes the lock
 
-    def _sync(self) -> None:
+    def _sync(self, puts: Sequence[Put], turns_to: Callable[[int], object]) -> None:
         """Once for each directory, however many of its files were replaced."""
         replaced = {directory: target for target, _, directory in self._targets if target.replaced}
+        places = {put.target.path: nth for nth, put in enumerate(puts)}
         for target in replaced.values():
+            turns_to(places.get(target.path, 0))
             target.sync()
 
     def _takes(self, directory: int, key: _Directory, name: str) -> bool:
