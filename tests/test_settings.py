@@ -8,7 +8,7 @@ import pytest
 
 from lcp_engine.errors import LcpError
 from lcp_engine.policy import Verdict
-from lcp_engine.settings import default_url, read_settings, read_url, shown_url
+from lcp_engine.settings import default_url, make_room, read_settings, read_url, shown_url
 
 
 def test_the_environment_comes_before_the_file_and_the_file_before_the_defaults(tmp_path: Path) -> None:
@@ -77,3 +77,12 @@ def test_isolation_is_one_of_three(tmp_path: Path) -> None:
     assert read_settings({"LCP_ISOLATION": "off"}, config).isolation == "off"
     with pytest.raises(LcpError, match="LCP_ISOLATION is one of require, auto, off; it is 'on'"):
         read_settings({"LCP_ISOLATION": "on"}, config)
+
+
+def test_a_default_database_without_room_is_no_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    with pytest.raises(LcpError, match=r"needs its directory .*file/lcp-engine: Not a directory; --db names"):
+        make_room(default_url())

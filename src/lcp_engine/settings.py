@@ -126,9 +126,18 @@ def read_url(text: str) -> str:
 
 
 def make_room(url: str) -> None:
-    """Create the directory of the default database, private to its user; other directories are the user's concern."""
-    if url == default_url():
-        user_data_path(APP).mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create the directory of the default database, private to its user; other directories are the user's concern.
+
+    Raises `FILE_SYSTEM` where it cannot be.
+    """
+    if url != default_url():
+        return
+    place = user_data_path(APP)
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as refused:
+        message = f"the database needs its directory {place}: {refused.strerror}; --db names another database"
+        raise LcpError(ErrorCode.FILE_SYSTEM, message) from refused
 
 
 def shown_url(url: str) -> str:

@@ -118,6 +118,15 @@ def test_a_database_of_a_newer_engine_is_refused(lcp: Lcp) -> None:
     assert "'9999'" in str(done.error["user_message"])
 
 
+def test_a_check_of_an_older_database_says_how_to_go_on(lcp: Lcp) -> None:
+    lcp("db", "upgrade")
+    with closing(sqlite3.connect(lcp.database)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    done = lcp("db", "check")
+    assert done.code == 1
+    assert done.err.endswith(": `lcp db upgrade` brings it there\n")
+
+
 def test_a_locked_database_is_waited_for_and_then_named(lcp: Lcp) -> None:
     lcp("db", "upgrade")
     with closing(sqlite3.connect(lcp.database, isolation_level=None)) as connection:

@@ -46,7 +46,8 @@ def bind(
     if shown.path != now.path:
         if is_revised or shown.path is None:
             return now
-        raise _conflict(job, f"it would change {now.path!r}, and {shown.path!r} was shown")
+        would = f"it would change {now.path!r}" if now.path else "what it would change cannot be told now"
+        raise _conflict(job, f"{would}, and {shown.path!r} was shown")
     file = normpath(f"{ledger.mission(job.mission_id).root}/{now.path}")
     if now.path is not None and not is_led_to(ledger.tx, job.mission_id, file, shown, now.found):
         was, is_now = state_of(shown.found), state_of(now.found)

@@ -56,7 +56,8 @@ def check_database(
         if version is None:
             return ["the database has to be lcp-engine's own; it is empty"]
         if version != HEAD:
-            return [f"the database stands at version {version!r}, this engine at {HEAD!r}"]
+            way = "`lcp db upgrade` brings it there" if version < HEAD else "a newer engine reads it"
+            return [f"the database stands at version {version!r}, this engine at {HEAD!r}: {way}"]
         return database.read(lambda tx: faults_in(tx, kept_bytes))
 
 
