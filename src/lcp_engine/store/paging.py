@@ -6,15 +6,14 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import text
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.jobs import TRANSITIONS
 from lcp_engine.store.history import in_column
 from lcp_engine.store.rows import Columns, Condition, equal
-from lcp_engine.store.schema import changes, missions, runners
 from lcp_engine.store.text import JsonObject
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.transaction import Statement, Tx
 from lcp_engine.store.whereabouts import find_where
 
 LARGEST = 64 * 1024
@@ -38,6 +37,11 @@ _TURN = (
 _TURNS = Columns("turn_history", _TURN)
 _WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))
 _MOVES = Columns("event_history", ("job_id", "at", "event"))
+_COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
+_COUNT_RUNNERS = Statement(text("SELECT count(*) FROM runners WHERE ended_at IS NULL AND alive_until > :now"))
+_ANY_CHANGE = Statement(
+    text("SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' LIMIT 1")
+)
 _SEARCHED_TEXT = ("name", "kind", "reason")
 _SEARCHED_JSON = ("params", "error", "result")
 _IS_MOVE = Condition(f"event IN ({', '.join(repr(transition.event) for transition in TRANSITIONS)})")
@@ -125,19 +129,17 @@ def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObjec
 
 def count_held(tx: Tx) -> int:
     """How many jobs wait for a person, in all missions."""
-    return int(tx.query(select(func.coalesce(func.sum(missions.c.held), 0)))[0][0])
+    return int(tx.query_plain(_COUNT_HELD)[0][0])
 
 
 def count_runners(tx: Tx) -> int:
     """How many processes execute jobs of this database now."""
-    lives = (runners.c.ended_at.is_(None), runners.c.alive_until > tx.now)
-    return int(tx.query(select(func.count()).select_from(runners).where(*lives))[0][0])
+    return int(tx.rows(_COUNT_RUNNERS, now=tx.now)[0][0])
 
 
 def has_changed(tx: Tx, mission_id: int) -> bool:
     """Whether the mission has done anything to a file."""
-    where = (changes.c.mission_id == in_column(mission_id), changes.c.state == "applied")
-    return bool(tx.query(select(changes.c.id).where(*where).limit(1)))
+    return tx.row(_ANY_CHANGE, mission=in_column(mission_id)) is not None
 
 
 def _find(tx: Tx, wanted: JobFilter) -> tuple[int, list[Condition]]:
@@ -152,18 +154,18 @@ def _find(tx: Tx, wanted: JobFilter) -> tuple[int, list[Condition]]:
     return found.count, where
 
 
-def _contains(text: str) -> Condition:
-    written = json.dumps(text, ensure_ascii=False)[1:-1]
+def _contains(sought: str) -> Condition:
+    written = json.dumps(sought, ensure_ascii=False)[1:-1]
     searched = (
         *((name, "plain") for name in _SEARCHED_TEXT),
         *((name, "written") for name in _SEARCHED_JSON),
     )
     each = (f"lower({name}) LIKE lower(:{param}) ESCAPE '\\'" for name, param in searched)
-    return Condition(f"({' OR '.join(each)})", {"plain": _pattern(text), "written": _pattern(written)})
+    return Condition(f"({' OR '.join(each)})", {"plain": _pattern(sought), "written": _pattern(written)})
 
 
-def _pattern(text: str) -> str:
-    literally = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+def _pattern(sought: str) -> str:
+    literally = sought.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{literally}%"
 
 
