@@ -31,6 +31,7 @@ def _migrate(connection: Connection) -> None:
         render_as_batch=connection.dialect.name == "sqlite",
         compare_server_default=True,
     )
+    _refuse_to_go_back()
     with context.begin_transaction():
         _drop_views()
         context.run_migrations()
@@ -40,10 +41,19 @@ def _migrate(connection: Connection) -> None:
 
 def _print_sql(url: str) -> None:
     context.configure(url=url, target_metadata=metadata, literal_binds=True)
+    _refuse_to_go_back()
     with context.begin_transaction():
         _drop_views()
         context.run_migrations()
         _create_views(url.startswith("sqlite"))
+
+
+def _refuse_to_go_back() -> None:
+    if context.get_context().opts["fn"].__name__ == "downgrade":
+        message = (
+            "a database is not brought back to an older version: restore a backup from before it was upgraded"
+        )
+        raise SystemExit(message)
 
 
 def _drop_views() -> None:

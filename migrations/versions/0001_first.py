@@ -31,11 +31,6 @@ def upgrade() -> None:
     _create_runners()
 
 
-def downgrade() -> None:
-    for table in ("runners", "changes", "blobs", "turns", "events", "attempts", "jobs", "plans", "missions"):
-        op.drop_table(table)
-
-
 def _create_missions() -> None:
     op.create_table(
         "missions",

@@ -40,29 +40,10 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     if op.get_context().dialect.name == "sqlite":
-        _rebuild_changes(may_remove=True)
+        _rebuild_changes()
     else:
         op.alter_column("changes", "sha256_after", nullable=True)
         op.add_column("changes", sa.Column("undoes", ID))
-
-
-def downgrade() -> None:
-    op.execute("DELETE FROM changes WHERE sha256_after IS NULL")
-    if op.get_context().dialect.name == "sqlite":
-        _rebuild_changes(may_remove=False)
-    else:
-        op.drop_column("changes", "undoes")
-        op.alter_column("changes", "sha256_after", nullable=False)
-    for table in ("probes", "approvals", "reviews"):
-        op.drop_table(table)
-    op.drop_index("ix_jobs_expiring", "jobs")
-    for table, columns in (
-        ("attempts", ("output_tokens", "input_tokens")),
-        ("jobs", ("held_until", "after_id")),
-        ("plans", ("verifications", "clarifications")),
-    ):
-        for name in columns:
-            op.drop_column(table, name)
 
 
 def _create_reviewed(table: str, second_key: str) -> None:
@@ -82,9 +63,8 @@ def _create_reviewed(table: str, second_key: str) -> None:
     )
 
 
-def _rebuild_changes(*, may_remove: bool) -> None:
+def _rebuild_changes() -> None:
     """SQLite cannot let go of NOT NULL; the rows move to a new table."""
-    undoes = (sa.Column("undoes", ID),) if may_remove else ()
     kept = (
         "id, mission_id, job_id, attempt, root, path, file, mode, state, sha256_before, sha256_after, size_bytes, "
         "temporary, made, result, intended_at, closed_at"
@@ -100,12 +80,12 @@ def _rebuild_changes(*, may_remove: bool) -> None:
         sa.Column("attempt", sa.Integer(), nullable=False),
         *(sa.Column(name, sa.Text(), nullable=False) for name in ("root", "path", "file", "mode", "state")),
         sa.Column("sha256_before", sa.Text()),
-        sa.Column("sha256_after", sa.Text(), nullable=may_remove),
+        sa.Column("sha256_after", sa.Text()),
         sa.Column("size_bytes", sa.BigInteger(), nullable=False),
         *(sa.Column(name, sa.Text(), nullable=False) for name in ("temporary", "made", "result")),
         sa.Column("intended_at", sa.BigInteger(), nullable=False),
         sa.Column("closed_at", sa.BigInteger()),
-        *undoes,
+        sa.Column("undoes", ID),
         sa.CheckConstraint(STATES, name=op.f("ck_changes_state")),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_changes_job_id")),
         sa.ForeignKeyConstraint(["mission_id"], ["missions.id"], name=op.f("fk_changes_mission_id")),

@@ -18,9 +18,3 @@ def upgrade() -> None:
     op.add_column("missions", sa.Column("pruned_at", sa.BigInteger()))
     op.create_index("ix_changes_file", "changes", ["file"])
     op.create_index("ix_changes_sha256_before", "changes", ["sha256_before"])
-
-
-def downgrade() -> None:
-    op.drop_index("ix_changes_sha256_before", "changes")
-    op.drop_index("ix_changes_file", "changes")
-    op.drop_column("missions", "pruned_at")

@@ -52,11 +52,5 @@ def upgrade() -> None:
     op.create_index("ix_schedules_due_at", "schedules", ["due_at"])
 
 
-def downgrade() -> None:
-    op.drop_table("schedules")
-    op.drop_index("ix_missions_scheduled", "missions")
-    op.drop_column("missions", "schedule")
-
-
 def _counter(name: str) -> sa.Column[int]:
     return sa.Column(name, sa.Integer(), nullable=False, server_default=sa.text("0"))

@@ -28,13 +28,3 @@ def upgrade() -> None:
     op.create_index(
         "ix_jobs_result_sha256", "jobs", ["result_sha256"], sqlite_where=THERE, postgresql_where=THERE
     )
-
-
-def downgrade() -> None:
-    op.execute(
-        "UPDATE jobs SET result = (SELECT r.text FROM results r WHERE r.sha256 = jobs.result_sha256) "
-        "WHERE result_sha256 IS NOT NULL"
-    )
-    op.drop_index("ix_jobs_result_sha256", "jobs")
-    op.drop_column("jobs", "result_sha256")
-    op.drop_table("results")

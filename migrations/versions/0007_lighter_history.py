@@ -12,16 +12,10 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
-KEYS = (("events", "mission_id", "missions"), ("attempts", "job_id", "jobs"))
+KEYS = (("events", "mission_id"), ("attempts", "job_id"))
 
 
 def upgrade() -> None:
     if op.get_context().dialect.name == "postgresql":
-        for table, column, _ in KEYS:
+        for table, column in KEYS:
             op.drop_constraint(f"fk_{table}_{column}", table, type_="foreignkey")
-
-
-def downgrade() -> None:
-    if op.get_context().dialect.name == "postgresql":
-        for table, column, parent in KEYS:
-            op.create_foreign_key(f"fk_{table}_{column}", table, parent, [column], ["id"])

@@ -34,11 +34,6 @@ def upgrade() -> None:
     _replace_checks(_as_list, _as_alternatives)
 
 
-def downgrade() -> None:
-    _index_again("state IN ('held', 'blocked', 'queued', 'running')")
-    _replace_checks(_as_alternatives, _as_list)
-
-
 def _as_list(column: str, values: tuple[str, ...]) -> str:
     return f"{column} IN ({', '.join(map(repr, values))})"
 

@@ -48,16 +48,25 @@ def test_migrations_and_metadata_make_the_same_schema(database_url: str) -> None
         command.upgrade(config, "head")
         connection.commit()
         migrated = _schema(connection)
-        command.downgrade(config, "base")
-        connection.commit()
-        assert {kind for kind, *_ in _schema(connection)} <= {"column", "constraint", "index"}
-        _drop_version(connection)
+        _drop_all(connection)
     open_database(database_url).close()
     with _connected(database_url) as connection:
         created = _schema(connection)
     assert migrated == created
     assert {name for kind, name, *_ in created if kind == "view"} == {view.name for view in VIEWS}
     assert {name for kind, name, *_ in created if kind == "table"} >= TABLES or "postgres" in database_url
+
+
+def test_no_database_is_brought_back_to_an_older_version(database_url: str) -> None:
+    open_database(database_url).close()
+    with _connected(database_url) as connection:
+        before = _schema(connection)
+        config = migration_config()
+        config.attributes["connection"] = connection
+        with pytest.raises(SystemExit, match="restore a backup"):
+            command.downgrade(config, "-1")
+    with _connected(database_url) as connection:
+        assert _schema(connection) == before
 
 
 def test_a_developers_alembic_makes_the_same_database(database_url: str) -> None:
@@ -242,9 +251,13 @@ def _for_alembic(url: str) -> str:
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-def _drop_version(connection: Connection) -> None:
-    connection.execute(text("DROP TABLE alembic_version"))
-    connection.commit()
+def _drop_all(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        Path(str(connection.engine.url.database)).unlink()
+    else:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+        connection.commit()
 
 
 def _schema(connection: Connection) -> set[tuple[str, str, str]]:
