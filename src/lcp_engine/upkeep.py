@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from functools import partial
 
 from lcp_engine.clock import SECOND, Micros
@@ -29,6 +31,7 @@ class Upkeep:
         self._host = host
         self._scheduler = Scheduler(site.database, site.clock) if launches else None
         self._next_expiry: Micros | None = None
+        self._renewals = _Renewals()
 
     def look(self, runner_id: int) -> None:
         """Do all that is due. `runner_id` is who does it."""
@@ -42,10 +45,13 @@ class Upkeep:
         others = self._database.read(lambda tx: queue.leasing_runners(tx, runner_id))
         now = self._database.now()
         self._next_expiry = min((one.alive_until for one in others if one.alive_until >= now), default=None)
+        renewing = self._renewals.look(others)
         for runner in others:
             dead = is_dead(runner, self._host, self._site.runtime)
-            # A process that was stopped keeps its lock, and its leases run out all the same.
-            if dead or runner.alive_until < self._database.now():
+            has_run_out = runner.alive_until < self._database.now()
+            # A process that was stopped keeps its lock, and its leases run out all the same; one that renews them
+            # is alive, whatever its clock says.
+            if dead or (has_run_out and not (dead is False and runner.id in renewing)):
                 started = started_jobs(runner, self._site.runtime)
                 self._database.write(partial(_take_back, runner=runner, started=started))
             if dead:
@@ -63,6 +69,24 @@ class Upkeep:
         due = self._database.read(lambda tx: due_holds(tx, now))
         if due:
             self._database.write(lambda tx: expire(ledger_of(tx), due))
+
+
+class _Renewals:
+    """Who renews leases, as it is seen from here: the clock of another process stood still while the machine slept."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Micros, float]] = {}
+
+    def look(self, runners: Sequence[RunnerRow]) -> set[int]:
+        """The ids of those that are new here, or that have renewed their leases within the time of one."""
+        now = time.monotonic()
+        before, self._seen = self._seen, {}
+        for runner in runners:
+            until, since = before.get(runner.id, (runner.alive_until, now))
+            self._seen[runner.id] = (runner.alive_until, since if until == runner.alive_until else now)
+        return {
+            runner_id for runner_id, (_, since) in self._seen.items() if now - since < queue.LEASE / SECOND
+        }
 
 
 def _take_back(tx: Tx, runner: RunnerRow, started: set[tuple[int, int]] | None) -> None:

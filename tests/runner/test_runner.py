@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -16,15 +17,18 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.clock import SECOND
+from lcp_engine.clock import SECOND, steady_clock, system_clock
 from lcp_engine.engine import steering
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.isolation.walls import Walls
 from lcp_engine.jobs import State
 from lcp_engine.lane import Lane
+from lcp_engine.presence import this_host
 from lcp_engine.runner import Runner
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.transaction import Tx
+from lcp_engine.upkeep import Upkeep
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 
@@ -270,6 +274,24 @@ def test_a_lease_of_another_host_is_left_alone_until_it_runs_out(database_url: s
             running.result()
         assert shop.executed == [1]
         assert _outcomes(engine.job(job).json) == ["rescued", "succeeded"]
+
+
+def test_a_runner_whose_clock_stood_still_keeps_its_leases(database_url: str, shop: Shop) -> None:
+    """As that of a process does while its machine sleeps."""
+    behind = steady_clock(system_clock() - 3600 * SECOND)
+    with (
+        Engine(database_url, workers=shop.workers(timeout=60), clock=behind) as slept,
+        Engine(database_url, workers=shop.workers(timeout=60)) as fresh,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        job = slept.enqueue("wait", {"n": 1})
+        running = threads.submit(partial(slept.work, until_idle=True))
+        shop.begun.wait()
+        Upkeep(fresh.site, Walls(stand=False), this_host(), launches=False).look(0)
+        shop.door.set()
+        running.result()
+        assert _outcomes(fresh.job(job).json) == ["succeeded"]
+        assert shop.executed == [1]
 
 
 def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(

@@ -29,9 +29,7 @@ from lcp_engine.store.transaction import Row, Statement, Tx
 
 
 def _insert(table: Table) -> Statement:
-    return Statement(
-        insert(table).values({name: bindparam(name) for name in [column.name for column in table.c]})
-    )
+    return Statement(insert(table).values({column.name: bindparam(column.name) for column in table.c}))
 
 
 def _insert_one(table: Table) -> Statement:
