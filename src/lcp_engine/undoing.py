@@ -113,7 +113,8 @@ def _decide(site: Site, wish: Wish, wanted: Sequence[Restoration], *, dry_run: b
 
         def work(tx: Tx) -> int | None:
             # A prune may have found that nobody refers to them yet.
-            return None if missing_blobs(tx, hashes) else record(ledger_of(tx), wish, wanted, modes, by=by)
+            is_gone = bool(missing_blobs(tx, hashes, keeps=True))
+            return None if is_gone else record(ledger_of(tx), wish, wanted, modes, by=by)
 
         return site.database.write(work)
 

@@ -17,6 +17,7 @@ from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.settling import Settling, settle, settle_all
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import changes, queue
+from lcp_engine.store.archive import missing_blobs
 from lcp_engine.store.check import faults_in
 from lcp_engine.store.create import make_backend, open_database
 from lcp_engine.store.database import Database
@@ -140,6 +141,21 @@ def test_contents_kept_while_others_prune_stay(postgres_url: str) -> None:
 
     one.write(work)
     assert one.read(lambda tx: changes.content(tx, changes.sha256(kept))) == kept
+    one.close()
+    other.close()
+
+
+def test_contents_that_an_undo_refers_to_stay_while_others_prune(postgres_url: str) -> None:
+    sha = changes.sha256(b"kept")
+    one, other = open_database(postgres_url), open_database(postgres_url)
+    one.write(lambda tx: changes.keep(tx, sha, b"kept"))
+
+    def work(tx: Tx) -> None:
+        assert missing_blobs(tx, [sha], keeps=True) == []
+        assert prune(other, ended_before=2**60).contents == 0
+
+    one.write(work)
+    assert one.read(lambda tx: changes.content(tx, sha)) == b"kept"
     one.close()
     other.close()
 

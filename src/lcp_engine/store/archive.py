@@ -124,10 +124,11 @@ def read_archive(tx: Tx, mission_id: int) -> Archive:
     )
 
 
-def missing_blobs(tx: Tx, hashes: Sequence[str]) -> list[str]:
-    """Those of `hashes` whose contents are not in the database, sorted."""
-    there = {row[0] for row in tx.query(select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes)))}
-    return sorted(set(hashes) - there)
+def missing_blobs(tx: Tx, hashes: Sequence[str], *, keeps: bool = False) -> list[str]:
+    """Those of `hashes` whose contents are not in the database, sorted. With `keeps` nobody prunes the others."""
+    clause = select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))
+    there = tx.query(clause.with_for_update(read=True, key_share=True) if keeps else clause)
+    return sorted(set(hashes) - {row[0] for row in there})
 
 
 R = TypeVar("R", PastJob, PastTurn, ChangeRow)
