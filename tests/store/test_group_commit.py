@@ -17,6 +17,7 @@ from lcp_engine.store.create import open_database
 from lcp_engine.store.database import Database
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.transaction import Tx
+from lcp_engine.store.unit import Unit, wake_all
 
 Open = Callable[[], Database]
 
@@ -120,6 +121,20 @@ def test_nothing_is_acknowledged_before_its_commit(notes: Database, open_another
     writer.join()
     assert acknowledged == [True]
     assert _stored(other, 1)
+
+
+def test_callers_behind_one_that_was_interrupted_go_on() -> None:
+    units = [Unit(lambda tx: None) for _ in range(3)]
+    for unit in units:
+        unit.expect()
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(unit.wait) for unit in units[1:]]  # nobody is there any more for the first
+        for unit in units:
+            unit.is_done = True
+        wake_all(units)
+        for caller in waiting:
+            caller.result(60)
+    assert [unit.is_woken for unit in units] == [True, False, True]
 
 
 def test_a_closed_database_refuses_and_what_came_before_is_committed(

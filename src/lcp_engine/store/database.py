@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.order import NoOrder, Order
 from lcp_engine.store.readers import Readers
 from lcp_engine.store.transaction import Backend, Connection, Tx
-from lcp_engine.store.unit import Unit
+from lcp_engine.store.unit import Unit, wake_all
 
 T = TypeVar("T")
 
@@ -150,8 +150,7 @@ class Database:
         finally:
             with self._lock:
                 self._hand_over()
-            for unit in batch:
-                unit.wake()
+            wake_all(batch)
 
     def _gather(self, batch: list[Unit[Any]]) -> None:
         """Add whoever waits."""
