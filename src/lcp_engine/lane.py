@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -176,3 +177,12 @@ class Lane:
 
     def _leave_group(self) -> None:
         self._group, self._begun, self._current = {}, set(), None
+
+
+def wait_for(lanes: Iterable[Lane], seconds: float) -> None:
+    """Wait until none of them is alive, `seconds` at most."""
+    end = time.monotonic() + seconds
+    for lane in lanes:
+        lane.join(max(0.0, end - time.monotonic()))
+        if lane.is_alive:
+            return

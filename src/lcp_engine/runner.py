@@ -18,7 +18,7 @@ from lcp_engine.engine.settling import Settling
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.execution import Executor, Room
 from lcp_engine.isolation.walls import walls_of
-from lcp_engine.lane import Lane
+from lcp_engine.lane import Lane, wait_for
 from lcp_engine.leases import Leases
 from lcp_engine.notice import Notice
 from lcp_engine.presence import Presence, this_host
@@ -247,7 +247,7 @@ class Runner:
         looked = learnt = time.monotonic()
         while any(lane.is_alive for lane in self._lanes):
             try:
-                self._wait_for_lanes(self._upkeep.seconds_until_due(WATCH_SECONDS))
+                wait_for(self._lanes, self._upkeep.seconds_until_due(WATCH_SECONDS))
                 if any(lane.is_busy for lane in self._lanes):
                     self._leases.renew()
                 self._tend_lanes(time.monotonic())
@@ -266,13 +266,6 @@ class Runner:
             except Exception as error:  # noqa: BLE001 -- `run` raises it
                 if not self._is_busy(error):
                     self._fail(error)
-
-    def _wait_for_lanes(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        for lane in self._lanes:
-            lane.join(max(0.0, end - time.monotonic()))
-            if lane.is_alive:
-                return
 
     def _look(self) -> None:
         """The fallback for rings that did not arrive, and the end where somebody else finished the last job."""
