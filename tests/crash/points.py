@@ -192,8 +192,8 @@ class WatchedBackend:
     def sweeping(self) -> Backend:
         return WatchedBackend(self._backend.sweeping(), self._killer)
 
-    def flush(self, connection: Connection) -> None:
-        self._backend.flush(connection)
+    def flush(self, connection: Connection) -> bool:
+        return self._backend.flush(connection)
 
     def is_usable(self, connection: Connection) -> bool:
         return self._backend.is_usable(connection)

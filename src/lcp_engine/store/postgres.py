@@ -74,8 +74,9 @@ class Postgres:
     def sweeping(self) -> Postgres:
         return Postgres(self.url, sweeps=True)
 
-    def flush(self, connection: Connection) -> None:
+    def flush(self, connection: Connection) -> bool:
         """The server does so by itself."""
+        return False
 
     def begin(self, connection: Connection) -> None:
         ours = _ours(connection)

@@ -59,9 +59,12 @@ class Sqlite:
     def sweeping(self) -> Sqlite:
         return Sqlite(self.path, busy_seconds=self._busy_seconds, sweeps=True)
 
-    def flush(self, connection: Connection) -> None:
+    def flush(self, connection: Connection) -> bool:
         """Copy the WAL into the file; afterwards the next writer begins it anew, unless somebody wrote meanwhile."""
-        connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        row = cursor.fetchone()
+        return row is not None and row[1] > LOG_PAGES // 2
 
     def begin(self, connection: Connection) -> None:
         # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout

@@ -1,8 +1,8 @@
 """Remove many rows in transactions so short that nobody waits long for one.
 
 A transaction ends after some milliseconds of work, whatever it has removed by then, and after a quarter of that where
-somebody waits in line, who comes next. What SQLite has in its WAL is brought into the file between transactions, most
-of it while others write.
+somebody waits in line, who comes next. What SQLite has in its WAL is brought into the file between transactions while
+others write, and seldom while they have to wait, so that the WAL can begin anew.
 """
 
 from __future__ import annotations
@@ -103,8 +103,6 @@ class Sweep:
             return
         self._since_flush = 0
         flush = self._database.backend.flush
-        flush(self._flushing)
-        with (
-            self._database.line
-        ):  # what others wrote meanwhile is little, and the WAL begins anew only without it
-            flush(self._flushing)
+        if flush(self._flushing):
+            with self._database.line:  # what others wrote meanwhile is little
+                flush(self._flushing)

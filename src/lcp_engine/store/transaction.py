@@ -85,8 +85,11 @@ class Backend(Reading, Protocol):
         others or with `flush`.
         """
 
-    def flush(self, connection: Connection) -> None:
-        """Bring commits to where they belong, as far as nobody has to wait for that."""
+    def flush(self, connection: Connection) -> bool:
+        """Bring commits to where they belong, as far as nobody has to wait for that.
+
+        Whether there are so many by now that it is to be done once more while nobody writes.
+        """
 
     def may_retry(self, error: Exception) -> bool:
         """Whether the transaction was undone by the database only because of others (deadlock, lost connection)."""
