@@ -92,6 +92,7 @@ def test_a_person_relays_between_a_mission_and_any_chat_window(lcp: Lcp) -> None
     mission = lcp.mission(planner="human")
     waits = lcp("run", mission, "--root", "root", "--approve", "all")
     assert (waits.code, "`lcp answer 1 --file REPLY`" in waits.err) == (3, True)
+    assert lcp("approve", "--all").out == "no job is held\n", "it takes a reply and no yes"
     prompt = lcp("job", 1, "--prompt").out
     assert "# Goal\nTry it." in prompt
     assert prompt.strip() in lcp("job", 1).out

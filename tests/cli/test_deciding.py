@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +89,15 @@ def test_all_lists_what_it_decides_and_asks_nobody_without_a_terminal(waiting: L
     assert listed[0].split() == ["id", "kind", "about", "held", "since", "why"]
     assert [line.split()[0] for line in listed[1:3]] == ["2", "3"]
     assert waiting("approve", "--all").out == "no job is held\n"
+
+
+def test_who_says_no_to_all_has_decided_nothing(waiting: Lcp) -> None:
+    with Terminal(waiting, "approve", "--all") as terminal:
+        terminal.expect("approve these 2 jobs? [y/N]: ")
+        terminal.answer("n")
+        assert terminal.end() == 1
+        assert "nothing was decided" in terminal.shown
+    assert len(json.loads(waiting("held", "--json").out)) == 2
 
 
 def test_a_file_that_changed_is_shown_again_and_the_next_approval_is_for_that(waiting: Lcp) -> None:

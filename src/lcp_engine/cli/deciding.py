@@ -180,15 +180,18 @@ def _chosen(
         return [job.id for job in held]
     _list(held)
     if sys.stdin.isatty() and sys.stderr.isatty():
-        click.confirm(
-            f"{word} {'this job' if len(held) == 1 else f'these {len(held)} jobs'}?", abort=True, err=True
-        )
+        these = "this job" if len(held) == 1 else f"these {len(held)} jobs"
+        if not click.confirm(f"{word} {these}?", err=True):
+            tell("nothing was decided")
+            context.exit(Exit.FAILED)
     return [job.id for job in held]
 
 
 def _takes_an_answer(engine: Engine, job: Job) -> bool:
+    from lcp_engine.cli.questions import is_question
+
     worker = engine.workers.get(job.kind)
-    return worker is not None and worker.asks_person
+    return is_question(job) or (worker is not None and worker.asks_person)
 
 
 def _list(jobs: Sequence[Job]) -> None:

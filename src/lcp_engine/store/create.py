@@ -46,8 +46,10 @@ def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
         return Sqlite(path, busy_seconds=busy_seconds)
     if scheme.split("+")[0] in ("postgresql", "postgres"):
         return _postgres(url)
-    shown = scheme if "://" in url else url
-    message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one begins with {shown!r}"
+    fact = f"begins with {scheme if '://' in url else url!r}"
+    if scheme == "sqlite":
+        fact = f"names no file behind {url!r}"
+    message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one {fact}"
     raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
 
 
