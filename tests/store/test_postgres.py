@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from lcp_engine import Engine
+from lcp_engine.clock import SECOND
 from lcp_engine.engine import steering
 from lcp_engine.engine.outcomes import Succeeded
 from lcp_engine.engine.settling import Settling, settle, settle_all
@@ -66,6 +67,17 @@ def test_a_transaction_whose_connection_breaks_is_done_again_once(postgres_url: 
     assert len(runs) == 2
     assert database.read(lambda tx: tx.query_plain("SELECT n FROM notes ORDER BY n")) == [(1,), (2,)]
     database.close()
+
+
+def test_the_server_asks_after_the_host_of_a_transaction(postgres_url: str) -> None:
+    database = open_database(postgres_url)
+    settings = ("idle", "interval", "count")
+    found = database.write(
+        lambda tx: [tx.query_plain(f"SHOW tcp_keepalives_{name}")[0][0] for name in settings]
+    )
+    database.close()
+    idle, interval, count = map(int, found)
+    assert (idle + interval * count) * SECOND <= queue.LEASE + 2 * SECOND
 
 
 def test_a_server_that_is_not_there_is_an_error_at_once() -> None:

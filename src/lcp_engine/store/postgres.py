@@ -39,6 +39,9 @@ _BY_INDEX = "; ".join(
     )
 )
 
+# The server lets go of the locks of a host that is gone soon after its leases have run out, not after two hours.
+_ASK_AFTER_HOST = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
+
 _ONE_STATE = "SET default_transaction_read_only = on; SET default_transaction_isolation = 'repeatable read'"
 
 # A server that died forgets ids that never reached its log, and gives them to others.
@@ -62,7 +65,7 @@ class Postgres:
 
     def connect(self) -> Connection:
         connection = psycopg.connect(self.url, autocommit=True)
-        connection.execute(_BY_INDEX.encode())
+        connection.execute(f"{_BY_INDEX}; {_ASK_AFTER_HOST}".encode())
         if self._sweeps:
             connection.execute("SET synchronous_commit = off")
             with suppress(
