@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -151,6 +152,34 @@ def test_a_connection_goes_on_behind_what_was_wrong(connection: Piped) -> None:
         cursor.execute("ROLLBACK")
         cursor.execute("SELECT 2")
         assert cursor.fetchall() == [(2,)]
+
+
+def test_behind_an_interrupt_nobody_gets_the_answer_to_another_question(
+    database: Database, request: pytest.FixtureRequest
+) -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    request.addfinalizer(lambda: signal.signal(signal.SIGALRM, before))
+    connections, n, interrupts = [database.backend.connect()], 0, 0
+    while interrupts < 200:
+        n += 1
+        if getattr(connections[-1], "closed", False):
+            connections.append(database.backend.connect())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, (n % 50 + 1) * 1e-5)
+            cursor = connections[-1].cursor()
+            cursor.execute(f"SELECT {n}")
+            assert cursor.fetchall() == [(n,)]
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Interrupt:
+            interrupts += 1
+    for connection in connections:
+        connection.close()
 
 
 def test_of_those_that_share_a_transaction_only_the_one_in_the_wrong_fails(database: Database) -> None:

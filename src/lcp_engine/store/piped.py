@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import select
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 
 from lcp_engine.store.transaction import Params, Row
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _PARAM = re.compile(r"%\((\w+)\)s|%%")
 _OFTEN = 3
@@ -44,6 +48,22 @@ class Answer:
             self.error = told if told.sqlstate else psycopg.OperationalError(str(told))
 
 
+def _whole(work: Callable[Concatenate[Piped, P], T]) -> Callable[Concatenate[Piped, P], T]:
+    """Close the connection on an interrupt, behind which nobody can tell whose answer comes next."""
+
+    @wraps(work)
+    def do(self: Piped, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return work(self, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    return do
+
+
 class Piped:
     """A connection whose statements travel without waiting for each other's results (libpq's pipeline mode).
 
@@ -72,6 +92,7 @@ class Piped:
     def cursor(self) -> PipedCursor:
         return PipedCursor(self)
 
+    @_whole
     def send(self, sql: str, params: Params | None) -> Answer:
         words, names = (sql.encode(), ()) if params is None else _numbered(sql)
         values = [_written(params[name]) for name in names] if params else []
@@ -84,6 +105,7 @@ class Piped:
             self._server.flush()
         return self._expect(Answer())
 
+    @_whole
     def wait(self, answer: Answer) -> None:
         """Return when it has come. Raises what is wrong with it, or with a statement before it."""
         if not answer.is_here:
@@ -92,16 +114,19 @@ class Piped:
         if answer.error is not None:
             raise answer.error
 
+    @_whole
     def settle(self) -> None:
         """Wait for everything that was sent. Raises what is wrong with it."""
         if self._coming:
             self._receive(self._sync())
 
+    @_whole
     def end(self, answer: Answer) -> None:
         """Wait for the end of a transaction, and for nothing behind it: what comes later is not its fault."""
         self._sync()
         self.wait(answer)
 
+    @_whole
     def abandon(self) -> None:
         """Undo the transaction, whatever is wrong with it. Nobody waits for that: it comes before what is sent next."""
         if self._coming or self._server.pipeline_status == pq.PipelineStatus.ABORTED:
