@@ -88,24 +88,21 @@ class Section:
 
 def sections(report: Report) -> list[Section]:
     """The lists of the report that are not empty."""
-    number = _object(report["mission"])["id"]
-    whole, failed = (
-        f"lcp --json report {number}",
-        f"lcp jobs --mission {number} --state failed --state rejected",
-    )
-    accepted = _list(_object(_object(report["mission"]).get("metrics")).get("accepted_unmet"))
+    mission = _object(report["mission"])
+    number, accepted = mission["id"], _list(_object(mission.get("metrics")).get("accepted_unmet"))
+    whole, jobs = f"lcp --json report {number}", f"lcp jobs --mission {number}"
+
+    def listed(name: str, title: str, line: Callable[[Object], str], command: str) -> Section:
+        return Section(name, title, _listed(report, name, line, command))
+
     found = [
         Section("accepted", "Accepted by a person as it is", [text(check) for check in accepted]),
-        Section("files", "Files written", _listed(report, "files", _file_line, whole)),
-        Section("undone", "Undone", _listed(report, "undone", _undone_line, f"lcp changes {number}")),
-        Section(
-            "waiting",
-            "Waits for a person",
-            _listed(report, "waiting", _job_line, f"lcp held --mission {number}"),
-        ),
-        Section("failures", "Failed or refused", _listed(report, "failures", _job_line, failed)),
+        listed("files", "Files written", _file_line, whole),
+        listed("undone", "Undone", _undone_line, f"lcp changes {number}"),
+        listed("waiting", "Waits for a person", _job_line, f"lcp held --mission {number}"),
+        listed("failures", "Failed or refused", _job_line, f"{jobs} --state failed --state rejected"),
         Section("limits", "Limits reached", [text(limit) for limit in _list(report["limits"])]),
-        Section("invalid_replies", _INVALID, _listed(report, "invalid_replies", _invalid_line, whole)),
+        listed("invalid_replies", _INVALID, _invalid_line, whole),
         Section("done", "Done", [_done_line(report)]),
     ]
     return [section for section in found if section.lines]

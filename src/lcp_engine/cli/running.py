@@ -222,16 +222,21 @@ def _how_to_decide(engine: Engine, mission: Mission) -> str:
     found = engine.jobs(mission_id=mission.id, states=[State.HELD])
     asked = [answer_with(job) for job in found if is_question(job)]
     held = [job for job in found if not is_question(job)]
-    if not held:
-        return f"mission {mission.id} waits for a person: {' and '.join(asked[:3])}, then `lcp work --until-idle`"
-    every = (
-        " ".join(str(job.id) for job in held) if len(held) <= MOST_NAMED else f"--all --mission {mission.id}"
+    ways = (
+        " or ".join([*_ways_to_decide(engine, mission, held), *asked[:1]])
+        if held
+        else " and ".join(asked[:3])
     )
-    ways = [f"`lcp reject {every} --reason TEXT`"]
-    if any(job.reason != NO_WORKER for job in held):
-        ways.insert(0, f"`lcp approve {every}`")
-    ways += asked[:1]
+    return f"mission {mission.id} waits for a person: {ways}, then `lcp work --until-idle`"
+
+
+def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> list[str]:
+    """The commands for jobs that need a yes or a no."""
+    named = " ".join(str(job.id) for job in held)
+    these = named if len(held) <= MOST_NAMED else f"--all --mission {mission.id}"
+    ways = [f"`lcp approve {these}`"] if any(job.reason != NO_WORKER for job in held) else []
+    ways.append(f"`lcp reject {these} --reason TEXT`")
     shown = next((job.id for job in held if _is_shown(engine, job)), None)
     if shown is not None:
         ways[0] = f"look with `lcp diff {shown}`, then {ways[0]}"
-    return f"mission {mission.id} waits for a person: {' or '.join(ways)}, then `lcp work --until-idle`"
+    return ways

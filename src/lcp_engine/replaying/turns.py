@@ -122,20 +122,28 @@ def _unmet(scratch: Scratch, past: PastJob, found: tuple[str, ...]) -> tuple[str
 
 def _told_unmet(scratch: Scratch, past: PastJob) -> tuple[str, ...]:
     """The faults that the history tells of a turn: to a person, to the planner in the next one, or as the end."""
+    to_person = _told_to_person(scratch, past)
+    if to_person is not None:
+        return to_person
     history = scratch.past
-    for event in history.events:
+    turns = (job for job in history.jobs if job.id > past.id and job.role == "turn")
+    notices = (from_json(job.params).get("notices") for job in turns)
+    told = next((notice for notice in notices if isinstance(notice, list)), [history.summary])
+    checks = [check.description for check in spec_of(history.spec).accept]
+    # A fault begins with its check, whatever is said before that.
+    found = ((str(text), str(text).find(check)) for text in told for check in checks)
+    return tuple(text[at:] for text, at in found if at >= 0)
+
+
+def _told_to_person(scratch: Scratch, past: PastJob) -> tuple[str, ...] | None:
+    """The faults that a person was asked about after a turn; None where nobody was."""
+    for event in scratch.past.events:
         listed = event.data.get("unmet")
         if event.event != ASKED or event.job_id is None or not isinstance(listed, list):
             continue
         if scratch.known(event).parent_id == past.id:
             return tuple(map(str, listed))
-    turns = (job for job in history.jobs if job.id > past.id and job.role == "turn")
-    notices = (from_json(job.params).get("notices") for job in turns)
-    told = next((notice for notice in notices if isinstance(notice, list)), [history.summary])
-    checks = [check.description for check in spec_of(history.spec).accept]
-    return tuple(
-        str(text)[str(text).index(check) :] for text in told for check in checks if check in str(text)
-    )
+    return None
 
 
 def _is_of(check: AcceptCheck, fault: str) -> bool:

@@ -132,20 +132,13 @@ class _Turn:
 
     def _people(self, tokens: int) -> str:
         """What people answered and said, the newest kept where there is no room for all; what is new last."""
-        new = {job.job_id for job in self.question.results}
+        question = self.question
+        new = {job.job_id for job in question.results}
         old = [job for job in self.known.jobs if job.job_id not in new]
-        told = [
-            *(
-                f"- earlier, {line}"
-                for line in (*_answers(old), *map(self._said, self.question.said_before()))
-            ),
-            *(
-                f"- {line}"
-                for line in (*_answers(self.question.results), *map(self._said, self.question.said))
-            ),
-        ]
+        earlier = (*_answers(old), *map(self._said, question.said_before()))
+        now = (*_answers(question.results), *map(self._said, question.said))
         kept: list[str] = []
-        for line in reversed(told):
+        for line in reversed([*(f"- earlier, {line}" for line in earlier), *(f"- {line}" for line in now)]):
             needed = self.count(line) + 1
             if needed > tokens and kept:
                 break

@@ -60,17 +60,13 @@ def body(job: SeenJob, names: Names) -> Body | None:
         return Body(job, content, target(job, names), first, total if isinstance(total, int) else last)
     if job.kind == "list_files" and isinstance(files, list):
         total = result.get("total")
-        names_ = "\n".join(plain(str(name)) for name in files)
-        return Body(job, names_, total=total if isinstance(total, int) else len(files), items="files")
+        listed = "\n".join(plain(str(name)) for name in files)
+        return Body(job, listed, total=total if isinstance(total, int) else len(files), items="files")
     rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
     if job.kind in ("write_file", "rewrite_file", "ask_user") or not rest:
         return None
-    answer = rest.get("answer")
-    whole = (
-        answer
-        if isinstance(answer, str) and len(rest) == 1
-        else json.dumps(rest, ensure_ascii=False, indent=1)
-    )
+    answer = rest.get("answer") if len(rest) == 1 else None
+    whole = answer if isinstance(answer, str) else json.dumps(rest, ensure_ascii=False, indent=1)
     return Body(job, whole, total=line_count(whole))
 
 
