@@ -22,7 +22,11 @@ def subject(job: Object) -> str:
     for key in ("rel_path", "path", "question", "user_prompt"):
         if isinstance(params.get(key), str):
             return one_line(shortened(str(params[key]), _WIDTH))
-    patterns = params.get("patterns")
+    if "corrects" in params:
+        return f"question {params['corrects']} once more"
+    patterns, notices = params.get("patterns"), params.get("notices")
+    if isinstance(notices, list) and notices:
+        return one_line(shortened(str(notices[0]), _WIDTH))
     if isinstance(patterns, list):
         shown = " ".join(str(pattern) for pattern in patterns[:3])
         more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""

@@ -30,7 +30,7 @@ _STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}
         "lcp diff --mission 3   what mission 3 has changed, each file from its first content to its last",
     ),
 )
-@click.argument("job", type=int, metavar="J", required=False)
+@click.argument("job", type=int, metavar="[J]", required=False)
 @click.option("--mission", type=int, metavar="M", help="Everything that mission M has changed.")
 @pass_invocation
 def diff_command(invocation: Invocation, job: int | None, mission: int | None) -> int:

@@ -41,7 +41,7 @@ def changes_command(invocation: Invocation, mission: int) -> int:
 
 
 @click.command("undo", cls=LcpCommand, examples=("lcp undo 3 --dry-run", "lcp undo 3", "lcp undo --job 14"))
-@click.argument("mission", type=int, metavar="M", required=False)
+@click.argument("mission", type=int, metavar="[M]", required=False)
 @click.option("--job", type=int, metavar="J", help="Take back what job J did, instead of a whole mission.")
 @click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; do nothing.")
 @pass_invocation
