@@ -101,10 +101,10 @@ class Journal:
 
     def _round(self, wishes: Sequence[Wish]) -> list[Wish]:
         """Those whose turn comes once the others are settled."""
-        wishes, later = _side_by_side(wishes)
-        troubles: list[tuple[Wish, Drifted | LcpError]] = []
         if not self.shift.turns_to(wishes[0].job):  # the directory of its file is waited for
-            return [*wishes[1:], *later]
+            return list(wishes[1:])
+        later: list[Wish] = []
+        troubles: list[tuple[Wish, Drifted | LcpError]] = []
         try:
             with self.hands.locked_batch(self.root, [wish.effect.path for wish in wishes]) as batch:
                 writes: list[_Write] = []
@@ -307,21 +307,3 @@ def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:
         if change.state == CONFLICT and change.attempt >= job.approved:
             return Hold(CONFLICT)
     return None
-
-
-def _side_by_side(wishes: Sequence[Wish]) -> tuple[list[Wish], list[Wish]]:
-    """Those of which none needs a directory where another one wants a file; and the rest."""
-    apart: list[Wish] = []
-    rest: list[Wish] = []
-    files: set[str] = set()
-    directories: set[str] = set()
-    for wish in wishes:
-        parts = wish.effect.path.split("/")
-        above = {"/".join(parts[:count]) for count in range(1, len(parts))}
-        if wish.effect.path in directories or not above.isdisjoint(files):
-            rest.append(wish)
-        else:
-            apart.append(wish)
-            files.add(wish.effect.path)
-            directories |= above
-    return apart, rest

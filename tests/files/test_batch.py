@@ -13,7 +13,7 @@ import pytest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.isolation.confinement import Confinement
 from lcp_engine.isolation.mode import Isolation, isolates
-from lcp_engine.sandbox.batch import Batch, Put
+from lcp_engine.sandbox.batch import MOST_DIRECTORIES, Batch, Put
 from lcp_engine.sandbox.hands import HERE, Hands
 from lcp_engine.sandbox.replace import Current, Target, temporary_name
 from lcp_engine.sandbox.root import Root
@@ -89,8 +89,47 @@ def test_what_may_be_the_same_file_is_left_for_later(hands: Hands, root: Root, o
         assert [held is None for held in batch.found] == [False, True, False]
 
 
+@pytest.mark.parametrize(
+    "paths", [["new", "new/1", "new"], ["new/1", "new", "new/1"], ["new/1", "NEW", "new/1/2"]]
+)
+def test_what_is_above_or_beneath_a_path_before_it_is_left_for_later(
+    hands: Hands, root: Root, paths: list[str]
+) -> None:
+    with hands.locked_batch(root, paths) as batch:
+        assert [held is None for held in batch.found] == [False, True, True]
+
+
+def test_a_file_does_not_overtake_itself(hands: Hands, root: Root, tmp_path: Path) -> None:
+    with somebody_holds(tmp_path / "y"), hands.locked_batch(root, ["x/1", "y/1", "Y/1", "y/1/2"]) as batch:
+        assert batch.found[1:] == [None, None, None]
+
+
+def test_as_many_files_as_there_may_be_take_few_descriptors(hands: Hands, root: Root, tmp_path: Path) -> None:
+    with hands.locked_batch(root, ["x/1"]):
+        with_one_directory = descriptors()
+    paths = [f"d{n % (MOST_DIRECTORIES + 1)}/{n}" for n in range(100)]
+    with hands.locked_batch(root, paths) as batch:
+        held = [path for path, one in zip(paths, batch.found, strict=True) if one is not None]
+        assert descriptors() < with_one_directory + MOST_DIRECTORIES
+    assert held == [path for path in paths if not path.startswith(f"d{MOST_DIRECTORIES}/")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+def descriptors() -> int:
+    """How many are open in this process and in those beneath it."""
+    own = os.getpid()
+    return sum(len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in [own, *children_of(own)])
+
+
+def children_of(pid: int) -> list[int]:
+    """All processes beneath one, at any depth."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    inner = [int(child) for file in found for child in file.read_text().split()]
+    return inner + [one for child in inner for one in children_of(child)]
+
+
 def test_a_refusal_stands_in_its_place(hands: Hands, root: Root) -> None:
-    with hands.locked_batch(root, ["x", "x/1"]) as batch:
+    with hands.locked_batch(root, ["x", "y/1"]) as batch:
         refused, held = batch.found
         assert isinstance(refused, LcpError)
         assert refused.code is ErrorCode.NOT_A_FILE
@@ -103,7 +142,7 @@ def test_a_directory_that_was_made_stays_where_a_file_was_put_into_it(
     with hands.locked_batch(root, ["new/deep/1", "new/2", "gone/1"]) as batch:
         made = [held.made for held in batch.found if isinstance(held, Target)]
         assert put(batch, _1="2\n") == [None]
-    assert made == [("new", "new/deep"), (), ("gone",)]
+    assert made == [("new", "new/deep"), ("new",), ("gone",)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "x", "y"]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["2"]
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine, effects, runner
+from lcp_engine.engine.settling import Settling, settle
+from lcp_engine.execution import Executor
 from lcp_engine.isolation.mode import Isolation, isolates
+from lcp_engine.shift import Shift
+from lcp_engine.store import queue
 from lcp_engine.store.check import check_database
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.records import JobRow
+from lcp_engine.store.transaction import Tx
+from lcp_engine.workers.write_file import WRITE_FILE
 
 SPEC: dict[str, JsonValue] = {
     "goal": "Write.",
@@ -109,3 +119,31 @@ def test_one_that_is_refused_leaves_the_others_alone(scene: Scene) -> None:
     assert states == ["succeeded", "succeeded", "failed", "failed", "failed", "succeeded"]
     names = {path.name: path.stat().st_size for path in scene.root.iterdir() if path.is_file()}
     assert names == {"a.txt": 2, "b.txt": len(big), "d.txt": 2, "first.txt": 0}
+
+
+def test_an_undo_takes_a_directory_away_that_was_made_for_a_write_which_lost_its_lease(scene: Scene) -> None:
+    engine, database = scene.engine, scene.engine.site.database
+    for name in ("lost", "written"):
+        params: dict[str, JsonValue] = {"rel_path": f"new/{name}.txt", "content": name}
+        engine.enqueue("write_file", params, mission_id=scene.mission)
+    far = database.write(lambda tx: queue.add_runner(tx, uid="far", host="far", boot="another", pid=1))
+    scope = queue.Scope(("write_file",), scene.mission)
+    jobs = database.write(lambda tx: queue.claim(ledger_of(tx), scope, far, 2))
+
+    def turns_to(job: JobRow) -> bool:
+        if job.id == jobs[0].id and (scene.root / "new").is_dir():
+            database.write(lambda tx: queue.release(ledger_of(tx), job.copy(), "not started"))
+        return True
+
+    settle_now = partial(_settle, jitter=random.Random(7))
+    executor = Executor(engine.site, settle_now)
+    assert list(executor.execute(jobs, WRITE_FILE.for_any_params(), Shift(turns_to))) == []
+    executor.close()
+    assert [path.name for path in (scene.root / "new").iterdir()] == ["written.txt"]
+    engine.cancel(scene.mission)
+    engine.undo(mission_id=scene.mission)
+    assert list(scene.root.iterdir()) == []
+
+
+def _settle(tx: Tx, settling: Settling, jitter: random.Random) -> None:
+    assert settle(ledger_of(tx), settling, jitter)

@@ -148,7 +148,7 @@ class FarTarget(Target):
     """A `Target` in the process that can write: every step of it is taken there."""
 
     def __init__(self, path: str, made: tuple[str, ...], batch: FarBatch, nth: int, steps: _Steps) -> None:
-        super().__init__(path, path.rpartition("/")[2], -1, made)
+        super().__init__(path, -1, made)
         self._batch = batch
         self._nth = nth
         self._steps = steps

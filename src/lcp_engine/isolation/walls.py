@@ -145,7 +145,7 @@ class _InCell(Target):
     """A `Target` whose steps are taken behind the walls."""
 
     def __init__(self, target: Target, do: Do) -> None:
-        super().__init__(target.path, target.path.rpartition("/")[2], -1, target.made)
+        super().__init__(target.path, -1, target.made)
         self._target, self._do = target, do
 
 

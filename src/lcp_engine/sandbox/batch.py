@@ -37,12 +37,17 @@ class Batch(Protocol):
         """
 
 
+MOST_DIRECTORIES = 32
+"""Each costs a descriptor for as long as the batch lasts."""
+
+
 @contextmanager
 def locked_batch(root: Root, paths: Sequence[str]) -> Iterator[Batch]:
     """The files at `paths`, each as `locked` gives it, with directories made for it gone where it was not written.
 
-    Only the first is waited for, while nothing is held, so that two never wait for each other. Left for later is
-    what another one holds, and what may be the same file as one before it.
+    Only the first is waited for, while nothing is held, so that two never wait for each other. Left for later is what
+    another one holds, what is in more than `MOST_DIRECTORIES`, and whatever may be the same as a path before it, or
+    above or beneath one.
     """
     batch = _Here(root)
     try:
@@ -53,35 +58,20 @@ def locked_batch(root: Root, paths: Sequence[str]) -> Iterator[Batch]:
         batch.release()
 
 
-_Directory: TypeAlias = "tuple[int, int]"
-"""Its device and inode numbers."""
-
-
 class _Here:
     def __init__(self, root: Root) -> None:
         self.found: list[Held] = []
         self._root = root
-        self._names: dict[_Directory, set[str]] = {}
-        self._targets: list[tuple[Target, int, _Directory]] = []
+        self._before: set[str] = set()
+        self._above: set[str] = set()
+        self._locked: dict[str, int] = {}
+        self._made: list[str] = []
 
     def add(self, path: str) -> None:
-        name = _alike(path.rpartition("/")[2])
-        where: list[_Directory] = []
-
-        def takes(directory: int) -> bool:
-            status = os.fstat(directory)
-            where.append((status.st_dev, status.st_ino))
-            return self._takes(directory, where[-1], name)
-
         try:
-            held = lock(self._root, path, takes)
+            self.found.append(self._hold(path) if self._is_apart(path) else None)
         except LcpError as error:
             self.found.append(error)
-            return
-        self.found.append(None if held is None else held[0])
-        if held is not None:
-            self._targets.append((*held, where[-1]))
-            self._names.setdefault(where[-1], set()).add(name)
 
     def put(self, puts: Sequence[Put], turns_to: Callable[[int], object]) -> list[LcpError | None]:
         errors: list[LcpError | None] = []
@@ -102,28 +92,59 @@ class _Here:
 
     def release(self) -> None:
         # A directory may have been made for one file and hold the next one: that one goes first.
-        for target, descriptor, _ in reversed(self._targets):
+        for target in reversed(self._targets()):
             give_up(self._root, target)
+        for descriptor in self._locked.values():
             os.close(descriptor)  # and with it goes the lock
+
+    def _is_apart(self, path: str) -> bool:
+        """Whether a file is none of those before it, is beneath none, and none is beneath it."""
+        alike = _alike(path)
+        above = {alike[:at] for at, character in enumerate(alike) if character == "/"}
+        is_apart = self._before.isdisjoint({alike, *above}) and alike not in self._above
+        self._before.add(alike)
+        self._above |= above
+        return is_apart
+
+    def _hold(self, path: str) -> Target | None:
+        parent = _parent(path)
+        if parent not in self._locked and len(self._locked) == MOST_DIRECTORIES:
+            return None
+        held = lock(self._root, path, lambda directory: self._takes(directory, parent))
+        if held is None:
+            return None
+        descriptor, made = held
+        if self._locked.setdefault(parent, descriptor) != descriptor:
+            os.close(descriptor)
+        self._made += made
+        above = tuple(directory for directory in self._made if path.startswith(f"{directory}/"))
+        return Target(path, self._locked[parent], above)
+
+    def _takes(self, directory: int, parent: str) -> bool:
+        if parent in self._locked:  # unless somebody has put another one in its place
+            return os.path.samestat(os.fstat(directory), os.fstat(self._locked[parent]))
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | (fcntl.LOCK_NB if self._locked else 0))
+        except BlockingIOError:
+            return False
+        return True
 
     def _sync(self, puts: Sequence[Put], turns_to: Callable[[int], object]) -> None:
         """Once for each directory, however many of its files were replaced."""
-        replaced = {directory: target for target, _, directory in self._targets if target.replaced}
+        replaced = {_parent(target.path): target for target in self._targets() if target.replaced}
         places = {put.target.path: nth for nth, put in enumerate(puts)}
         for target in replaced.values():
             turns_to(places.get(target.path, 0))
             target.sync()
 
-    def _takes(self, directory: int, key: _Directory, name: str) -> bool:
-        if key in self._names:  # its lock is that of another descriptor here
-            return name not in self._names[key]
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | (fcntl.LOCK_NB if self._names else 0))
-        except BlockingIOError:
-            return False
-        return True
+    def _targets(self) -> list[Target]:
+        return [held for held in self.found if isinstance(held, Target)]
 
 
-def _alike(name: str) -> str:
-    """The same for names that a file system may take for the same."""
-    return unicodedata.normalize("NFKC", name).casefold()
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _alike(path: str) -> str:
+    """The same for paths that a file system may take for the same."""
+    return unicodedata.normalize("NFKC", path).casefold()

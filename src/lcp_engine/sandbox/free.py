@@ -14,13 +14,13 @@ from lcp_engine.sandbox.root import Root, refusal
 @contextmanager
 def locked_if_free(root: Root, path: str) -> Iterator[Target | None]:
     """Like `locked`, but None where somebody else holds the directory. Raises `LcpError` where there is none."""
-    parent, _, name = path.rpartition("/")
+    parent = path.rpartition("/")[0]
     try:
         descriptor = root.open_directory(parent)
     except OSError as error:
         raise refusal(error, path) from error
     try:
-        yield Target(path, name, descriptor, ()) if _is_ours(root, parent, descriptor) else None
+        yield Target(path, descriptor) if _is_ours(root, parent, descriptor) else None
     finally:
         os.close(descriptor)  # and with it goes the lock
 

@@ -45,7 +45,8 @@ def locked(root: Root, path: str) -> Iterator[Target]:
     """
     held = lock(root, path, _wait_for)
     assert held is not None
-    target, directory = held
+    directory, made = held
+    target = Target(path, directory, made)
     try:
         yield target
     except BaseException:
@@ -55,15 +56,14 @@ def locked(root: Root, path: str) -> Iterator[Target]:
         os.close(directory)  # and with it goes the lock
 
 
-def lock(root: Root, path: str, takes: Callable[[int], bool]) -> tuple[Target, int] | None:
-    """The file at `path`, and its directory, which the caller closes; None where `takes` does not take it.
+def lock(root: Root, path: str, takes: Callable[[int], bool]) -> tuple[int, tuple[str, ...]] | None:
+    """The directory of the file at `path`, which the caller closes, and what was made for it, outermost first.
 
-    `takes` is given the directory and locks it. Otherwise like `locked`.
+    `takes` is given the directory and locks it; None where it does not. Otherwise like `locked`.
     """
     parent, _, name = path.rpartition("/")
     _check_name(name, path)
-    held = _lock_parent(root, parent, name, path, takes)
-    return None if held is None else (Target(path, name, *held), held[0])
+    return _lock_parent(root, parent, name, path, takes)
 
 
 def give_up(root: Root, target: Target) -> None:
@@ -95,7 +95,7 @@ def look_at(root: Root, path: str, cap: int | None) -> Glance | None:
     except OSError as error:
         raise refusal(error, path) from error
     try:
-        target = Target(path, name, directory, ())
+        target = Target(path, directory)
         seen = target.read(None) if cap is None else target.read_within(cap)
         if isinstance(seen, int):
             mark = target.mark()
@@ -122,13 +122,16 @@ class Mark(NamedTuple):
 
 
 class Target:
-    """A file in a directory that is locked. `made` are the parents that were made for it, outermost first."""
+    """A file in a directory that is locked. `made` are the parents that were made for it, outermost first.
 
-    def __init__(self, path: str, name: str, directory: int, made: tuple[str, ...]) -> None:
+    Of a file in a batch they are those that were made for any file of the batch.
+    """
+
+    def __init__(self, path: str, directory: int, made: tuple[str, ...] = ()) -> None:
         self.path = path
         self.made = made
         self.replaced = False
-        self._name = name
+        self._name = path.rpartition("/")[2]
         self._directory = directory
 
     def read(self, cap: int | None) -> Current | None:

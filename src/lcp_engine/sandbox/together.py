@@ -60,7 +60,7 @@ class _Held:
         found = self.opened[_key(place)]
         if isinstance(found, LcpError):
             return found
-        return Target(place.path, place.path.rpartition("/")[2], found, ())
+        return Target(place.path, found)
 
     def is_current(self, places: Sequence[Place]) -> bool:
         """Whether what was opened before the locks were held is still what the paths name."""
