@@ -35,6 +35,14 @@ def test_without_a_terminal_held_jobs_wait_and_the_commands_that_decide_are_name
     assert lcp("db", "check").out == "ok\n"
 
 
+def test_what_a_mission_leaves_held_at_its_end_is_pointed_out(lcp: Lcp) -> None:
+    jobs = [{"kind": "list_files"}, {"kind": "write_file", "params": {"path": "b", "content": "b"}}]
+    ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]}
+    done = lcp("run", lcp.mission(json.dumps(ask), lcp.complete), "--root", "root")
+    assert done.code == 0
+    assert done.err.endswith("\nwhat is held can still be decided: `lcp held --mission 1`\n")
+
+
 def test_approve_covers_the_named_kinds_only(lcp: Lcp) -> None:
     replies = (
         lcp.ask("write_file", rel_path="b", content="b"),

@@ -209,6 +209,8 @@ def _conclude(
         tell(f"interrupted; nothing is lost: `lcp work --until-idle` goes on with mission {mission.id}")
     elif mission.status == "waiting" and not invocation.json:
         tell(_how_to_decide(engine, mission))
+    elif mission.jobs.get("held") and not (invocation.json or invocation.quiet):
+        tell(f"what is held can still be decided: `lcp held --mission {mission.id}`")
     return Exit.INTERRUPTED if interrupts else exit_of_mission(mission.status, mission.outcome)
 
 
