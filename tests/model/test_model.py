@@ -32,6 +32,7 @@ from tests.model.replies import (
     outcomes,
     replies_to,
     specs,
+    steps_of,
     text_of,
 )
 from tests.model.rules import DONE, QUESTION, SECOND, TURN, Ask, Job, Limits, Mission, Reply, Runner, Spec
@@ -634,5 +635,27 @@ def test_a_mission_resumed_while_a_step_is_asked_goes_on_without_it(lab: Lab, cl
     both.keep(step, Reply("mission_complete"))
     both.conclude_turn(step)
     assert [job.state for job in mission.jobs] == ["succeeded", "cancelled", "failed", "queued"]
+    both.agree()
+    both.keep_the_books()
+
+
+def test_the_step_that_becomes_due_is_asked_before_younger_turns(lab: Lab, clock: list[int]) -> None:
+    both = EngineAndRules(lab, clock)
+    both.begin(Spec(is_universal=True))
+    runner = next(iter(both.runners))
+    (first,) = both.take(runner, 1)
+    both.reply(first, Reply("jobs", (Ask(TURN, 0, is_step=True), Ask(TURN, 1, is_step=True))))
+    (one,) = both.take(runner, 1)
+    both.reply(one, Reply("jobs", (Ask("do"),)))
+    both.agree()
+    leases = {lease.job.role: lease for lease in both.take(runner, 2)}
+    both.reply(leases["step"], steps_of([0, 0]))
+    (step,) = both.take(runner, 1)
+    both.reply(step, Reply("jobs", (Ask("do", 1),)))
+    both.settle_each([(both.take(runner, 1)[0], "done")])
+    (last,) = both.take(runner, 1)
+    both.settle_each([(leases["work"], "done")])
+    both.agree()
+    both.reply(last, Reply("analysis_result"))
     both.agree()
     both.keep_the_books()

@@ -140,7 +140,8 @@ class _Conclusion:
 
     def _move_on(self) -> None:
         ledger, plan, decision = self.ledger, self.plan, self.decision
-        unblock_turn(ledger, self.mission)
+        if not isinstance(decision, End):  # which may make an older step due
+            unblock_turn(ledger, self.mission)
         plan.corrections = plan.corrections + 1 if isinstance(decision, Correct) else 0
         match decision:
             case Continue(jobs, stalled):
