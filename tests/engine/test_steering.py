@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from lcp_engine.engine import steering
 from lcp_engine.errors import LcpError
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.pruning import prune
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
@@ -168,6 +169,19 @@ def test_jobs_without_a_planner_share_one_mission(lab: Lab) -> None:
     assert started == [second, first]
     assert lab.mission().status == "running"
     assert lab.engine.job(first).name == "first"
+
+
+@pytest.mark.parametrize("prunes", [False, True])
+def test_where_the_mission_of_such_jobs_was_cancelled_they_get_another(lab: Lab, prunes: bool) -> None:
+    first = lab.engine.enqueue("do", {"of": 1})
+    lab.engine.cancel(lab.engine.job(first).mission_id)
+    if prunes:
+        prune(lab.engine.site.database, ended_before=2**60)
+    second = lab.engine.enqueue("do", {"of": 2})
+    lab.work()
+    third = lab.engine.enqueue("do", {"of": 3})
+    assert [lab.engine.job(job).mission_id for job in (second, third)] == [2, 2]
+    assert lab.engine.job(second).state == "succeeded"
 
 
 def test_a_job_put_into_a_mission_is_a_result_for_its_planner(lab: Lab) -> None:

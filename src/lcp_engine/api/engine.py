@@ -132,7 +132,7 @@ class Engine(Scheduling):
         worker.read(given)
 
         def put(ledger: Ledger) -> tuple[int, int]:
-            mission = mission_id or self._queue or steering.open_queue(ledger, QUEUE)
+            mission = mission_id or steering.open_queue(ledger, QUEUE, self._queue)
             after = None if delay <= 0 else ledger.tx.now + int(delay * SECOND)
             return mission, steering.enqueue(
                 ledger, worker, mission, given, name=name, priority=priority, run_after=after
@@ -141,7 +141,7 @@ class Engine(Scheduling):
         if connection is None:
             mission, job_id = self._books(put)
             if mission_id is None:
-                self._queue = mission  # committed now: it is there for good
+                self._queue = mission  # committed now
             return job_id
         tx = self._database.join(connection)
         _, job_id = put(ledger_of(tx))

@@ -35,6 +35,14 @@ _NEW_MISSION = Statement(
     )
 )
 _BY_KEY = Statement(select(missions.c.id).where(missions.c.key == bindparam("wanted")))
+_QUEUE = Statement(
+    select(missions.c.id).where(missions.c.key == bindparam("wanted"), text("ended_at IS NULL"))
+)
+_GIVE_UP_KEY = Statement(
+    update(missions)
+    .where(missions.c.key == bindparam("wanted"), text("ended_at IS NOT NULL"))
+    .values(key=null())
+)
 _REOPEN = Statement(
     update(missions)
     .where(missions.c.id == bindparam("mission"))
@@ -74,12 +82,18 @@ def launch(
     return mission_id
 
 
-def open_queue(ledger: Ledger, name: str) -> int:
-    """The mission that holds jobs without a planner, made where there is none; its id."""
+def open_queue(ledger: Ledger, name: str, last: int | None = None) -> int:
+    """The mission that holds jobs without a planner; its id. `last` is the one that it was before.
+
+    Made where there is none, or where that one was cancelled: it may be pruned by now.
+    """
+    if last is not None and _takes_jobs(ledger, last):
+        return last
     key = f"queue:{name}"
-    known = ledger.tx.row(_BY_KEY, wanted=key)
+    known = ledger.tx.row(_QUEUE, wanted=key)
     if known is not None:
         return int(known[0])
+    ledger.tx.send(_GIVE_UP_KEY, wanted=key)
     spec = MissionSpec.model_validate(
         {"name": name, "goal": "Run the jobs that are put here.", "planner": {"type": "none"}}
     )
@@ -88,6 +102,13 @@ def open_queue(ledger: Ledger, name: str) -> int:
     if mission.events == 0:
         ledger.note(mission, "launched", None, {"name": name})
     return mission_id
+
+
+def _takes_jobs(ledger: Ledger, mission_id: int) -> bool:
+    try:
+        return not ledger.mission(mission_id).has_ended
+    except LcpError:  # pruned
+        return False
 
 
 def enqueue(
