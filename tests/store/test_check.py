@@ -166,7 +166,8 @@ def test_every_damage_is_named(engine_url: str) -> None:
 
 def test_every_table_is_measured(engine_url: str) -> None:
     found = {table.name: table for table in measure(engine_url)}
-    assert (found["missions"].rows, found["approvals"].rows) == (2, 1)
+    # The fork has a copy of what was approved.
+    assert (found["missions"].rows, found["approvals"].rows) == (2, 2)
     assert all(table.bytes for table in found.values())
 
 
