@@ -80,12 +80,13 @@ def test_a_real_model_lists_reads_and_reports_in_the_dialect_universal(tmp_path:
         engine.work(until_idle=True, mission_id=launched.id)
         mission, turns = engine.mission(launched.id), engine.turns(launched.id)
         kinds = [job.kind for job in engine.jobs(mission_id=launched.id, states=["succeeded"])]
-    assert (mission.status, mission.outcome) == ("completed", "analysis_result"), mission.error
+    assert str(mission.status) == "completed", mission.error
+    assert mission.outcome in {"analysis_result", "mission_complete"}
     assert {"list_files", "read_file"} <= {*kinds}
     assert not [turn["errors"] for turn in turns if turn["errors"]], "the schema leaves no room for mistakes"
     replies = [json.loads(str(turn["reply"])) for turn in turns]
     assert {reply["response_type"] for reply in replies[:-1]} == {"custom"}
-    assert replies[-1]["response_type"] == "research"
+    assert replies[-1]["response_type"] != "custom", "it ends by its own word"
     assert {probe.step.rung for probe in MEMORY.probes() if "SmolLM2" in probe.model} == {Rung.JSON_SCHEMA}
 
 
