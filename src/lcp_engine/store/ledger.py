@@ -255,13 +255,11 @@ class Ledger:
             self.count_move(job, SUCCEED)
             seq, kept = self.note(self.mission(job.mission_id), SUCCEED.event, job.id), results.in_row(result)
             rows.append((job.id, job.attempt, self.tx.now, seq, kept))
+            if results.is_large(result):
+                self._large.append((job.id, result))
             job.state, job.reason = SUCCEED.target, None
             moved.append(job)
         self.tx.change_all(statements.SUCCEEDED, rows)
-        settled = {job.id for job in moved}
-        self._large += [
-            (job.id, result) for job, result in outcomes if results.is_large(result) and job.id in settled
-        ]
         return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
