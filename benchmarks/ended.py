@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from lcp_engine.store.database import Database
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.transaction import Tx
 
 ROWS = 5
 """What a finished job leaves: itself, an attempt and three events."""

@@ -18,12 +18,12 @@ from pydantic import JsonValue
 from benchmarks.figures import Contender, Figure, Goal, race, ratio
 from benchmarks.setting import Setting
 from lcp_engine import Engine
-from lcp_engine.engine import steering
-from lcp_engine.isolation.mode import Isolation
-from lcp_engine.patterns import compile_patterns
-from lcp_engine.policy import Policy
+from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.policy import Policy
+from lcp_engine.engine.missions import steer
+from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.walk import list_files
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.workers import read_file
 from lcp_engine.workers.base import Caps, Context
@@ -205,7 +205,7 @@ def weigh_reading(setting: Setting, place: Path) -> Figure:
 
 def _fill_reads(ledger: Ledger, mission: int) -> None:
     for _ in range(READS):
-        steering.enqueue(
+        steer.enqueue(
             ledger, read_file.WORKER.for_any_params(), mission, {"rel_path": "a.txt"},
             name=None, priority=0, run_after=None,
         )  # fmt: skip
@@ -214,7 +214,7 @@ def _fill_reads(ledger: Ledger, mission: int) -> None:
 def _fill(ledger: Ledger, mission: int) -> None:
     for number in range(WRITES):
         params: dict[str, JsonValue] = {"rel_path": f"f{number}", "content": CONTENT}
-        steering.enqueue(
+        steer.enqueue(
             ledger, WRITE_FILE.for_any_params(), mission, params, name=None, priority=0, run_after=None
         )
 

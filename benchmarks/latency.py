@@ -18,7 +18,7 @@ from benchmarks.kinds import start
 from benchmarks.raw_way import raw_way
 from benchmarks.setting import Setting
 from lcp_engine import Engine
-from lcp_engine.store.database import Database
+from lcp_engine.store.db.database import Database
 
 ARRIVAL = 0.02
 LEAST = 20

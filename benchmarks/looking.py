@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 from benchmarks.figures import Figure, Goal
 from lcp_engine import Engine
-from lcp_engine.store import paging
-from lcp_engine.store.overview import overview_in
-from lcp_engine.store.paging import JobFilter
+from lcp_engine.store.queries import pages
+from lcp_engine.store.queries.pages import JobFilter
+from lcp_engine.store.queries.stats import overview_in
 
 TIMES = 25
 GOAL = Goal(2, at_least=False, unit="ms")
@@ -38,15 +38,15 @@ def _questions(engine: Engine, mission: int) -> Mapping[str, Callable[[], object
         "failed jobs of all missions": lambda: engine.jobs(states=["failed"], limit=20, newest_first=True),
         "held jobs": lambda: engine.jobs(states=["held"]),
         "the page's missions": lambda: read(
-            lambda tx: paging.page_missions(tx, before=None, status="", limit=30)
+            lambda tx: pages.page_missions(tx, before=None, status="", limit=30)
         ),
         "the page's jobs": lambda: read(
-            lambda tx: paging.page_jobs(tx, JobFilter(), behind=None, limit=50, newest_first=True)
+            lambda tx: pages.page_jobs(tx, JobFilter(), behind=None, limit=50, newest_first=True)
         ),
         "the page's jobs of a mission": lambda: read(
-            lambda tx: paging.page_jobs(tx, of_mission, behind=None, limit=50)
+            lambda tx: pages.page_jobs(tx, of_mission, behind=None, limit=50)
         ),
-        "the page's inbox": lambda: read(lambda tx: paging.page_jobs(tx, held, behind=None, limit=50)),
+        "the page's inbox": lambda: read(lambda tx: pages.page_jobs(tx, held, behind=None, limit=50)),
         "lcp db stats": lambda: read(lambda tx: overview_in(tx, None)),
     }
 

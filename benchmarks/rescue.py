@@ -18,10 +18,10 @@ from benchmarks.kinds import hanging, start
 from benchmarks.setting import Setting
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine import steering
+from lcp_engine.engine.missions import steer
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import LEASE
-from lcp_engine.store.transaction import Tx
 
 BEFORE, BEHIND = 200, 100
 """Quick jobs before the one that hangs, until many are claimed at once, and behind it."""
@@ -99,10 +99,10 @@ def _hung(setting: Setting, engine: Engine, url: str) -> Iterator[tuple[int, Cal
 def _fill(tx: Tx, mark: str) -> int:
     fill(tx, BEFORE)
     ledger = ledger_of(tx)
-    job = steering.enqueue(
+    job = steer.enqueue(
         ledger,
         hanging,
-        steering.open_queue(ledger, "jobs"),
+        steer.open_queue(ledger, "jobs"),
         {"mark": mark},
         name=None,
         priority=0,

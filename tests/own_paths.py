@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import JsonValue
 from tests.ways import Done
 
-CASES = Path(__file__).parent / "files" / "own_paths.jsonl"
+CASES = Path(__file__).parent / "sandbox" / "own_paths.jsonl"
 CANARY = "CANARY"
 FILES = {
     "root/notes.txt": "notes\n",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lcp_engine.core.policy import Verdict
 from lcp_engine.errors import LcpError
-from lcp_engine.policy import Verdict
 from lcp_engine.settings import default_url, make_room, read_settings, read_url, shown_url
 
 

@@ -17,15 +17,15 @@ from typing import Protocol, TypeAlias
 from pydantic import JsonValue
 
 from lcp_engine.cli.app import start
+from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.isolation.confinement import Assignment, Confinement
-from lcp_engine.isolation.nursery import Nursery, nursery
-from lcp_engine.isolation.setup import Setup
-from lcp_engine.sandbox.compose import compose
-from lcp_engine.sandbox.replace import temporary_name
+from lcp_engine.runner.confined.pool import Assignment, Confinement
+from lcp_engine.runner.confined.setup import Setup
+from lcp_engine.runner.confined.spawner import Nursery, nursery
+from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
-from lcp_engine.trial import run_job
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
 from lcp_engine.workers.registry import BUILT_IN
 

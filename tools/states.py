@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lcp_engine.jobs import CREATIONS, SETTLED, TRANSITIONS, State, Transition
+from lcp_engine.core.job_states import CREATIONS, SETTLED, TRANSITIONS, State, Transition
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "states.md"
 
@@ -54,8 +54,8 @@ def page() -> str:
         [
             "# States of a job",
             "",
-            "Written by `python tools/states.py` from `src/lcp_engine/jobs.py`, which is also where the guards in SQL,",
-            "the CHECK constraint and the names of the events come from. Nothing else changes a job's state.",
+            "Written by `python tools/states.py` from `src/lcp_engine/core/job_states.py`, the source of the guards in",
+            "SQL, the CHECK constraint and the names of the events. Nothing else changes the state of a job.",
             "",
             "```mermaid",
             "stateDiagram-v2",

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lcp_engine.api import Engine, read_reply
-    from lcp_engine.engine.records import Job, Mission
+    from lcp_engine.api.records import Job, Mission
+    from lcp_engine.core.mission.spec import MissionSpec
+    from lcp_engine.core.protocol.actions import Action, Malformed
+    from lcp_engine.engine.run_job import JobResult, run_job
     from lcp_engine.errors import AgentError, ErrorCode, LcpError
-    from lcp_engine.mission import MissionSpec
-    from lcp_engine.protocol.actions import Action, Malformed
-    from lcp_engine.trial import JobResult, run_job
     from lcp_engine.workers.custom import worker
 
 _HOMES = {
-    "Action": "protocol.actions",
+    "Action": "core.protocol.actions",
     "AgentError": "errors",
     "Engine": "api",
     "ErrorCode": "errors",
-    "Job": "engine.records",
-    "JobResult": "trial",
+    "Job": "api.records",
+    "JobResult": "engine.run_job",
     "LcpError": "errors",
-    "Malformed": "protocol.actions",
-    "Mission": "engine.records",
-    "MissionSpec": "mission",
+    "Malformed": "core.protocol.actions",
+    "Mission": "api.records",
+    "MissionSpec": "core.mission.spec",
     "read_reply": "api",
-    "run_job": "trial",
+    "run_job": "engine.run_job",
     "worker": "workers.custom",
 }
 

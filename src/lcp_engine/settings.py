@@ -12,10 +12,11 @@ from typing import Annotated
 from platformdirs import user_config_path, user_data_path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
+from lcp_engine.core.policy import Rule
+from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.isolation.mode import Isolation
-from lcp_engine.policy import Rule
-from lcp_engine.wording import nearest
+from lcp_engine.sandbox.isolation_mode import Isolation
 from lcp_engine.workers.base import Caps
 
 APP = "lcp-engine"
@@ -152,7 +153,7 @@ def shown_url(url: str) -> str:
 
 
 def _read_config(path: Path) -> ConfigFile:
-    from lcp_engine.strict_yaml import NotReadable, read_document
+    from lcp_engine.core.mission.yaml import NotReadable, read_document
 
     try:
         value = read_document(path.read_text(encoding="utf-8"))
@@ -208,3 +209,24 @@ def _seconds(text: str | None, default: float) -> float:
             ErrorCode.INVALID_ARGUMENT, f"LCP_BUSY_SECONDS is seconds from 0 to 3600, not {text!r}"
         )
     return seconds
+
+
+def resolve_root(stated: str | None, base: Path, override: Path | None = None) -> Path:
+    """The absolute, existing directory of a mission: `override`, else the `stated` one relative to `base`.
+
+    A mission without a root has `base`: the directory of its file, or the current one where it has no file.
+    Raises `LcpError`: `PATH_NOT_FOUND`, or `INVALID_MISSION` for what is no directory.
+    """
+    directory = override if override is not None else base / (stated or ".")
+    try:
+        root = directory.resolve()
+        if root.is_dir():
+            return root
+        exists = root.exists()
+    except (OSError, ValueError, RuntimeError) as refused:
+        message = f"root: a directory is expected, {str(directory)!r} cannot be looked at: {refused}"
+        raise LcpError(ErrorCode.INVALID_MISSION, one_line(message)) from refused
+    if exists:
+        message = f"root: a directory is expected, {str(root)!r} is not one"
+        raise LcpError(ErrorCode.INVALID_MISSION, message)
+    raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root: a directory is expected, {str(root)!r} does not exist")

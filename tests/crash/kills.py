@@ -25,8 +25,8 @@ from tests.crash.stories import STORIES, Object
 from tests.crash.tally import Tally
 
 from lcp_engine import Engine
-from lcp_engine.engine import settling
-from lcp_engine.store.check import check_database
+from lcp_engine.engine.jobs import settle
+from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 
 THREADS = 2
@@ -79,7 +79,7 @@ def main() -> None:
     given = parser.parse_args()
     import_all(given.url)
     # A job that five runners died of is given up (R17); here it is chance that many died during the same one.
-    settling.MAX_DEATHS = sys.maxsize
+    settle.MAX_DEATHS = sys.maxsize
     said = Slaughter(
         given.url, given.directory, given.runners, given.every, random.Random(given.seed)
     ).carry_out(given.kills)

@@ -20,9 +20,10 @@ from tests.crash.points import Killer, WatchedBackend
 from tests.crash.processes import ask, do, import_all
 from tests.crash.stories import BREAK, STORIES, Act, Object, Place, Story, answered, picture, tree
 
-from lcp_engine import Engine, runner
-from lcp_engine.isolation.mode import Isolation
-from lcp_engine.store.check import check_database
+from lcp_engine import Engine
+from lcp_engine.runner import runner
+from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.store.maintenance.check import check_database
 
 T = TypeVar("T")
 MISSED = "none"

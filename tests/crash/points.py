@@ -16,9 +16,9 @@ from lcp_engine.clock import Clock
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.script import ScriptPlanner
-from lcp_engine.sandbox.replace import is_temporary
-from lcp_engine.store.statements import EVENT
-from lcp_engine.store.transaction import Backend, Connection, Cursor, Params, Row
+from lcp_engine.sandbox.atomic_write import is_temporary
+from lcp_engine.store.db.transaction import Backend, Connection, Cursor, Params, Row
+from lcp_engine.store.ledger_sql import EVENT
 
 ON_FILES = ("fsync", "rename", "mkdir", "unlink", "rmdir")
 

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from sqlalchemy.exc import CompileError
 
-from lcp_engine.store.create import make_backend
-from lcp_engine.store.transaction import Statement
+from lcp_engine.store.db.open import make_backend
+from lcp_engine.store.db.transaction import Statement
 
 T = TypeVar("T")
-LAZY = ("lcp_engine.store.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
+LAZY = ("lcp_engine.store.db.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
 
 
 def import_all(url: str) -> None:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from lcp_engine.store.database import Database
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.transaction import Tx
 
 T = TypeVar("T")
 SLOTS = 4096

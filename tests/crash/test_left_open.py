@@ -15,10 +15,10 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.isolation.mode import Isolation
-from lcp_engine.isolation.walls import walls_of
-from lcp_engine.leftovers import close_left_open
-from lcp_engine.store.check import check_database
+from lcp_engine.changes.recovery import close_left_open
+from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.store.maintenance.check import check_database
 
 DIES = """
 import os, signal, sys

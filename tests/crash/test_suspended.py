@@ -14,14 +14,14 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.isolation.mode import Isolation, isolates
-from lcp_engine.store.check import check_database
+from lcp_engine.sandbox.isolation_mode import Isolation, isolates
+from lcp_engine.store.maintenance.check import check_database
 
 WORKS = """
 import signal, sys
 from threading import get_ident
 from lcp_engine import Engine
-from lcp_engine.effects import Journal
+from lcp_engine.changes.journal import Journal
 
 URL, MISSION, ISOLATION, MOMENT = sys.argv[1:]
 put = Journal._put

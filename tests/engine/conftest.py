@@ -13,12 +13,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from lcp_engine.api import Engine
+from lcp_engine.api.records import Job, Mission
 from lcp_engine.clock import Clock
-from lcp_engine.engine.records import Job, Mission
+from lcp_engine.core.job_states import REFUSE, TRANSITIONS, State
+from lcp_engine.core.policy import Rule
 from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.jobs import REFUSE, TRANSITIONS, State
-from lcp_engine.policy import Rule
-from lcp_engine.runner import Runner
+from lcp_engine.runner.runner import Runner
 from lcp_engine.store.schema import metadata
 from lcp_engine.workers.base import Context, Outcome, Permission, Worker
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.report import as_markdown, make_report
+from lcp_engine.engine.reports.markdown import as_markdown, make_report
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
 
-    from lcp_engine.engine.records import Job
+    from lcp_engine.api.records import Job
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
 YES: Object = {"ok": True, "action": "analysis_result", "summary": "every module is named"}

@@ -12,9 +12,9 @@ import pytest
 from pydantic import JsonValue
 from tests.engine.conftest import Lab, Object, OpenLab
 
-from lcp_engine.api.together import each_outcome
+from lcp_engine.api.bulk import each_outcome
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.runner import Runner
+from lcp_engine.runner.runner import Runner
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
 
@@ -350,9 +350,9 @@ def test_deciding_twice_is_harmless_and_deciding_otherwise_a_conflict(shop: Lab)
 APPROVER = """
 import sys
 from lcp_engine import Engine
-from lcp_engine.api.together import each_outcome
+from lcp_engine.api.bulk import each_outcome
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.runner import Runner
+from lcp_engine.runner.runner import Runner
 url, job, by, text = sys.argv[1:]
 with Engine(url) as engine:
     print("ready", flush=True)

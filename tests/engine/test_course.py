@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.engine.reports.structured import milestone_of, respond
 from lcp_engine.errors import LcpError
-from lcp_engine.reporting.responding import milestone_of, respond
-from lcp_engine.store.course import percentages
+from lcp_engine.store.queries.progress import percentages
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab

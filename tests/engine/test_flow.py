@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.engine.asking import history
+from lcp_engine.core.job_states import TRANSITIONS, State
+from lcp_engine.engine.turns.question import history
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.jobs import TRANSITIONS, State
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object

@@ -10,9 +10,9 @@ import pytest
 from tests.engine.replies import DONE, FREE, ask, read, write
 
 from lcp_engine.api import Engine
+from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import LcpError
-from lcp_engine.mission import PlannerSpec
-from lcp_engine.store.check import faults_in
+from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.workers.base import Caps
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import Engine
+from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.errors import LcpError
-from lcp_engine.policy import Rule, Verdict
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab

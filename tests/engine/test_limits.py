@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.lane import Lane
+from lcp_engine.runner.lane import Lane
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from lcp_engine.engine.asking import Asked, keep_reply, open_question
-from lcp_engine.engine.concluding import conclude_turn
-from lcp_engine.protocol.actions import MissionComplete
+from lcp_engine.core.protocol.actions import MissionComplete
+from lcp_engine.engine.turns.apply_decision import conclude_turn
+from lcp_engine.engine.turns.question import Asked, keep_reply, open_question
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.turns import StoredReply
@@ -19,7 +19,7 @@ from lcp_engine.store.turns import StoredReply
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
 
-    from lcp_engine.store.records import JobRow
+    from lcp_engine.store.row_types import JobRow
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
 BATCHES = 12

@@ -13,15 +13,15 @@ from sqlalchemy.pool import NullPool
 from tests.engine.replies import DONE, FREE, ask, read, write
 
 from lcp_engine.api import Engine
+from lcp_engine.core.mission.yaml import read_document
 from lcp_engine.errors import LcpError
-from lcp_engine.shipped import shipped_missions
-from lcp_engine.strict_yaml import read_document
+from lcp_engine.shipped_missions import shipped_missions
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
     from tests.engine.conftest import Lab, Object, OpenLab
 
-    from lcp_engine.replaying.replay import Replayed
+    from lcp_engine.replay.replay import Replayed
 
 
 def same(lab: Lab, mission_id: int = 1) -> Replayed:
@@ -361,7 +361,7 @@ def test_a_file_that_comes_out_differently_is_found(lab: Lab) -> None:
 
 
 def test_a_rule_of_the_user_that_is_new_is_found(lab: Lab, open_lab: OpenLab) -> None:
-    from lcp_engine.policy import Rule, Verdict
+    from lcp_engine.core.policy import Rule, Verdict
 
     lab.run(ask("a"), DONE)
     strict = open_lab(user_rules=[Rule(kinds=("do",), do=Verdict.HOLD)])

@@ -12,7 +12,9 @@ from pydantic import JsonValue
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
 
-SEED = json.loads((Path(__file__).parent.parent / "protocol" / "seed_003.json").read_text(encoding="utf-8"))
+SEED = json.loads(
+    (Path(__file__).parent.parent / "core" / "protocol" / "seed_003.json").read_text(encoding="utf-8")
+)
 REPLIES = {str(reply["title"]).split(" (")[0]: str(reply["text"]) for reply in SEED["replies"]}
 ALIASES: list[JsonValue] = ["C:\\Sheratan\\2_sheratan_core", "C:\\path\\to\\project"]
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}

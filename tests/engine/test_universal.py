@@ -8,13 +8,13 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import read_reply
+from lcp_engine.core.protocol.actions import Malformed, MissionComplete
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.protocol.actions import Malformed, MissionComplete
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
 
-    from lcp_engine.engine.records import Job
+    from lcp_engine.api.records import Job
 
 UNIVERSAL: Object = {"dialect": "universal"}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine.jobs import State
+from lcp_engine.core.job_states import State
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object

@@ -12,8 +12,8 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.sandbox.replace import is_temporary
-from lcp_engine.store.check import check_database
+from lcp_engine.sandbox.atomic_write import is_temporary
+from lcp_engine.store.maintenance.check import check_database
 
 WRITE: dict[str, JsonValue] = {"rel_path": "a.txt", "content": "new\n", "mode": "append"}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from lcp_engine.jobs import OPEN, SETTLED, State
+from lcp_engine.core.job_states import OPEN, SETTLED, State
 
 SECOND = 1_000_000
 TURN = "agent_plan"

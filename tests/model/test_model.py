@@ -38,22 +38,22 @@ from tests.model.replies import (
 from tests.model.rules import DONE, QUESTION, SECOND, TURN, Ask, Job, Limits, Mission, Reply, Runner, Spec
 from tests.model.world import RefusedError, World
 
-from lcp_engine.engine.asking import keep_reply, open_question
-from lcp_engine.engine.concluding import conclude_turn
-from lcp_engine.engine.expiring import expire
-from lcp_engine.engine.outcomes import Succeeded
-from lcp_engine.engine.relaying import hold_turn
-from lcp_engine.engine.settling import Settling, rescue, settle_all
+from lcp_engine.core.job_states import State
+from lcp_engine.core.protocol.dialects import reader_of
+from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.jobs.settle import Settling, rescue, settle_all
+from lcp_engine.engine.people.hold_timeout import expire
+from lcp_engine.engine.turns.apply_decision import conclude_turn
+from lcp_engine.engine.turns.human_relay import hold_turn
+from lcp_engine.engine.turns.question import keep_reply, open_question
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.jobs import State
-from lcp_engine.protocol.dialects import reader_of
 from lcp_engine.store import queue
-from lcp_engine.store.check import faults_in
-from lcp_engine.store.expiries import due_holds
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.records import JobRow, TurnRow
+from lcp_engine.store.maintenance.check import faults_in
+from lcp_engine.store.queries.hold_deadlines import due_holds
+from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.schema import metadata
-from lcp_engine.store.transaction import Tx
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Hold
 

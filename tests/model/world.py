@@ -8,7 +8,7 @@ from itertools import count
 
 from tests.model.rules import EXECUTED, QUESTION, SECOND, TURN, Job, Limits, Mission, Reply, Runner, Spec
 
-from lcp_engine.jobs import SETTLED, State
+from lcp_engine.core.job_states import SETTLED, State
 
 LEASE = 10 * SECOND
 MAX_DEATHS = 5

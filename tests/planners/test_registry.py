@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import PlannerSpec
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner

@@ -13,9 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from pydantic import JsonValue
 
-from lcp_engine.planners.base import Correction, Question, SeenJob
-from lcp_engine.planners.surveyor import Surveyor
-from lcp_engine.protocol.actions import (
+from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
     CreateFollowupJobs,
@@ -25,8 +23,10 @@ from lcp_engine.protocol.actions import (
     MissionComplete,
     Problem,
 )
-from lcp_engine.protocol.reading import read_reply
-from lcp_engine.trial import run_job
+from lcp_engine.core.protocol.read_reply import read_reply
+from lcp_engine.engine.run_job import run_job
+from lcp_engine.planners.base import Correction, Question, SeenJob
+from lcp_engine.planners.surveyor import Surveyor
 from lcp_engine.workers.registry import BUILT_IN
 
 KINDS = {kind: worker.params for kind, worker in BUILT_IN.items()}

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-import lcp_engine.runner as watch
+import lcp_engine.runner.runner as watch
 from lcp_engine import Engine
-from lcp_engine.roots import Roots
-from lcp_engine.runner import Runner
+from lcp_engine.runner.runner import Runner
+from lcp_engine.store.host.roots import Roots
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lcp_engine.execution import Room
-from lcp_engine.lane import Lane
-from lcp_engine.store.records import job_row
+from lcp_engine.runner.executor import Room
+from lcp_engine.runner.lane import Lane
+from lcp_engine.store.row_types import job_row
 
 JOB = job_row(
     (1, 1, None, None, None, None, "quick", "{}", "work", "running", None, 0, None, 0, 1, 0, 0, 3, 1, 0, None)

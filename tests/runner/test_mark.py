@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lcp_engine.mark import Mark, make_mark
+from lcp_engine.store.host.shared_counter import Mark, make_mark
 
 RENEW = (
-    "import sys; from pathlib import Path; from lcp_engine.mark import Mark; Mark(Path(sys.argv[1])).renew()"
+    "import sys; from pathlib import Path; from lcp_engine.store.host.shared_counter import Mark; "
+    "Mark(Path(sys.argv[1])).renew()"
 )
 
 

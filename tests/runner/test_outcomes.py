@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.engine import outcomes
+from lcp_engine.engine.jobs import outcome
+from lcp_engine.engine.run_job import JobResult, run_job
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
-from lcp_engine.runner import Runner
-from lcp_engine.trial import JobResult, run_job
+from lcp_engine.runner.runner import Runner
 from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
 
@@ -172,7 +172,7 @@ def test_a_deep_result_can_be_stored_and_shown(database_url: str, tmp_path: Path
 def test_a_result_that_no_database_takes_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outcomes, "MAX_RESULT", 100)
+    monkeypatch.setattr(outcome, "MAX_RESULT", 100)
     done = run_job("poison", {}, tmp_path, workers={"poison": _worker(lambda: Found(it="x" * 100))})
     assert done.error is not None
     assert done.error.error_code == "TOO_LARGE"

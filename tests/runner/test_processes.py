@@ -17,7 +17,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.jobs import State
+from lcp_engine.core.job_states import State
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.workers.base import Outcome, Worker

@@ -20,17 +20,17 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, steady_clock, system_clock
-from lcp_engine.engine import steering
+from lcp_engine.core.job_states import State
+from lcp_engine.engine.missions import steer
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.isolation.walls import Walls
-from lcp_engine.jobs import State
-from lcp_engine.lane import Lane
-from lcp_engine.presence import this_host
-from lcp_engine.runner import Runner
+from lcp_engine.runner.lane import Lane
+from lcp_engine.runner.maintenance import Upkeep
+from lcp_engine.runner.runner import Runner
+from lcp_engine.sandbox.confined_thread import Walls
 from lcp_engine.store import queue
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.liveness import this_host
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.transaction import Tx
-from lcp_engine.upkeep import Upkeep
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 
@@ -431,9 +431,9 @@ def test_a_runner_takes_only_kinds_that_have_a_worker(database_url: str, shop: S
 
 def _enqueue(tx: Tx, worker: Worker[BaseModel], count: int) -> list[int]:
     ledger = ledger_of(tx)
-    mission = steering.open_queue(ledger, "jobs")
+    mission = steer.open_queue(ledger, "jobs")
     return [
-        steering.enqueue(ledger, worker, mission, {}, name=None, priority=0, run_after=None)
+        steer.enqueue(ledger, worker, mission, {}, name=None, priority=0, run_after=None)
         for _ in range(count)
     ]
 

@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine import Engine, effects, runner
-from lcp_engine.engine.settling import Settling, settle
-from lcp_engine.execution import Executor
-from lcp_engine.isolation.mode import Isolation, isolates
-from lcp_engine.shift import Shift
+from lcp_engine import Engine
+from lcp_engine.changes import journal
+from lcp_engine.changes.callbacks import Shift
+from lcp_engine.engine.jobs.settle import Settling, settle
+from lcp_engine.runner import runner
+from lcp_engine.runner.executor import Executor
+from lcp_engine.sandbox.isolation_mode import Isolation, isolates
 from lcp_engine.store import queue
-from lcp_engine.store.check import check_database
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.records import JobRow
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.write_file import WRITE_FILE
 
 SPEC: dict[str, JsonValue] = {
@@ -100,7 +102,7 @@ def test_a_file_in_the_place_of_a_directory_is_written_in_its_order(scene: Scene
 def test_contents_beyond_what_is_held_at_a_time_come_next(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effects, "MOST_HELD", 3)
+    monkeypatch.setattr(journal, "MOST_HELD", 3)
     assert scene.write(*((f"f{n}.txt", "overwrite", "xx\n") for n in range(6))) == ["succeeded"] * 6
     assert scene.commits() == [1] * 7
 

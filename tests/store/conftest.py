@@ -7,8 +7,8 @@ from typing import TypeAlias, TypeVar
 
 import pytest
 
-from lcp_engine.store.create import open_database
-from lcp_engine.store.database import Database
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import open_database
 
 T = TypeVar("T")
 Open: TypeAlias = Callable[[], Database]

@@ -8,14 +8,14 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import Engine
+from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import PlannerSpec
 from lcp_engine.store.changes import keep
-from lcp_engine.store.check import check_database, faults_in, find_version, measure
-from lcp_engine.store.database import Database
-from lcp_engine.store.overview import overview
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.maintenance.check import check_database, faults_in, find_version, measure
+from lcp_engine.store.queries.stats import overview
 from lcp_engine.store.schema import HEAD
-from lcp_engine.store.transaction import Tx
 from lcp_engine.workers.base import Caps
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.create import open_database
-from lcp_engine.store.database import Database
+from lcp_engine.store.db.commit_unit import Unit, wake_all
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.transaction import Tx
-from lcp_engine.store.unit import Unit, wake_all
 
 Open = Callable[[], Database]
 
@@ -181,7 +181,7 @@ def test_what_was_acknowledged_is_there_when_others_close_the_database(database_
         ours.write(lambda tx: tx.plain("INSERT INTO notes VALUES (-1)"))
         for n in range(3):
             script = (
-                "import sys; from lcp_engine.store.create import open_database as o; d = o(sys.argv[1]); "
+                "import sys; from lcp_engine.store.db.open import open_database as o; d = o(sys.argv[1]); "
             )
             script += f"d.write(lambda tx: tx.plain('INSERT INTO notes VALUES (1{n})')); d.close()"
             subprocess.run([sys.executable, "-c", script, database_url], check=True)

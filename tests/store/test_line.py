@@ -17,14 +17,14 @@ from tests.conftest import sqlite_url
 
 from lcp_engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.line import Line, make_line
-from lcp_engine.store.sweeping import Work, sweep
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.writer_queue import Line, make_line
+from lcp_engine.store.maintenance.delete_in_batches import Work, sweep
 
 IN_LINE = """
 import sys
 from pathlib import Path
-from lcp_engine.line import make_line
+from lcp_engine.store.host.writer_queue import make_line
 with make_line(Path(sys.argv[1]), 60.0):
     print("first", flush=True)
     sys.stdin.readline()
@@ -32,7 +32,7 @@ with make_line(Path(sys.argv[1]), 60.0):
 COUNTING = """
 import sys
 from pathlib import Path
-from lcp_engine.line import make_line
+from lcp_engine.store.host.writer_queue import make_line
 line, count = make_line(Path(sys.argv[1]), 60.0), Path(sys.argv[2])
 for _ in range(100):
     with line:

@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.conftest import sqlite_url
 
 from lcp_engine import Engine
-from lcp_engine.store.sqlite import LOG_PAGES
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.sqlite import LOG_PAGES
+from lcp_engine.store.db.transaction import Tx
 
 SHARE = 100
 """Pages that a commit writes."""

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from sqlalchemy import make_url
 
 from lcp_engine import Engine
-from lcp_engine.store.create import open_database
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 

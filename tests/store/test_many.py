@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
-from lcp_engine.store.database import Database
-from lcp_engine.store.many import insert_rows, update_rows
-from lcp_engine.store.transaction import Statement, Tx
+from lcp_engine.store.db.bulk import insert_rows, update_rows
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.transaction import Statement, Tx
 
 NOTES = Table("notes", MetaData(), Column("id", Integer), Column("weight", Integer), Column("said", Text))
 TEXTS = [

@@ -18,11 +18,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.jobs import State
-from lcp_engine.store.create import open_database
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.db.upgrade import migration_config, migrations_directory, upgrade
 from lcp_engine.store.schema import HEAD
-from lcp_engine.store.upgrade import migration_config, migrations_directory, upgrade
 from lcp_engine.store.views import VIEWS
 
 TABLES = {
@@ -110,7 +110,7 @@ def test_the_newest_version_is_alembics_head() -> None:
 
 def test_a_new_and_an_up_to_date_database_need_no_alembic(database_url: str) -> None:
     script = (
-        "import sys; from lcp_engine.store.create import open_database;"
+        "import sys; from lcp_engine.store.db.open import open_database;"
         "open_database(sys.argv[1]).close(); open_database(sys.argv[1]).close();"
         "sys.exit('alembic' in sys.modules)"
     )
@@ -207,7 +207,7 @@ def test_a_new_file_belongs_to_its_user_alone(tmp_path: Path) -> None:
 
 def test_processes_that_open_a_new_database_at_once_create_it_once(database_url: str) -> None:
     script = (
-        "import sys; from lcp_engine.store.create import open_database;"
+        "import sys; from lcp_engine.store.db.open import open_database;"
         "print('ready', flush=True); sys.stdin.readline(); database = open_database(sys.argv[1]);"
         "print(database.read(lambda tx: tx.query_plain('SELECT version_num FROM alembic_version')))"
     )

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from lcp_engine.errors import LcpError
-from lcp_engine.store.create import open_database
-from lcp_engine.store.database import Database
-from lcp_engine.store.piped import Piped
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.db.postgres_pipeline import Piped
+from lcp_engine.store.db.transaction import Tx
 
 _END_OTHERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -24,7 +24,7 @@ _END_OTHERS = (
 
 _INTERRUPTED = """
 import signal, sys
-from lcp_engine.store.create import make_backend
+from lcp_engine.store.db.open import make_backend
 
 class Interrupt(BaseException):
     pass

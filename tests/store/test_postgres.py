@@ -13,21 +13,21 @@ from pydantic import BaseModel
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine import steering
-from lcp_engine.engine.outcomes import Succeeded
-from lcp_engine.engine.settling import Settling, settle, settle_all
+from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.jobs.settle import Settling, settle, settle_all
+from lcp_engine.engine.missions import steer
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import changes, queue
-from lcp_engine.store.archive import missing_blobs
-from lcp_engine.store.check import faults_in
-from lcp_engine.store.create import make_backend, open_database
-from lcp_engine.store.database import Database
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import make_backend, open_database
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.large_results import LARGE
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.pruning import prune
-from lcp_engine.store.records import JobRow
-from lcp_engine.store.results import LARGE
-from lcp_engine.store.statements import EVENT
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.ledger_sql import EVENT
+from lcp_engine.store.maintenance.check import faults_in
+from lcp_engine.store.maintenance.prune import prune
+from lcp_engine.store.queries.archive import missing_blobs
+from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import Outcome, Worker
 
 
@@ -222,9 +222,9 @@ NOOP = Worker(
 def test_a_claim_and_its_settlement_read_little_more_than_they_change(postgres_url: str) -> None:
     def fill(tx: Tx) -> int:
         ledger = ledger_of(tx)
-        mission = steering.open_queue(ledger, "jobs")
+        mission = steer.open_queue(ledger, "jobs")
         for _ in range(1000):
-            steering.enqueue(ledger, NOOP, mission, {}, name=None, priority=0, run_after=None)
+            steer.enqueue(ledger, NOOP, mission, {}, name=None, priority=0, run_after=None)
         return queue.add_runner(tx, uid="hands", host="elsewhere", boot="?", pid=1)
 
     def work(tx: Tx, runner: int) -> int:
@@ -245,9 +245,9 @@ def test_a_claim_and_its_settlement_read_little_more_than_they_change(postgres_u
 def _two_leased(tx: Tx, name: str) -> list[JobRow]:
     """Two running jobs of a queue."""
     ledger = ledger_of(tx)
-    mission = steering.open_queue(ledger, name)
+    mission = steer.open_queue(ledger, name)
     for _ in range(2):
-        steering.enqueue(ledger, NOOP, mission, {}, name=None, priority=0, run_after=None)
+        steer.enqueue(ledger, NOOP, mission, {}, name=None, priority=0, run_after=None)
     runner = queue.add_runner(tx, uid=name, host="elsewhere", boot="?", pid=1)
     return queue.claim(ledger, queue.Scope(("noop",)), runner, 2)
 

@@ -10,10 +10,10 @@ from pydantic import JsonValue
 
 from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.check import faults_in
-from lcp_engine.store.pruning import Pruned, prune
-from lcp_engine.store.sweeping import SECONDS, Work, sweep
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.maintenance.check import faults_in
+from lcp_engine.store.maintenance.delete_in_batches import SECONDS, Work, sweep
+from lcp_engine.store.maintenance.prune import Pruned, prune
 
 WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "after\n"}
 COMPLETE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}

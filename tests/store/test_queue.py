@@ -14,18 +14,18 @@ from sqlalchemy import text
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine import steering
-from lcp_engine.engine.outcomes import Succeeded
-from lcp_engine.engine.settling import MAX_BACKOFF, Settling, rescue, settle, settle_all
+from lcp_engine.core.job_states import CREATIONS, TRANSITIONS, State
+from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.jobs.settle import MAX_BACKOFF, Settling, rescue, settle, settle_all
+from lcp_engine.engine.missions import steer
 from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.jobs import CREATIONS, TRANSITIONS, State
 from lcp_engine.store import queue
-from lcp_engine.store.create import open_database
-from lcp_engine.store.database import Database
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import Scope
-from lcp_engine.store.records import JobRow, RunnerRow
-from lcp_engine.store.transaction import Statement, Tx
+from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.workers.base import Hold, Outcome, Worker
 
 
@@ -299,7 +299,7 @@ def test_what_cannot_succeed_is_not_tried_again(engine: Engine, hands: Hands) ->
 def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
     engine: Engine, hands: Hands
 ) -> None:
-    other = engine.site.database.write(lambda tx: steering.open_queue(ledger_of(tx), "other"))
+    other = engine.site.database.write(lambda tx: steer.open_queue(ledger_of(tx), "other"))
     ids = [engine.enqueue("noop", mission_id=(None, other)[n % 2]) for n in range(5)]
     leased = hands.claim(5)
     assert hands.dies(leased[1])

@@ -10,9 +10,9 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import Engine
-from lcp_engine.jobs import State
-from lcp_engine.store import paging
-from lcp_engine.store.paging import JobFilter
+from lcp_engine.core.job_states import State
+from lcp_engine.store.queries import pages
+from lcp_engine.store.queries.pages import JobFilter
 
 JOBS: JsonValue = [
     {"name": "look", "kind": "list_files", "params": {}},
@@ -52,7 +52,7 @@ def test_every_job_that_fits_is_found(engine: Engine, mission: int | None, newes
         few = engine.jobs(mission_id=mission, states=states, newest_first=newest_first, limit=2)
         assert [job.id for job in few] == wanted[:2]
         sought = JobFilter(mission, states)
-        heads = read(partial(paging.find_held_heads, wanted=sought, among=None, limit=99))
+        heads = read(partial(pages.find_held_heads, wanted=sought, among=None, limit=99))
         assert [head.id for head in heads] == sorted(wanted)
 
 
@@ -60,7 +60,7 @@ def test_a_page_goes_on_where_the_one_before_ended(engine: Engine) -> None:
     seen: list[JsonValue] = []
     behind = None
     while True:
-        of_mission = partial(paging.page_jobs, wanted=JobFilter(2), behind=behind, limit=2)
+        of_mission = partial(pages.page_jobs, wanted=JobFilter(2), behind=behind, limit=2)
         page = engine.site.database.read(of_mission)
         seen += [row["id"] for row in page.rows]
         behind = page.behind

@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from lcp_engine.api import Engine
+from lcp_engine.web.access import Door, Keys
 from lcp_engine.web.app import make_app
-from lcp_engine.web.desk import Desk
-from lcp_engine.web.gate import Door, Keys
+from lcp_engine.web.context import Desk
 from lcp_engine.web.templates import make_templates
 
 Object: TypeAlias = dict[str, JsonValue]

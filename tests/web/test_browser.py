@@ -16,7 +16,7 @@ import pytest
 from pydantic import JsonValue
 from tests.web.test_binding import MISHAPS
 
-from lcp_engine.web.serving import Serving
+from lcp_engine.web.server import Serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.visible import block, json_block, one_line
-from lcp_engine.web.timeline import THINNEST, WIDTH, Timeline, draw
-from lcp_engine.web.tree import Branch, grow
-from lcp_engine.wording import age, duration, gist, size, subject
+from lcp_engine.core.safe_text import block, json_block, one_line
+from lcp_engine.core.summaries import age, duration, gist, size, subject
+from lcp_engine.web.job_tree import Branch, grow
+from lcp_engine.web.timeline_chart import THINNEST, WIDTH, Timeline, draw
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

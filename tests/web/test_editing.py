@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lcp_engine.core.safe_text import json_block
 from lcp_engine.errors import LcpError
-from lcp_engine.visible import json_block
-from lcp_engine.web.fields import fields_of, read_fields, read_value
+from lcp_engine.web.param_fields import fields_of, read_fields, read_value
 from lcp_engine.workers.registry import BUILT_IN
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine.web import app
-from lcp_engine.web.gate import HEADERS, LOOPBACK, MOST_BYTES, Door, Keys
+from lcp_engine.web.access import HEADERS, LOOPBACK, MOST_BYTES, Door, Keys
 
 if TYPE_CHECKING:
     from tests.web.conftest import House

@@ -10,9 +10,9 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import Engine
-from lcp_engine.store import paging
-from lcp_engine.store.paging import LARGEST, JobFilter, Page
-from lcp_engine.store.transaction import Tx
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries import pages
+from lcp_engine.store.queries.pages import LARGEST, JobFilter, Page
 
 T = TypeVar("T")
 JOBS: list[JsonValue] = [
@@ -39,7 +39,7 @@ class Books:
         self, wanted: JobFilter, *, behind: int | None = None, limit: int = 9, newest_first: bool = False
     ) -> Page:
         return self.read(
-            lambda tx: paging.page_jobs(tx, wanted, behind=behind, limit=limit, newest_first=newest_first)
+            lambda tx: pages.page_jobs(tx, wanted, behind=behind, limit=limit, newest_first=newest_first)
         )
 
     def ids(self, wanted: JobFilter) -> Sequence[object]:
@@ -80,7 +80,7 @@ def test_a_page_ends_where_the_next_one_begins(books: Books) -> None:
     rest = books.page(JobFilter(), behind=first.behind, limit=3, newest_first=True)
     assert ([row["id"] for row in rest.rows], rest.behind) == ([2, 1], None)
     assert [row["id"] for row in books.page(JobFilter(), behind=3, limit=9).rows] == [4, 5]
-    missions = books.read(lambda tx: paging.page_missions(tx, before=None, status="completed", limit=1))
+    missions = books.read(lambda tx: pages.page_missions(tx, before=None, status="completed", limit=1))
     assert ([row["id"] for row in missions.rows], missions.behind) == ([1], None)
 
 
@@ -90,10 +90,10 @@ def test_what_is_large_is_left_out_of_a_page(books: Books) -> None:
 
 
 def test_moves_questions_and_counts_are_read_for_a_range_of_jobs(books: Books) -> None:
-    assert books.read(paging.count_held) == 2
-    assert books.read(paging.count_runners) == 0
-    moves = books.read(lambda tx: paging.find_moves(tx, 1, 4, 4))
+    assert books.read(pages.count_held) == 2
+    assert books.read(pages.count_runners) == 0
+    moves = books.read(lambda tx: pages.find_moves(tx, 1, 4, 4))
     assert [move["event"] for move in moves] == ["queued", "started", "failed"]
-    heads = books.read(lambda tx: paging.find_turn_heads(tx, 1, 1, 4))
+    heads = books.read(lambda tx: pages.find_turn_heads(tx, 1, 1, 4))
     assert [(head["number"], head["job_id"]) for head in heads] == [(1, 1)]
-    assert books.read(lambda tx: paging.find_turn(tx, 1, 2))["action"] == "mission_complete"
+    assert books.read(lambda tx: pages.find_turn(tx, 1, 2))["action"] == "mission_complete"

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.web.serving import Serving, serve
+from lcp_engine.web.server import Serving, serve
 
 if TYPE_CHECKING:
     from tests.web.conftest import House

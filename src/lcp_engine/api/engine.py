@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.api.scheduling import Scheduling, existing_directory
-from lcp_engine.api.sited import user_name
+from lcp_engine.api.base import user_name
+from lcp_engine.api.records import Mission
+from lcp_engine.api.schedules import Scheduling, existing_directory
 from lcp_engine.clock import SECOND, Clock
-from lcp_engine.engine import steering
-from lcp_engine.engine.records import Mission
+from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
+from lcp_engine.core.policy import Rule
+from lcp_engine.engine.instance import open_site
+from lcp_engine.engine.missions import steer
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.isolation.mode import Isolation
-from lcp_engine.mission import MissionSpec, PlannerSpec
-from lcp_engine.policy import Rule
-from lcp_engine.roots import Roots
-from lcp_engine.runner import Runner
-from lcp_engine.site import open_site
-from lcp_engine.store.history import known_id
+from lcp_engine.runner.runner import Runner
+from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.store.db.sqlite import BUSY_SECONDS
+from lcp_engine.store.db.transaction import Connection
+from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.sqlite import BUSY_SECONDS
-from lcp_engine.store.transaction import Connection
+from lcp_engine.store.queries.history import known_id
 from lcp_engine.workers.base import Caps, Worker
 
 if TYPE_CHECKING:
-    from lcp_engine.forking import Forked
-    from lcp_engine.replaying.replay import Replayed
+    from lcp_engine.replay.fork import Forked
+    from lcp_engine.replay.replay import Replayed
 
 QUEUE = "jobs"
 LONGEST_DELAY = 100 * 365 * 24 * 3600
@@ -99,7 +99,7 @@ class Engine(Scheduling):
         `NOT_A_FILE`, `NO_PLANNER`.
         """
         checked, directory = self._checked(spec), existing_directory(root)
-        mission_id = self._books(lambda ledger: steering.launch(ledger, checked, directory, key=key))
+        mission_id = self._books(lambda ledger: steer.launch(ledger, checked, directory, key=key))
         return self.mission(mission_id)
 
     def enqueue(
@@ -132,9 +132,9 @@ class Engine(Scheduling):
         worker.read(given)
 
         def put(ledger: Ledger) -> tuple[int, int]:
-            mission = mission_id or steering.open_queue(ledger, QUEUE, self._queue)
+            mission = mission_id or steer.open_queue(ledger, QUEUE, self._queue)
             after = None if delay <= 0 else ledger.tx.now + int(delay * SECOND)
-            return mission, steering.enqueue(
+            return mission, steer.enqueue(
                 ledger, worker, mission, given, name=name, priority=priority, run_after=after
             )
 
@@ -188,7 +188,7 @@ class Engine(Scheduling):
         Its root is not touched. With `keep` the scratch database and root are left in that directory. Raises
         `NOT_FOUND`, `WRONG_STATE` for a mission that goes on or whose history is not whole, `INVALID_ARGUMENT`.
         """
-        from lcp_engine.replaying.replay import replay  # seldom needed, and slow to load
+        from lcp_engine.replay.replay import replay  # seldom needed, and slow to load
 
         return replay(self.site, known_id("mission", mission_id), keep=keep)
 
@@ -206,7 +206,7 @@ class Engine(Scheduling):
         The turn is answered by `reply` if given, else by `planner` or the mission's own. Raises `NOT_FOUND`,
         `WRONG_STATE` for a mission without turns, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
         """
-        from lcp_engine.forking import fork  # seldom needed, and slow to load
+        from lcp_engine.replay.fork import fork  # seldom needed, and slow to load
 
         known = known_id("mission", mission_id)
         return fork(self.site, known, turn, reply=reply, planner=planner, by=by or user_name())

@@ -9,49 +9,49 @@ from importlib import import_module
 
 import click
 
-from lcp_engine.cli.command import LcpGroup, global_options
+from lcp_engine.cli.base import LcpGroup, global_options
 
 # Module and help of each command: `lcp --help` loads none of them.
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run missions": {
-        "run": ("running", "Launch a mission and work until it ends or waits for a person."),
-        "launch": ("running", "Launch a mission; somebody else works."),
-        "schedule": ("scheduling", "Launch a mission again and again: add, list, remove, run-now."),
-        "work": ("working", "Execute jobs of every mission: a runner process."),
+        "run": ("run", "Launch a mission and work until it ends or waits for a person."),
+        "launch": ("run", "Launch a mission; somebody else works."),
+        "schedule": ("schedule", "Launch a mission again and again: add, list, remove, run-now."),
+        "work": ("work", "Execute jobs of every mission: a runner process."),
     },
     "Look": {
-        "missions": ("looking", "List missions, the newest first."),
-        "show": ("looking", "Show a mission with its turns and jobs."),
-        "watch": ("watching", "Follow what happens, until the mission ends or waits."),
-        "report": ("looking", "Report on a mission: what was done, written, refused."),
-        "changes": ("undoing", "List what a mission did to files."),
-        "jobs": ("looking_at_jobs", "List jobs."),
-        "job": ("looking_at_jobs", "Show a job with its attempts and history."),
-        "held": ("looking_at_jobs", "List the jobs that wait for a person."),
-        "diff": ("diffing", "Show what a held job would change, or what was changed."),
-        "serve": ("serving", "Serve a web page to look and decide."),
+        "missions": ("missions", "List missions, the newest first."),
+        "show": ("missions", "Show a mission with its turns and jobs."),
+        "watch": ("watch", "Follow what happens, until the mission ends or waits."),
+        "report": ("missions", "Report on a mission: what was done, written, refused."),
+        "changes": ("undo", "List what a mission did to files."),
+        "jobs": ("jobs", "List jobs."),
+        "job": ("jobs", "Show a job with its attempts and history."),
+        "held": ("jobs", "List the jobs that wait for a person."),
+        "diff": ("diff", "Show what a held job would change, or what was changed."),
+        "serve": ("serve", "Serve a web page to look and decide."),
     },
     "Decide": {
-        "approve": ("deciding", "Let held jobs run."),
-        "reject": ("deciding", "Refuse held jobs; the planner reads the reason."),
-        "answer": ("answering", "Answer a question that a mission waits with."),
-        "undo": ("undoing", "Take back what a mission or a job did to files."),
-        "say": ("answering", "Tell a mission's planner something; it is asked again."),
-        "policy": ("explaining", "Explain which rule decides about a job."),
-        "cancel": ("deciding", "Stop a mission."),
-        "resume": ("deciding", "Go on with a mission that has ended."),
-        "retry": ("deciding", "Queue a failed, skipped or cancelled job again."),
+        "approve": ("approve", "Let held jobs run."),
+        "reject": ("approve", "Refuse held jobs; the planner reads the reason."),
+        "answer": ("answer", "Answer a question that a mission waits with."),
+        "undo": ("undo", "Take back what a mission or a job did to files."),
+        "say": ("answer", "Tell a mission's planner something; it is asked again."),
+        "policy": ("policy", "Explain which rule decides about a job."),
+        "cancel": ("approve", "Stop a mission."),
+        "resume": ("approve", "Go on with a mission that has ended."),
+        "retry": ("approve", "Queue a failed, skipped or cancelled job again."),
     },
     "Run again": {
-        "replay": ("replaying", "Run a finished mission again from its history, without a model."),
-        "fork": ("forking", "Start a new mission from a turn of another one."),
+        "replay": ("replay", "Run a finished mission again from its history, without a model."),
+        "fork": ("fork", "Start a new mission from a turn of another one."),
     },
     "Without a mission": {
-        "check": ("checking", "Read replies as the engine would; execute nothing."),
-        "try": ("trying", "Run one job now, outside any mission."),
-        "schema": ("schemas", "Print a published JSON Schema."),
-        "db": ("databases", "Look after the database."),
-        "doctor": ("doctoring", "Examine the installation, a root and a planner's endpoint."),
+        "check": ("check", "Read replies as the engine would; execute nothing."),
+        "try": ("try_job", "Run one job now, outside any mission."),
+        "schema": ("schema", "Print a published JSON Schema."),
+        "db": ("db", "Look after the database."),
+        "doctor": ("doctor", "Examine the installation, a root and a planner's endpoint."),
     },
 }
 _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -123,7 +123,7 @@ def start(arguments: Sequence[str]) -> int:
         _forget_what_is_refused()
         return 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a person must not read a traceback
-        from lcp_engine.cli.failing import explain
+        from lcp_engine.cli.error_output import explain
 
         code = explain(error, as_json=_wants_json(arguments))
         _forget_what_is_refused()

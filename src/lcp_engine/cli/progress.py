@@ -13,12 +13,12 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from lcp_engine.api import Engine
-from lcp_engine.cli.command import Invocation
-from lcp_engine.cli.narrating import Narrator
-from lcp_engine.cli.screen import make_console, print_json_line
-from lcp_engine.store.text import JsonObject
-from lcp_engine.visible import one_line, shortened
-from lcp_engine.wording import subject
+from lcp_engine.cli.base import Invocation
+from lcp_engine.cli.event_lines import Narrator
+from lcp_engine.cli.output import make_console, print_json_line
+from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.summaries import subject
+from lcp_engine.store.db.json_text import JsonObject
 
 
 class Progress(Protocol):

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.protocol.actions import Malformed
-from lcp_engine.protocol.dialects import Dialect
+from lcp_engine.core.protocol.actions import Malformed
+from lcp_engine.core.protocol.dialects import Dialect
 
 
 @dataclass(frozen=True)

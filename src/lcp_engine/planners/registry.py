@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 from pydantic import JsonValue, ValidationError
 
+from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.protocol.strict_json import shown
+from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import PlannerSpec
 from lcp_engine.planners.base import Planner
-from lcp_engine.planners.surroundings import NOWHERE, Placeable, Surroundings
-from lcp_engine.protocol.strict_json import shown
-from lcp_engine.wording import nearest
+from lcp_engine.planners.environment import NOWHERE, Placeable, Surroundings
 
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.own_files import OWN_FILES, refusal_of_own
+from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.syscalls import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,

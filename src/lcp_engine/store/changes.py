@@ -9,11 +9,11 @@ from dataclasses import fields
 
 from sqlalchemy import bindparam, func, insert, select, text, update
 
-from lcp_engine.store.effects import has_undone, timeline_of
-from lcp_engine.store.records import ChangeRow
+from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.queries.change_history import has_undone, timeline_of
+from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import blobs, changes, jobs, missions
-from lcp_engine.store.text import from_json, to_json
-from lcp_engine.store.transaction import Statement, Tx
 
 _CHANGE = select(*(changes.c[field.name] for field in fields(ChangeRow)))
 _OPEN = Statement(_CHANGE.where(text("state = 'intent'"), changes.c.file == bindparam("file")))

@@ -15,13 +15,13 @@ from operator import attrgetter, is_not
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND, Micros, iso
+from lcp_engine.core.job_states import CREATIONS, SETTLED, SUCCEED, State, Transition
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.jobs import CREATIONS, SETTLED, SUCCEED, State, Transition
-from lcp_engine.store import results, statements
-from lcp_engine.store.expiries import hold_seconds
-from lcp_engine.store.records import JobRow, MissionRow, PlanRow, job_row
-from lcp_engine.store.text import to_json
-from lcp_engine.store.transaction import Row, Statement, Tx
+from lcp_engine.store import large_results, ledger_sql
+from lcp_engine.store.db.json_text import to_json
+from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.queries.hold_deadlines import hold_seconds
+from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, job_row
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +57,7 @@ _IS_GIVEN = partial(is_not, None)
 
 def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
     """A mission's spec as text and its root, read without a lock. Raises `NOT_FOUND`."""
-    row = tx.row(statements.SPEC, id=mission_id)
+    row = tx.row(ledger_sql.SPEC, id=mission_id)
     if row is None:
         raise _not_found(mission_id)
     if row[2] is not None:
@@ -113,7 +113,7 @@ class Ledger:
         for mission_id in sorted(set(mission_ids)):
             if not self.holds(mission_id):
                 is_next = mission_id > self._highest
-                statement = statements.MISSION if is_next else statements.MISSION_IF_FREE
+                statement = ledger_sql.MISSION if is_next else ledger_sql.MISSION_IF_FREE
                 asked.append((mission_id, is_next, self.tx.ask(statement, id=mission_id)))
 
         def read() -> None:
@@ -135,7 +135,7 @@ class Ledger:
         if known is not None:
             return known
         # Out of order nobody waits: the database undoes the transaction, and its units are tried one by one.
-        statement = statements.MISSION if mission_id > self._highest else statements.MISSION_AT_ONCE
+        statement = ledger_sql.MISSION if mission_id > self._highest else ledger_sql.MISSION_AT_ONCE
         row = self.tx.row(statement, id=mission_id)
         if row is None:
             raise _not_found(mission_id)
@@ -144,11 +144,11 @@ class Ledger:
     def plan(self, plan_id: int) -> PlanRow:
         known = self._plans.get(plan_id)
         if known is None:
-            row = self.tx.row(statements.PLAN, id=plan_id)
+            row = self.tx.row(ledger_sql.PLAN, id=plan_id)
             if row is None:
                 raise LcpError(ErrorCode.NOT_FOUND, f"plan {plan_id} is not in the database")
             known = self._plans[plan_id] = PlanRow(*row)
-            self._saved_plans[plan_id] = statements.OF_PLANS.read(known)
+            self._saved_plans[plan_id] = ledger_sql.OF_PLANS.read(known)
         return known
 
     def job(self, job_id: int) -> JobRow:
@@ -162,7 +162,7 @@ class Ledger:
     def result(self, job_id: int) -> str | None:
         """What came of a job, as it is stored."""
         self.keep_results()
-        row = self.tx.row(statements.RESULT, id=job_id)
+        row = self.tx.row(ledger_sql.RESULT, id=job_id)
         return None if row is None else row[0]
 
     def is_leased(self, lease: JobRow) -> bool:
@@ -172,7 +172,7 @@ class Ledger:
 
     def new_plan(self, mission_id: int, *, job_id: int | None, parent_id: int | None, depth: int) -> PlanRow:
         row = self.tx.row(
-            statements.NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth
+            ledger_sql.NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth
         )
         assert row is not None
         return self.plan(int(row[0]))
@@ -193,7 +193,7 @@ class Ledger:
         given["state"] = new.state.value
         if new.auto_dispatch is not None:
             given["auto_dispatch"] = int(new.auto_dispatch)
-        job_id = self.tx.insert(statements.new_job(tuple(given)), given)
+        job_id = self.tx.insert(ledger_sql.new_job(tuple(given)), given)
         self.note(mission, transition.event, job_id, _reasoned(new.reason))
         if new.state is State.QUEUED:
             self.tx.wakes = True
@@ -217,19 +217,19 @@ class Ledger:
         """
         mission = self.mission(job.mission_id)
         settled_seq = mission.events + 1 if transition.target in SETTLED else None
-        params = statements.move_params(
+        params = ledger_sql.move_params(
             job,
             self.tx.now,
             settled_seq,
             reason=reason,
-            result=results.in_row(result),
+            result=large_results.in_row(result),
             error=error,
             run_after=run_after,
             held_until=self._held_until(mission, transition.target),
         )
-        if self.tx.run(statements.move(transition, is_leased), **params) != 1:
+        if self.tx.run(ledger_sql.move(transition, is_leased), **params) != 1:
             return False
-        if result is not None and results.is_large(result):
+        if result is not None and large_results.is_large(result):
             self._large.append((job.id, result))
         self.count_move(job, transition, until)
         self.note(mission, transition.event, job.id, _reasoned(reason))
@@ -244,7 +244,7 @@ class Ledger:
         self.lock(job.mission_id for job, _ in outcomes)
         runners = {job.runner_id for job, _ in outcomes}
         standing = {
-            (row[0], row[1]) for runner in runners for row in self.tx.rows(statements.LEASES, runner=runner)
+            (row[0], row[1]) for runner in runners for row in self.tx.rows(ledger_sql.LEASES, runner=runner)
         }
         moved: list[JobRow] = []
         rows: list[Row] = []
@@ -253,13 +253,16 @@ class Ledger:
                 continue
             standing.remove((job.id, job.attempt))
             self.count_move(job, SUCCEED)
-            seq, kept = self.note(self.mission(job.mission_id), SUCCEED.event, job.id), results.in_row(result)
+            seq, kept = (
+                self.note(self.mission(job.mission_id), SUCCEED.event, job.id),
+                large_results.in_row(result),
+            )
             rows.append((job.id, job.attempt, self.tx.now, seq, kept))
-            if results.is_large(result):
+            if large_results.is_large(result):
                 self._large.append((job.id, result))
             job.state, job.reason = SUCCEED.target, None
             moved.append(job)
-        self.tx.change_all(statements.SUCCEEDED, rows)
+        self.tx.change_all(ledger_sql.SUCCEEDED, rows)
         return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
@@ -303,7 +306,7 @@ class Ledger:
 
     def write_events(self) -> None:
         """Write the events noted so far, for those who read them in this transaction."""
-        self.tx.many(statements.EVENT, self._events)
+        self.tx.many(ledger_sql.EVENT, self._events)
         self._events.clear()
 
     def keep_results(self) -> None:
@@ -311,18 +314,18 @@ class Ledger:
 
         Else they come last: whoever waits for another's result has all other locks, and nobody waits in a circle.
         """
-        results.keep(self.tx, self._large)
+        large_results.keep(self.tx, self._large)
         self._large.clear()
 
     def close(self) -> None:
         """Write what was collected."""
         self.keep_results()
-        self.tx.many(statements.ATTEMPT, self._attempts)
+        self.tx.many(ledger_sql.ATTEMPT, self._attempts)
         self.write_events()
         for plan in self._plans.values():
-            self._save(statements.OF_PLANS.changes(plan, self._saved_plans[plan.id]))
+            self._save(ledger_sql.OF_PLANS.changes(plan, self._saved_plans[plan.id]))
         for mission in self._missions.values():
-            self._save(statements.OF_MISSIONS.changes(mission, self._saved_missions[mission.id]))
+            self._save(ledger_sql.OF_MISSIONS.changes(mission, self._saved_missions[mission.id]))
 
     def _save(self, changes: tuple[Statement, dict[str, object]] | None) -> None:
         if changes is not None:
@@ -333,12 +336,12 @@ class Ledger:
         if mission.pruned_at is not None:
             raise was_pruned(mission.id, mission.pruned_at)
         self._missions[mission.id] = mission
-        self._saved_missions[mission.id] = statements.OF_MISSIONS.read(mission)
+        self._saved_missions[mission.id] = ledger_sql.OF_MISSIONS.read(mission)
         self._highest = max(self._highest, mission.id)
         return mission
 
     def _job(self, job_id: int) -> JobRow:
-        row = self.tx.row(statements.JOB, id=job_id)
+        row = self.tx.row(ledger_sql.JOB, id=job_id)
         if row is None:
             raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
         return job_row(row)

@@ -21,12 +21,12 @@ from sqlalchemy import (
 )
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.jobs import RELEASE, START, State
+from lcp_engine.core.job_states import RELEASE, START, State
+from lcp_engine.store.db.bulk import update_rows
+from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.many import update_rows
-from lcp_engine.store.records import JobRow, RunnerRow, job_row
+from lcp_engine.store.row_types import JobRow, RunnerRow, job_row
 from lcp_engine.store.schema import DELAYED, LIVE, READY, jobs, runners
-from lcp_engine.store.transaction import Statement, Tx
 
 LEASE: Micros = 10 * SECOND
 MOST_DUE = 1000

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 from sqlalchemy import bindparam, delete, insert, null, select, text, update
 
 from lcp_engine.clock import Micros, iso
-from lcp_engine.recurrence import Every
+from lcp_engine.core.recurrence import Every
+from lcp_engine.store.db.json_text import JsonObject, from_json
+from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.schema import SCHEDULED, missions, schedules
-from lcp_engine.store.text import JsonObject, from_json
-from lcp_engine.store.transaction import Statement, Tx
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from lcp_engine.jobs import State
+from lcp_engine.core.job_states import State
 
 HEAD = "0008"
 """The newest migration; a database that stands here needs no alembic."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lcp_engine.jobs import State
+from lcp_engine.core.job_states import State
 
 
 @dataclass(frozen=True)

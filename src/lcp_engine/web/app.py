@@ -10,23 +10,23 @@ from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
 from lcp_engine.web import (
-    answering,
+    actions,
+    answers,
     changes,
-    clearing,
-    editing,
-    explaining,
+    decide_all,
+    edit,
+    events,
     inbox,
     jobs,
-    launching,
-    live,
+    launch,
     missions,
-    steering,
-    undoing,
+    policy,
+    undo,
 )
-from lcp_engine.web.desk import Desk
-from lcp_engine.web.forms import change
-from lcp_engine.web.gate import Door, Gate, Keys
-from lcp_engine.web.refusals import Refusals, make_refusals
+from lcp_engine.web.access import Door, Gate, Keys
+from lcp_engine.web.context import Desk
+from lcp_engine.web.error_pages import Refusals, make_refusals
+from lcp_engine.web.form_post import change
 from lcp_engine.web.templates import PACKAGE
 
 LOOKS = (
@@ -39,36 +39,36 @@ LOOKS = (
     Route("/missions/{mission}/questions/{number}", missions.question),
     Route("/missions/{mission}/questions/{number}/prompt.txt", missions.prompt_text),
     Route("/missions/{mission}/changes", changes.changed_files),
-    Route("/missions/{mission}/undo", undoing.undo_form),
+    Route("/missions/{mission}/undo", undo.undo_form),
     Route("/jobs", jobs.jobs),
     Route("/jobs/{job}", jobs.job),
     Route("/jobs/{job}/json", jobs.job_json),
     Route("/jobs/{job}/diff", changes.job_diff),
     Route("/jobs/{job}/diff.txt", changes.job_patch),
-    Route("/jobs/{job}/policy", explaining.policy),
-    Route("/jobs/{job}/edit", editing.edit_form),
-    Route("/jobs/{job}/undo", undoing.undo_form),
+    Route("/jobs/{job}/policy", policy.policy),
+    Route("/jobs/{job}/edit", edit.edit_form),
+    Route("/jobs/{job}/undo", undo.undo_form),
     Route("/inbox", inbox.inbox),
-    Route("/inbox/all", clearing.clear_form),
-    Route("/launch", launching.launch_form),
-    Route("/events", live.events),
-    Route("/missions/{mission}/events", live.events),
+    Route("/inbox/all", decide_all.clear_form),
+    Route("/launch", launch.launch_form),
+    Route("/events", events.events),
+    Route("/missions/{mission}/events", events.events),
 )
 CHANGES = {
-    "/jobs/{job}/approve": steering.approve,
-    "/jobs/{job}/reject": steering.reject,
-    "/jobs/{job}/retry": steering.retry,
-    "/jobs/{job}/edit": editing.edit,
-    "/jobs/{job}/answer": answering.answer,
-    "/jobs/{job}/say": answering.say_of_job,
-    "/jobs/{job}/undo": undoing.undo,
-    "/missions/{mission}/say": answering.say,
-    "/missions/{mission}/undo": undoing.undo,
-    "/missions/{mission}/cancel": steering.cancel,
-    "/missions/{mission}/resume": steering.resume,
+    "/jobs/{job}/approve": actions.approve,
+    "/jobs/{job}/reject": actions.reject,
+    "/jobs/{job}/retry": actions.retry,
+    "/jobs/{job}/edit": edit.edit,
+    "/jobs/{job}/answer": answers.answer,
+    "/jobs/{job}/say": answers.say_of_job,
+    "/jobs/{job}/undo": undo.undo,
+    "/missions/{mission}/say": answers.say,
+    "/missions/{mission}/undo": undo.undo,
+    "/missions/{mission}/cancel": actions.cancel,
+    "/missions/{mission}/resume": actions.resume,
     "/inbox": inbox.decide,
-    "/inbox/all": clearing.clear,
-    "/launch": launching.launch,
+    "/inbox/all": decide_all.clear,
+    "/launch": launch.launch,
 }
 
 

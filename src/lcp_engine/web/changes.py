@@ -5,14 +5,14 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from lcp_engine.diffs import Diff
-from lcp_engine.engine.records import Job
-from lcp_engine.jobs import State
-from lcp_engine.report import fate
-from lcp_engine.visible import block
-from lcp_engine.web.desk import Desk, desk_of
-from lcp_engine.web.drawing import ALONE, drawn, patch
-from lcp_engine.web.forms import number
+from lcp_engine.api.records import Job
+from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.core.job_states import State
+from lcp_engine.core.safe_text import block
+from lcp_engine.engine.reports.markdown import fate
+from lcp_engine.web.context import Desk, desk_of
+from lcp_engine.web.diff_excerpt import ALONE, drawn, patch
+from lcp_engine.web.form_post import number
 from lcp_engine.web.missions import cursor
 
 FILES = 20

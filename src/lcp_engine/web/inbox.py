@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine.api.together import each_outcome
-from lcp_engine.differences import Look
+from lcp_engine.api.bulk import each_outcome
+from lcp_engine.changes.show import Look
+from lcp_engine.core.job_states import State
 from lcp_engine.errors import LcpError
-from lcp_engine.jobs import State
-from lcp_engine.store import paging
-from lcp_engine.store.text import JsonObject
-from lcp_engine.web.desk import Desk, desk_of
-from lcp_engine.web.drawing import drawn
-from lcp_engine.web.forms import NO_REASON, Form
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries import pages
+from lcp_engine.web.context import Desk, desk_of
+from lcp_engine.web.diff_excerpt import drawn
+from lcp_engine.web.error_pages import told
+from lcp_engine.web.form_post import NO_REASON, Form
+from lcp_engine.web.held_kind import options_of, wish_of
 from lcp_engine.web.jobs import read_filter
-from lcp_engine.web.marks import mark_name, mark_of, read_mark
 from lcp_engine.web.missions import cursor
-from lcp_engine.web.questions import options_of, wish_of
-from lcp_engine.web.refusals import told
-from lcp_engine.web.returning import to_inbox
+from lcp_engine.web.redirects import to_inbox
+from lcp_engine.web.shown_token import mark_name, mark_of, read_mark
 
 JOBS = 50
 
@@ -64,7 +64,7 @@ def _show(
 ) -> Response:
     wanted = read_filter(request, [State.HELD])
     after = cursor(request, "after")
-    page = desk.read(lambda tx: paging.page_jobs(tx, wanted, behind=after, limit=JOBS))
+    page = desk.read(lambda tx: pages.page_jobs(tx, wanted, behind=after, limit=JOBS))
     looks = desk.engine.look_over([job for job in page.rows if job["params"] is not None])
     workers = desk.engine.workers
     return desk.page(

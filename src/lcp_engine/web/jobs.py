@@ -9,20 +9,20 @@ from typing import TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine.engine.records import Job
-from lcp_engine.jobs import RETRY, State
-from lcp_engine.report import TURN_KIND
-from lcp_engine.restoring import UNDO
-from lcp_engine.store import paging
-from lcp_engine.store.paging import JobFilter
-from lcp_engine.store.text import JsonObject
-from lcp_engine.visible import json_block
-from lcp_engine.web.desk import Desk, desk_of
-from lcp_engine.web.drawing import drawn
-from lcp_engine.web.forms import number
-from lcp_engine.web.marks import mark_of
+from lcp_engine.api.records import Job
+from lcp_engine.changes.restore import UNDO
+from lcp_engine.core.job_states import RETRY, State
+from lcp_engine.core.safe_text import json_block
+from lcp_engine.engine.reports.markdown import TURN_KIND
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries import pages
+from lcp_engine.store.queries.pages import JobFilter
+from lcp_engine.web.context import Desk, desk_of
+from lcp_engine.web.diff_excerpt import drawn
+from lcp_engine.web.form_post import number
+from lcp_engine.web.held_kind import options_of, wish_of
 from lcp_engine.web.missions import cursor
-from lcp_engine.web.questions import options_of, wish_of
+from lcp_engine.web.shown_token import mark_of
 
 JOBS = 50
 EVENTS = 200
@@ -39,7 +39,7 @@ def jobs(request: Request) -> Response:
     desk = desk_of(request)
     wanted = read_filter(request, request.query_params.getlist("state"))
     before = cursor(request, "before")
-    page = desk.read(lambda tx: paging.page_jobs(tx, wanted, behind=before, limit=JOBS, newest_first=True))
+    page = desk.read(lambda tx: pages.page_jobs(tx, wanted, behind=before, limit=JOBS, newest_first=True))
     return desk.page("jobs.html", page=page, wanted=wanted, before=before, kinds=sorted(desk.engine.workers))
 
 

@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from lcp_engine.engine.records import Mission
-from lcp_engine.report import Report, as_markdown, make_report
-from lcp_engine.reporting.responding import respond
-from lcp_engine.store import paging
-from lcp_engine.store.paging import JobFilter, Page
+from lcp_engine.api.records import Mission
+from lcp_engine.core.safe_text import block
+from lcp_engine.engine.reports.markdown import Report, as_markdown, make_report
+from lcp_engine.engine.reports.structured import respond
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries import pages
+from lcp_engine.store.queries.pages import JobFilter, Page
 from lcp_engine.store.schema import STATUSES
-from lcp_engine.store.text import JsonObject
-from lcp_engine.visible import block
-from lcp_engine.web.desk import Desk, desk_of
-from lcp_engine.web.forms import number
-from lcp_engine.web.timeline import draw
-from lcp_engine.web.tree import grow
+from lcp_engine.web.context import Desk, desk_of
+from lcp_engine.web.form_post import number
+from lcp_engine.web.job_tree import grow
+from lcp_engine.web.timeline_chart import draw
 
 MISSIONS = 30
 JOBS = 200
@@ -31,7 +31,7 @@ def missions(request: Request) -> Response:
     desk = desk_of(request)
     status = request.query_params.get("status", "")
     before = cursor(request, "before")
-    page = desk.read(lambda tx: paging.page_missions(tx, before=before, status=status, limit=MISSIONS))
+    page = desk.read(lambda tx: pages.page_missions(tx, before=before, status=status, limit=MISSIONS))
     return desk.page(
         "missions.html",
         page=page,
@@ -39,7 +39,7 @@ def missions(request: Request) -> Response:
         chosen=status,
         statuses=STATUSES,
         note=request.query_params.get("note"),
-        works=desk.read(paging.count_runners) > 0,
+        works=desk.read(pages.count_runners) > 0,
     )
 
 
@@ -55,7 +55,7 @@ def show_mission(
     mission = _mission(desk, request)
     page = _jobs(desk, request, mission)
     first, last = _range(page)
-    questions = desk.read(lambda tx: paging.find_turn_heads(tx, mission.id, first, last))
+    questions = desk.read(lambda tx: pages.find_turn_heads(tx, mission.id, first, last))
     return desk.page(
         "mission.html",
         status=status,
@@ -67,8 +67,8 @@ def show_mission(
         note=request.query_params.get("note"),
         problem=problem,
         entered=entered or {},
-        works=desk.read(paging.count_runners) > 0,
-        may_undo=desk.read(lambda tx: paging.has_changed(tx, mission.id)),
+        works=desk.read(pages.count_runners) > 0,
+        may_undo=desk.read(lambda tx: pages.has_changed(tx, mission.id)),
     )
 
 
@@ -78,7 +78,7 @@ def timeline(request: Request) -> Response:
     mission = _mission(desk, request)
     page = _jobs(desk, request, mission)
     first, last = _range(page)
-    moves = desk.read(lambda tx: paging.find_moves(tx, mission.id, first, last))
+    moves = desk.read(lambda tx: pages.find_moves(tx, mission.id, first, last))
     drawn = draw(page.rows, moves, datetime.now(UTC))
     return desk.page(
         "timeline.html",
@@ -126,7 +126,7 @@ def question(request: Request) -> Response:
     desk = desk_of(request)
     mission = _mission(desk, request)
     asked = number(request.path_params["number"])
-    found = desk.read(lambda tx: paging.find_turn(tx, mission.id, asked))
+    found = desk.read(lambda tx: pages.find_turn(tx, mission.id, asked))
     return desk.page("question.html", mission=mission.json, tab="question", question=found)
 
 
@@ -135,7 +135,7 @@ def prompt_text(request: Request) -> Response:
     desk = desk_of(request)
     mission = _mission(desk, request)
     asked = number(request.path_params["number"])
-    found = desk.read(lambda tx: paging.find_turn(tx, mission.id, asked))
+    found = desk.read(lambda tx: pages.find_turn(tx, mission.id, asked))
     return PlainTextResponse(block(str(found["prompt"] or "")))
 
 
@@ -151,7 +151,7 @@ def _mission(desk: Desk, request: Request) -> Mission:
 
 def _jobs(desk: Desk, request: Request, mission: Mission) -> Page:
     after = cursor(request, "after")
-    return desk.read(lambda tx: paging.page_jobs(tx, JobFilter(mission.id), behind=after, limit=JOBS))
+    return desk.read(lambda tx: pages.page_jobs(tx, JobFilter(mission.id), behind=after, limit=JOBS))
 
 
 def _range(page: Page) -> tuple[int, int]:

@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from lcp_engine import wording
-from lcp_engine.jobs import State
-from lcp_engine.report import explain_reason
-from lcp_engine.visible import block, json_block, one_line, shortened
-from lcp_engine.web.notes import NOTES
+from lcp_engine.core import summaries
+from lcp_engine.core.job_states import State
+from lcp_engine.core.safe_text import block, json_block, one_line, shortened
+from lcp_engine.engine.reports.markdown import explain_reason
+from lcp_engine.web.flash import NOTES
 
 PACKAGE = Path(__file__).parent
 LONGEST = 64 * 1024
@@ -33,8 +33,8 @@ def make_templates() -> Environment:
         auto_reload=False,
     )
     templates.filters.update(
-        line=one_line, short=shortened, json=json_block, subject=wording.subject, gist=wording.gist,
-        size=wording.size, duration=wording.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
+        line=one_line, short=shortened, json=json_block, subject=summaries.subject, gist=summaries.gist,
+        size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
         seconds=_seconds_between,
     )  # fmt: skip
     templates.globals.update(
@@ -57,7 +57,7 @@ def _query(**values: object) -> str:
 
 
 def _age(at: str) -> str:
-    return wording.age(at, datetime.now(UTC))
+    return summaries.age(at, datetime.now(UTC))
 
 
 def _clock(at: str) -> str:

@@ -9,9 +9,9 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.policy import PathPolicy, Verdict
+from lcp_engine.core.protocol.problems import Findings, param_names
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.policy import PathPolicy, Verdict
-from lcp_engine.protocol.findings import Findings, param_names
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root import Root
 

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.patterns import compile_patterns
-from lcp_engine.sandbox.walk import list_files
+from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.workers.base import Context, Hold, Worker
 from lcp_engine.workers.params import Params, PathText, PatternText, Result
 

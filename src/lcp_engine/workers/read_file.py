@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.reading import Text, read_lines, read_whole
+from lcp_engine.sandbox.read_text import Text, read_lines, read_whole
 from lcp_engine.workers.base import Context, Hold, Worker
 from lcp_engine.workers.params import FileParams, Result, requested_paths
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.protocol.reading import NOT_KINDS
 from lcp_engine.workers import agent_plan, ask_user, list_files, read_file, write_file
 from lcp_engine.workers.base import Worker, Workers
 

@@ -11,17 +11,17 @@ from pydantic import JsonValue, SecretStr
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.llm.answering import Answering
 from lcp_engine.planners.llm.anthropic_messages import AnthropicMessages, completion_of, headers, request_body
 from lcp_engine.planners.llm.chat import Ask, enveloped
-from lcp_engine.planners.llm.exchange import Exchange
-from lcp_engine.planners.llm.ladder import Probe, Rung, Step
-from lcp_engine.planners.llm.memory import Memory
-from lcp_engine.planners.llm.message import Completion, Message, ModelSettings
+from lcp_engine.planners.llm.complete import Answering
+from lcp_engine.planners.llm.errors import Again, Trouble
+from lcp_engine.planners.llm.http import Exchange
+from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
 from lcp_engine.planners.llm.retrying import Times
+from lcp_engine.planners.llm.server_cache import Memory
 from lcp_engine.planners.llm.stream import Answer
-from lcp_engine.planners.llm.trouble import Again, Trouble
+from lcp_engine.planners.llm.types import Completion, Message, ModelSettings
 
 SETTINGS = ModelSettings(
     endpoint="https://api.anthropic.com", model="m", key=SecretStr("sk-canary"), context_tokens=8000

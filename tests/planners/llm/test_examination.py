@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine import read_reply
-from lcp_engine.health import Finding, Grade
+from lcp_engine.core.health import Finding, Grade
+from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.llm.examination import examine
 from lcp_engine.planners.llm.factories import openai_planner
-from lcp_engine.planners.llm.memory import Memory
 from lcp_engine.planners.llm.options import OpenAIOptions
+from lcp_engine.planners.llm.probe import examine
 from lcp_engine.planners.llm.retrying import Times
-from lcp_engine.protocol.actions import Malformed
+from lcp_engine.planners.llm.server_cache import Memory
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer

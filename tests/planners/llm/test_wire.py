@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.protocol.actions import CreateFollowupJobs, Malformed, WriteFile
+from lcp_engine.core.protocol.read_reply import read_reply
+from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.planners.base import Kind, Question, SeenJob
-from lcp_engine.planners.llm.known import look
-from lcp_engine.planners.llm.universal_wire import universal_wire_schema
-from lcp_engine.planners.llm.wire import Narrowing, wire_schema
-from lcp_engine.protocol.actions import CreateFollowupJobs, Malformed, WriteFile
-from lcp_engine.protocol.reading import read_reply
-from lcp_engine.protocol.universal import read_universal
+from lcp_engine.planners.llm.known_files import look
+from lcp_engine.planners.llm.reply_schema import Narrowing, wire_schema
+from lcp_engine.planners.llm.universal_reply_schema import universal_wire_schema
 from lcp_engine.sandbox.paths import Names
 from lcp_engine.workers.registry import BUILT_IN
 

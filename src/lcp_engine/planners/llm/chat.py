@@ -9,9 +9,9 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.ladder import Probe, Step
-from lcp_engine.planners.llm.message import Completion, Message
-from lcp_engine.planners.llm.trouble import Trouble
+from lcp_engine.planners.llm.errors import Trouble
+from lcp_engine.planners.llm.output_modes import Probe, Step
+from lcp_engine.planners.llm.types import Completion, Message
 
 
 @dataclass(frozen=True)

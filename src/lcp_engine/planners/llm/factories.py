@@ -13,11 +13,11 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Reply
+from lcp_engine.planners.environment import NOWHERE, Probes, Surroundings
 from lcp_engine.planners.llm import anthropic_messages, openai_chat
-from lcp_engine.planners.llm.answering import MORE_ROOM, Answering
 from lcp_engine.planners.llm.chat import Chat
-from lcp_engine.planners.llm.exchange import Exchange
-from lcp_engine.planners.llm.message import ModelSettings
+from lcp_engine.planners.llm.complete import MORE_ROOM, Answering
+from lcp_engine.planners.llm.http import Exchange
 from lcp_engine.planners.llm.options import (
     ANTHROPIC,
     OPENAI,
@@ -29,7 +29,7 @@ from lcp_engine.planners.llm.options import (
     require_key,
 )
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
-from lcp_engine.planners.surroundings import NOWHERE, Probes, Surroundings
+from lcp_engine.planners.llm.types import ModelSettings
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -145,8 +145,8 @@ INSTALL_LLM = "pip install 'lcp-engine[llm]'"
 
 def _planner_of(chat: Chat, settings: ModelSettings, *, narrow: bool, probes: Probes) -> ModelPlanner:
     from lcp_engine.planners.llm.prompt import write_prompt
-    from lcp_engine.planners.llm.universal_wire import universal_wire_schema
-    from lcp_engine.planners.llm.wire import wire_schema
+    from lcp_engine.planners.llm.reply_schema import wire_schema
+    from lcp_engine.planners.llm.universal_reply_schema import universal_wire_schema
 
     def word(question: Question, budget: int) -> Wording:
         prompt = write_prompt(question, budget_tokens=budget, dialect=question.dialect)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import Ask, ModelFacts, schema_for
-from lcp_engine.planners.llm.exchange import Exchange
-from lcp_engine.planners.llm.ladder import Rung, Step
-from lcp_engine.planners.llm.message import Completion, ModelSettings
+from lcp_engine.planners.llm.errors import Again, Trouble, trouble_within
+from lcp_engine.planners.llm.http import Exchange
+from lcp_engine.planners.llm.output_modes import Rung, Step
 from lcp_engine.planners.llm.stream import Answer, JsonObject, count_in, list_in, object_in, text_in
-from lcp_engine.planners.llm.trouble import Again, Trouble, trouble_within
+from lcp_engine.planners.llm.types import Completion, ModelSettings
 
 
 @dataclass(frozen=True)

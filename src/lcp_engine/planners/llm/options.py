@@ -11,10 +11,10 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.llm.exchange import is_loopback
-from lcp_engine.planners.llm.message import ModelSettings
-from lcp_engine.wording import nearest
+from lcp_engine.planners.llm.http import is_loopback
+from lcp_engine.planners.llm.types import ModelSettings
 
 STRICT = ConfigDict(extra="forbid")
 Server: TypeAlias = Literal["lmstudio", "ollama", "llamacpp", "vllm", "openai"]

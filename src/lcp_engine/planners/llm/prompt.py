@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from string import Template
 
+from lcp_engine.core.protocol.dialects import Dialect
 from lcp_engine.planners.base import Question, Said, SeenJob
-from lcp_engine.planners.llm.known import Known, look, names
-from lcp_engine.planners.llm.message import Message
+from lcp_engine.planners.llm.job_text import Body, Count, body, cut, fenced, fold, headline, plain, show
+from lcp_engine.planners.llm.known_files import Known, look, names
 from lcp_engine.planners.llm.system import system_message, template
-from lcp_engine.planners.llm.telling import Body, Count, body, cut, fenced, fold, headline, plain, show
 from lcp_engine.planners.llm.tokens import about_tokens
-from lcp_engine.protocol.dialects import Dialect
+from lcp_engine.planners.llm.types import Message
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from lcp_engine.planners.llm.message import Completion
-from lcp_engine.planners.llm.trouble import Again, Trouble
+from lcp_engine.planners.llm.errors import Again, Trouble
+from lcp_engine.planners.llm.types import Completion
 
 
 @dataclass(frozen=True)

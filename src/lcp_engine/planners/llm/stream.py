@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.trouble import words_of
+from lcp_engine.planners.llm.errors import words_of
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 MOST_BYTES = 64 * 1024 * 1024

@@ -7,11 +7,11 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.core.protocol.strict_schema import Schema
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.llm.kinds import params_of, properties_of
-from lcp_engine.planners.llm.telling import plain
-from lcp_engine.protocol.dialects import Dialect
-from lcp_engine.protocol.strict_schema import Schema
+from lcp_engine.planners.llm.job_text import plain
+from lcp_engine.planners.llm.param_schemas import params_of, properties_of
 
 _ROOTS = ("root", "project_root")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-from lcp_engine.planners.llm.message import Message
+from lcp_engine.planners.llm.types import Message
 
 _FRAME = 8
 

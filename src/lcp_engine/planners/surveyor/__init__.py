@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lcp_engine.planners.surveyor.turns import Surveyor
+from lcp_engine.planners.surveyor.planner import Surveyor
 
 __all__ = ["Surveyor"]

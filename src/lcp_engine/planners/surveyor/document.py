@@ -10,9 +10,9 @@ from lcp_engine.planners.surveyor import findings, sections
 from lcp_engine.planners.surveyor.manifests import read_manifest
 from lcp_engine.planners.surveyor.manifests.model import Manifest
 from lcp_engine.planners.surveyor.markdown import bullets, listing, number, plain, share, short, size, visible
+from lcp_engine.planners.surveyor.notable import stand_outs
 from lcp_engine.planners.surveyor.readme import About, read_readme
 from lcp_engine.planners.surveyor.selection import is_readme
-from lcp_engine.planners.surveyor.stand_outs import stand_outs
 from lcp_engine.planners.surveyor.tree import File, Tree
 
 

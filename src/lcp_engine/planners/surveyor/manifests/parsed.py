@@ -6,20 +6,20 @@ import configparser
 import json
 import tomllib
 
-from lcp_engine.planners.surveyor.manifests import loose
+from lcp_engine.planners.surveyor.manifests import untyped
 from lcp_engine.planners.surveyor.manifests.model import Manifest, grouped, pair, prefixed, requirements
 
 
 def pyproject(text: str) -> Manifest:
-    whole = loose.table(tomllib.loads(text))
+    whole = untyped.table(tomllib.loads(text))
     project, poetry = whole.table("project"), whole.table("tool").table("poetry")
     groups = {
         "": [*requirements(project.texts("dependencies")), *poetry.table("dependencies").names("python")]
     }
     for name, extra in project.table("optional-dependencies").items():
-        groups[name] = requirements(loose.texts(extra))
+        groups[name] = requirements(untyped.texts(extra))
     for name, group in whole.table("dependency-groups").items():
-        groups[name] = requirements(loose.texts(group))
+        groups[name] = requirements(untyped.texts(group))
     for name in poetry.table("group").names():
         groups[name] = poetry.table("group").table(name).table("dependencies").names()
     groups["build"] = requirements(whole.table("build-system").texts("requires"))
@@ -64,7 +64,7 @@ def setup_cfg(text: str) -> Manifest:
 
 
 def pipfile(text: str) -> Manifest:
-    whole = loose.table(tomllib.loads(text))
+    whole = untyped.table(tomllib.loads(text))
     groups = {"": whole.table("packages").names(), "dev": whole.table("dev-packages").names()}
     return Manifest(
         "Python", dependencies=grouped(groups), commands=tuple(whole.table("scripts").as_texts().items())
@@ -72,7 +72,7 @@ def pipfile(text: str) -> Manifest:
 
 
 def package_json(text: str) -> Manifest:
-    whole = loose.table(json.loads(text))
+    whole = untyped.table(json.loads(text))
     name = whole.text("name")
     binary = whole.text("bin")
     entries = {name or "bin": binary} if binary else whole.table("bin").as_texts()
@@ -98,7 +98,7 @@ def package_json(text: str) -> Manifest:
 
 
 def cargo_toml(text: str) -> Manifest:
-    whole = loose.table(tomllib.loads(text))
+    whole = untyped.table(tomllib.loads(text))
     package, workspace = whole.table("package"), whole.table("workspace")
     shared = workspace.table("package")
     platform = [n for target in whole.table("target").tables() for n in target.table("dependencies").names()]
@@ -122,7 +122,7 @@ def cargo_toml(text: str) -> Manifest:
 
 
 def composer_json(text: str) -> Manifest:
-    whole = loose.table(json.loads(text))
+    whole = untyped.table(json.loads(text))
     need = whole.table("require")
     packages = [name for name in need.names("php") if not name.startswith("ext-")]
     return Manifest(

@@ -1,0 +1,164 @@
+"""Tell what a job would change if it ran now; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.clock import Micros
+from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.engine.instance import Site
+from lcp_engine.engine.jobs.outcome import outcome_of
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.file_access import BARE, HERE, BareHands, Hands, Interrupted
+from lcp_engine.sandbox.new_content import compose
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store.approvals import Sight
+from lcp_engine.store.db.json_text import fingerprint
+from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A file effect that was not made. `path` is relative to the root; "" where that cannot be told.
+
+    `found` is what stands there: SHA-256 in hex, None for nothing, or the code of what is in the way. `refused` is
+    why the job would write nothing. `unread`: the size of what is there, where that is too large to be `before`.
+    """
+
+    path: str
+    found: str | None
+    before: bytes | None = None
+    after: bytes | None = None
+    refused: Failed | None = None
+    unread: int = 0
+
+    @property
+    def diff(self) -> Diff:
+        if self.refused is not None:
+            return Diff(self.path, note=f"would not be written: {self.refused.message}")
+        if self.unread:
+            sizes = f"{self.unread:,} bytes become {len(self.after or b''):,} bytes"
+            return Diff(self.path, note=f"too large to be shown: {sizes}")
+        return diff_bytes(self.path, self.before, self.after)
+
+
+class Previews:
+    """Previews of jobs of any mission; each root is opened once, behind its own walls, until the end of the context."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._missions: dict[int, tuple[str, Root | None, BareHands]] = {}
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
+        """What the job would change; None for a kind that does not tell."""
+        worker = self._site.bench.workers.get(kind)
+        if worker is None or worker.preview is None:
+            return None
+        try:
+            context, hands = self._context(mission_id, worker)
+            return preview_of(worker, params, context, hands)
+        except LcpError as error:
+            return Preview("", error.code, refused=error.failed)
+
+    def look(
+        self, mission_id: int, kind: str, params: Mapping[str, JsonValue]
+    ) -> tuple[Preview | None, Sight]:
+        """The same with what is kept of having seen it."""
+        at = self._site.database.now()
+        preview = self.of(mission_id, kind, params)
+        return preview, sight_of(kind, params, preview, at)
+
+    def _context(self, mission_id: int, worker: Worker[BaseModel]) -> tuple[Context, BareHands]:
+        if mission_id not in self._missions:
+            self._missions[mission_id] = self._open(mission_id)
+        spec_text, root, hands = self._missions[mission_id]
+        spec = spec_of(spec_text)
+        policy = self._site.bench.policy(spec, None if root is None else root.path)
+        judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+        return Context(root, spec.root_aliases, judge, self._site.caps, approved=True), hands
+
+    def _open(self, mission_id: int) -> tuple[str, Root | None, BareHands]:
+        spec_text, path = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
+        if path is None:
+            return spec_text, None, BARE
+        root = self._opened.enter_context(Root(path))
+        return spec_text, root, self._opened.enter_context(walls_of(self._site.isolation).around(root))
+
+
+def preview_of(
+    worker: Worker[BaseModel],
+    params: Mapping[str, JsonValue],
+    context: Context,
+    hands: Hands | BareHands = HERE,
+) -> Preview | None:
+    """What a job of that worker would change; None for a kind that does not tell. `hands` look at the file."""
+    tell = worker.preview
+    if tell is None:
+        return None
+    try:
+        read = worker.read(params)
+    except LcpError as error:
+        return Preview("", error.code, refused=error.failed)
+    outcome = outcome_of(worker, worker.kind, lambda: tell(read, context))
+    match outcome:
+        case FileEffect():
+            return _composed(outcome, context, hands)
+        case Failed() as failed:
+            return Preview("", failed.code, refused=failed)
+        case Hold(reason):
+            return Preview("", ErrorCode.NOT_ALLOWED, refused=Failed(ErrorCode.NOT_ALLOWED, reason))
+        case _:
+            return None
+
+
+def sight_of(kind: str, params: Mapping[str, JsonValue], preview: Preview | None, at: Micros) -> Sight:
+    """What is kept of having seen a job and its preview, both looked at after `at`."""
+    mark = fingerprint(kind, params)
+    return Sight(mark, None, None, at) if preview is None else Sight(mark, preview.path, preview.found, at)
+
+
+def _composed(effect: FileEffect, context: Context, hands: Hands | BareHands) -> Preview:
+    cap = context.caps.write_bytes
+    try:
+        current = hands.look_at(context.root, effect.path, cap)
+    except Interrupted:
+        raise
+    except LcpError as error:
+        return Preview(effect.path, error.code, refused=error.failed)
+    before = None if current is None else current.data
+    found = None if current is None else current.sha256
+    if current is not None and current.data is None and effect.mode == "append":
+        message = f"{effect.path!r} has {current.size} bytes already, at most {cap} are written"
+        return Preview(effect.path, found, refused=Failed(ErrorCode.TOO_LARGE, message))
+    try:
+        after = compose(before, effect.content, effect.mode)
+    except LcpError as error:
+        return Preview(effect.path, found, before, refused=error.failed)
+    if len(after) > cap:
+        message = f"{effect.path!r} would have {len(after)} bytes, at most {cap} are written"
+        return Preview(effect.path, found, before, refused=Failed(ErrorCode.TOO_LARGE, message))
+    return Preview(
+        effect.path,
+        found,
+        before,
+        after,
+        unread=current.size if current is not None and before is None else 0,
+    )

@@ -1,0 +1,214 @@
+"""Show what a job would change, and what jobs and missions have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lcp_engine.changes.preview import Previews, sight_of
+from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.core.job_states import State
+from lcp_engine.engine.instance import Site
+from lcp_engine.engine.reports.files_on_disk import AS_WRITTEN, CHANGED, GONE, on_disk
+from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.new_content import compose
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store import changes
+from lcp_engine.store.approvals import Sight, met, see
+from lcp_engine.store.changes import sha256
+from lcp_engine.store.db.json_text import JsonObject, from_json
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries import history
+from lcp_engine.store.row_types import ChangeRow
+
+_OF_REMOVED = {GONE: AS_WRITTEN, None: None}
+_BEFORE_IS_GONE = "what it was before is not in the database"
+_AFTER_IS_GONE = "it has been changed since, and what this wrote is kept nowhere"
+
+
+@dataclass(frozen=True)
+class Look:
+    """A held job as a person is shown it: what it would change, and what an approval of that binds to."""
+
+    diff: Diff | None
+    sight: Sight
+
+
+@dataclass(frozen=True)
+class FileNow:
+    """A file that a mission has changed, by which jobs, and whether it is as they left it (`on_disk`)."""
+
+    diff: Diff
+    jobs: tuple[int, ...]
+    disk: str | None
+
+
+def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
+    """What a held job would change now, which `person` has seen then; what any other job has changed.
+
+    Empty for a job that changes no file, or of a kind that does not tell. Raises `NOT_FOUND`.
+    """
+    job = site.database.read(lambda tx: history.find_job(tx, job_id))
+    if job["state"] != State.HELD:
+        made = site.database.read(lambda tx: changes.changes_of(tx, job_id))
+        return _applied(site, [change for change in reversed(made) if change.state == "applied"])
+    with Previews(site) as previews:
+        mission_id, kind, params = _parts(job)
+        preview, sight = previews.look(mission_id, kind, params)
+    site.database.write(lambda tx: see(tx, job_id, person, sight))
+    return [] if preview is None else [preview.diff]
+
+
+def look_over(site: Site, jobs: Sequence[JsonObject], person: str) -> dict[int, Look]:
+    """What held jobs would change now, by their ids, which `person` has seen then."""
+    at = site.database.now()
+    looks: dict[int, Look] = {}
+    with Previews(site) as previews:
+        for job in jobs:
+            mission_id, kind, params = _parts(job)
+            preview = previews.of(mission_id, kind, params)
+            diff = None if preview is None else preview.diff
+            looks[int(str(job["id"]))] = Look(diff, sight_of(kind, params, preview, at))
+
+    def keep(tx: Tx) -> None:
+        for job_id, look in looks.items():
+            see(tx, job_id, person, look.sight)
+
+    if looks:
+        site.database.write(keep)
+    return looks
+
+
+def show_mission(site: Site, mission_id: int) -> list[Diff]:
+    """What a mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
+    site.database.read(lambda tx: history.find_mission(tx, mission_id))
+    return _applied(site, site.database.read(lambda tx: changes.applied_changes(tx, mission_id)))
+
+
+def show_files(site: Site, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
+    """Like `show_mission`, with what is on the disk: `most` files behind the `first` ones, and how many there are.
+
+    Raises `NOT_FOUND`.
+    """
+    site.database.read(lambda tx: history.find_mission(tx, mission_id))
+    files = [*_by_file(site.database.read(lambda tx: changes.applied_changes(tx, mission_id))).values()]
+    shown = files[first : first + most]
+    found = _found(site, [of_file[-1] for of_file in shown])
+    return [
+        FileNow(
+            _difference(site, of_file[0], of_file[-1]),
+            tuple(change.job_id for change in of_file),
+            found.get(of_file[-1].id),
+        )
+        for of_file in shown
+    ], len(files)
+
+
+def sight_now(site: Site, job_id: int, params: JsonObject | None) -> Sight:
+    """What a job, with other params if given, would change at this moment. Raises `NOT_FOUND`."""
+    job = site.database.read(lambda tx: history.find_job(tx, job_id))
+    mission_id, kind, stated = _parts(job)
+    with Previews(site) as previews:
+        return previews.look(mission_id, kind, stated if params is None else params)[1]
+
+
+def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> None:
+    """Keep that `person` has met these held jobs, where nobody and nothing was noted of them before.
+
+    A list shows no file: it never takes the place of a diff that somebody saw.
+    """
+    held = [job for job in jobs if job["state"] == State.HELD]
+    known = site.database.read(lambda tx: met(tx, [int(str(job["id"])) for job in held], person))
+    new = [job for job in held if job["id"] not in known]
+    if not new:
+        return
+    with Previews(site) as previews:
+        sights = [(int(str(job["id"])), previews.look(*_parts(job))[1]) for job in new]
+
+    def keep(tx: Tx) -> None:
+        for job_id, sight in sights:
+            see(tx, job_id, person, sight)
+
+    site.database.write(keep)
+
+
+def _parts(job: JsonObject) -> tuple[int, str, JsonObject]:
+    params = job["params"]
+    return int(str(job["mission_id"])), str(job["kind"]), params if isinstance(params, dict) else {}
+
+
+def _applied(site: Site, made: Sequence[ChangeRow]) -> list[Diff]:
+    """Each file from before its first change to after its last, in the order of the first changes."""
+    return [_difference(site, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
+
+
+def _found(site: Site, last: Sequence[ChangeRow]) -> dict[int, str | None]:
+    """What became of files since their last change, by its id; a file that was to be gone is as written when it is."""
+    found: dict[int, str | None] = {}
+    for root in {change.root for change in last}:
+        of_root = {change.path: change for change in last if change.root == root}
+        rows: list[JsonObject] = [
+            {"path": path, "size_bytes": change.size_bytes, "sha256": change.sha256_after}
+            for path, change in of_root.items()
+        ]
+        for path, state in on_disk(rows, root, walls_of(site.isolation).look).items():
+            was_removed = of_root[path].sha256_after is None
+            found[of_root[path].id] = _OF_REMOVED.get(state, CHANGED) if was_removed else state
+    return found
+
+
+def _by_file(made: Sequence[ChangeRow]) -> dict[str, list[ChangeRow]]:
+    by_file: dict[str, list[ChangeRow]] = {}
+    for change in made:
+        by_file.setdefault(change.file, []).append(change)
+    return by_file
+
+
+def _difference(site: Site, first: ChangeRow, last: ChangeRow) -> Diff:
+    before = None
+    if first.sha256_before is not None:
+        before = _kept(site, first.sha256_before)
+        if before is None:
+            return Diff(last.path, note=_BEFORE_IS_GONE)
+    if last.sha256_after is None:
+        return diff_bytes(last.path, before, None)
+    after = _after(site, last, last.sha256_after)
+    return Diff(last.path, note=_AFTER_IS_GONE) if after is None else diff_bytes(last.path, before, after)
+
+
+def _kept(site: Site, sha: str) -> bytes | None:
+    return site.database.read(lambda tx: changes.content(tx, sha))
+
+
+def _after(site: Site, change: ChangeRow, sha: str) -> bytes | None:
+    """What a change wrote: what a later one replaced, what stands in the file, or what its job would write again."""
+    kept = _kept(site, sha)
+    if kept is not None:
+        return kept
+    for content in (_on_disk(site, change), _composed(site, change)):
+        if content is not None and sha256(content) == sha:
+            return content
+    return None
+
+
+def _on_disk(site: Site, change: ChangeRow) -> bytes | None:
+    try:
+        with Root(change.root) as root, walls_of(site.isolation).around(root) as hands:
+            current = hands.look_at(root, change.path, None)
+    except LcpError:
+        return None
+    return None if current is None else current.data
+
+
+def _composed(site: Site, change: ChangeRow) -> bytes | None:
+    """The content from the job's params; whoever calls this compares its hash."""
+    params = from_json(site.database.read(lambda tx: changes.params_of(tx, change.job_id)))
+    text = next((params[key] for key in ("content", "new_content") if params.get(key) is not None), None)
+    before = None if change.sha256_before is None else _kept(site, change.sha256_before)
+    if not isinstance(text, str) or change.mode not in ("overwrite", "append"):
+        return None
+    try:
+        return compose(before, text, "append" if change.mode == "append" else "overwrite")
+    except LcpError:
+        return None

@@ -1,0 +1,303 @@
+"""Show what a change does to one file, as a unified diff (pure)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+from pydantic import JsonValue
+
+from lcp_engine.core.safe_text import one_line
+from lcp_engine.sandbox.read_text import encoding_of
+
+CONTEXT = 3
+MAX_BYTES = 16 * 1024 * 1024
+"""A side that is larger is told in a sentence."""
+MAX_LINES = 20_000
+"""Lines of a diff; what is left out is counted in its note."""
+MAX_EDITS = 400
+"""The most insertions and deletions that are searched for between two anchors; beyond them a part is replaced whole."""
+EFFORT = 4_000_000
+"""Steps of that search for a whole file: what is left is replaced whole as well, so that any two files end soon."""
+_NO_END = "\\ No newline at end of file"
+
+
+@dataclass(frozen=True)
+class Diff:
+    """A change of one file. `lines` are those of a unified diff; `note` tells what lines do not."""
+
+    path: str
+    lines: tuple[str, ...] = ()
+    note: str | None = None
+    added: int = 0
+    removed: int = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self.lines)
+
+    @property
+    def json(self) -> dict[str, JsonValue]:
+        return {
+            "path": self.path, "added": self.added, "removed": self.removed, "note": self.note, "diff": self.text,
+        }  # fmt: skip
+
+
+def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
+    """What becomes of the file at `path`; None stands for no file. Binary and very large ones are one sentence."""
+    if before == after:
+        return Diff(
+            path, note="nothing changes" if before is not None else "there is no file, before and after"
+        )
+    sizes = f"{_size(before)} become {_size(after)}" if before is not None and after is not None else ""
+    sizes = sizes or (
+        f"a new file of {_size(after)}" if before is None else f"removed, it had {_size(before)}"
+    )
+    if max(len(before or b""), len(after or b"")) > MAX_BYTES:
+        return Diff(path, note=f"too large to be shown: {sizes}")
+    codecs = (encoding_of(before or b""), encoding_of(after or b""))
+    if codecs[0] is None or codecs[1] is None:
+        return Diff(path, note=f"binary: {sizes}")
+    return _diff_texts(path, before, after, (codecs[0], codecs[1]))
+
+
+def _size(content: bytes | None) -> str:
+    return f"{len(content or b''):,} bytes"
+
+
+def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tuple[str, str]) -> Diff:
+    texts = [(side or b"").decode(codec) for side, codec in zip((before, after), codecs, strict=True)]
+    notes = []
+    if before and after and codecs[0] != codecs[1]:
+        notes.append(f"encoded as {codecs[0]}, will be {codecs[1]}")
+    if not any(_has_bare_line_feed(text) for text in texts):
+        # Where all lines end in CRLF on both sides, saying so on each of them would hide what changes.
+        texts = [text.replace("\r\n", "\n") for text in texts]
+    old, new = (_lines(text) for text in texts)
+    head = [f"--- {_name('a', path, before)}", f"+++ {_name('b', path, after)}"]
+    body: list[str] = []
+    added = removed = 0
+    for hunk in _hunks(_edits(old, new)):
+        added += sum(new_to - new_from for tag, _, _, new_from, new_to in hunk if tag != "=")
+        removed += sum(old_to - old_from for tag, old_from, old_to, _, _ in hunk if tag != "=")
+        if len(body) <= MAX_LINES:
+            body += _written(hunk, old, new)
+    if len(body) > MAX_LINES:
+        notes.append(
+            f"the first {MAX_LINES:,} lines are shown; {added:,} lines are added, {removed:,} removed"
+        )
+        del body[MAX_LINES:]
+    if not body and not notes:
+        notes.append("only the file's being there changes" if before is None or after is None else
+                     "only bytes that are not shown change")  # fmt: skip
+    lines = (*head, *body) if body else ()
+    return Diff(path, lines, "; ".join(notes) or None, added, removed)
+
+
+def _has_bare_line_feed(text: str) -> bool:
+    return text.count("\n") != text.count("\r\n")
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends: a last line without one is another line than the same with one."""
+    parts = text.split("\n")
+    last = parts.pop()
+    lines = [f"{part}\n" for part in parts]
+    return [*lines, last] if last else lines
+
+
+def _name(side: str, path: str, content: bytes | None) -> str:
+    return "/dev/null" if content is None else one_line(f"{side}/{path}")
+
+
+def _written(hunk: Sequence[_Edit], old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    """A hunk as it is printed."""
+    _, old_from, _, new_from, _ = hunk[0]
+    _, _, old_to, _, new_to = hunk[-1]
+    yield f"@@ -{_range(old_from, old_to)} +{_range(new_from, new_to)} @@"
+    for tag, old_from, old_to, new_from, new_to in hunk:
+        if tag == "=":
+            yield from _marked(" ", old[old_from:old_to])
+        else:
+            yield from _marked("-", old[old_from:old_to])
+            yield from _marked("+", new[new_from:new_to])
+
+
+def _marked(sign: str, lines: Sequence[str]) -> Iterator[str]:
+    for line in lines:
+        yield f"{sign}{line.removesuffix(chr(10))}"
+        if not line.endswith("\n"):
+            yield _NO_END
+
+
+def _range(start: int, end: int) -> str:
+    """A range of lines as `diff -u` writes it: an empty one names the line before it."""
+    length = end - start
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"
+
+
+# -- comparing
+
+_Edit = tuple[str, int, int, int, int]
+"""`=` or `!`, and what it spans in the old and in the new lines."""
+
+
+def _hunks(edits: Sequence[_Edit]) -> Iterator[list[_Edit]]:
+    """Edits with the lines around them; those that lie near each other share a hunk."""
+    hunk: list[_Edit] = []
+    for index, (tag, old_from, old_to, new_from, new_to) in enumerate(edits):
+        length = old_to - old_from
+        if tag == "!":
+            hunk.append((tag, old_from, old_to, new_from, new_to))
+        elif index == 0:
+            skip = max(0, length - CONTEXT)
+            hunk.append((tag, old_from + skip, old_to, new_from + skip, new_to))
+        elif index == len(edits) - 1 or length > 2 * CONTEXT:
+            keep = min(length, CONTEXT)
+            yield [*hunk, (tag, old_from, old_from + keep, new_from, new_from + keep)]
+            hunk = [(tag, old_to - keep, old_to, new_to - keep, new_to)]
+        else:
+            hunk.append((tag, old_from, old_to, new_from, new_to))
+    if any(edit[0] == "!" for edit in hunk):
+        yield hunk
+
+
+def _edits(old: Sequence[str], new: Sequence[str]) -> list[_Edit]:
+    """What stays and what is replaced, in order, each as long as it can be."""
+    edits: list[_Edit] = []
+    old_at = new_at = 0
+    for old_from, new_from, length in [*_equal(old, new), (len(old), len(new), 0)]:
+        if old_at < old_from or new_at < new_from:
+            edits.append(("!", old_at, old_from, new_at, new_from))
+        elif edits and length:
+            _, first_old, _, first_new, _ = edits.pop()
+            edits.append(("=", first_old, old_from + length, first_new, new_from + length))
+            old_at, new_at = old_from + length, new_from + length
+            continue
+        if length:
+            edits.append(("=", old_from, old_from + length, new_from, new_from + length))
+        old_at, new_at = old_from + length, new_from + length
+    return edits
+
+
+def _equal(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal lines: where they begin on both sides, how long they are."""
+    pending = [(0, len(old), 0, len(new))]
+    effort = EFFORT
+    while pending:
+        old_from, old_to, new_from, new_to = pending.pop()
+        head = _common(old, new, old_from, new_from, min(old_to - old_from, new_to - new_from))
+        if head:
+            yield old_from, new_from, head
+        old_from, new_from = old_from + head, new_from + head
+        tail = _common_end(old, new, old_to, new_to, min(old_to - old_from, new_to - new_from))
+        if tail:
+            pending.append((old_to - tail, old_to, new_to - tail, new_to))
+        old_to, new_to = old_to - tail, new_to - tail
+        if old_from == old_to or new_from == new_to:
+            continue
+        if tail:
+            pending.append((old_from, old_to, new_from, new_to))
+            continue
+        most = min(MAX_EDITS, isqrt(effort))
+        matches = _shortest(old[old_from:old_to], new[new_from:new_to], most)
+        edits = most if matches is None else old_to - old_from + new_to - new_from - 2 * len(matches)
+        effort -= edits * edits
+        if matches is not None:
+            yield from ((old_from + a, new_from + b, 1) for a, b in matches)
+            continue
+        anchors = _anchors(old, new, (old_from, old_to, new_from, new_to))
+        pending += reversed(_between(anchors, (old_from, old_to, new_from, new_to)))
+
+
+def _common(old: Sequence[str], new: Sequence[str], old_at: int, new_at: int, most: int) -> int:
+    length = 0
+    while length < most and old[old_at + length] == new[new_at + length]:
+        length += 1
+    return length
+
+
+def _common_end(old: Sequence[str], new: Sequence[str], old_to: int, new_to: int, most: int) -> int:
+    length = 0
+    while length < most and old[old_to - length - 1] == new[new_to - length - 1]:
+        length += 1
+    return length
+
+
+def _shortest(old: Sequence[str], new: Sequence[str], most: int) -> list[tuple[int, int]] | None:
+    """The pairs of equal lines of a shortest edit script (Myers 1986); None where it has more than `most` edits."""
+    if abs(len(old) - len(new)) > most:
+        return None
+    reach = {1: 0}
+    trail: list[dict[int, int]] = []
+    for edits in range(min(len(old) + len(new), most) + 1):
+        trail.append(reach.copy())
+        for diagonal in range(-edits, edits + 1, 2):
+            down = diagonal == -edits or (diagonal != edits and reach[diagonal - 1] < reach[diagonal + 1])
+            x = reach[diagonal + 1] if down else reach[diagonal - 1] + 1
+            while x < len(old) and x - diagonal < len(new) and old[x] == new[x - diagonal]:
+                x += 1
+            reach[diagonal] = x
+            if x >= len(old) and x - diagonal >= len(new):
+                return _walk_back(trail, len(old), len(new))
+    return None
+
+
+def _walk_back(trail: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for edits in range(len(trail) - 1, -1, -1):
+        reach, diagonal = trail[edits], x - y
+        down = diagonal == -edits or (diagonal != edits and reach[diagonal - 1] < reach[diagonal + 1])
+        before = diagonal + 1 if down else diagonal - 1
+        old_x = reach[before] if edits else 0
+        old_y = old_x - before if edits else 0
+        while x > old_x and y > old_y:
+            x, y = x - 1, y - 1
+            pairs.append((x, y))
+        x, y = old_x, old_y
+    pairs.reverse()
+    return pairs
+
+
+_Span = tuple[int, int, int, int]
+
+
+def _anchors(old: Sequence[str], new: Sequence[str], span: _Span) -> list[tuple[int, int]]:
+    """Lines that both sides have exactly once, as many of them as stand in the same order (patience diff)."""
+    old_from, old_to, new_from, new_to = span
+    old_counts, new_counts = Counter(old[old_from:old_to]), Counter(new[new_from:new_to])
+    place = {new[at]: at for at in range(new_from, new_to) if new_counts[new[at]] == 1}
+    pairs = [
+        (at, place[old[at]])
+        for at in range(old_from, old_to)
+        if old_counts[old[at]] == 1 and old[at] in place
+    ]
+    lasts: list[int] = []
+    chosen: list[int] = []
+    previous: list[int] = []
+    for index, (_, new_at) in enumerate(pairs):
+        pile = bisect_left(lasts, new_at)
+        previous.append(chosen[pile - 1] if pile else -1)
+        lasts[pile : pile + 1] = [new_at]
+        chosen[pile : pile + 1] = [index]
+    kept: list[tuple[int, int]] = []
+    index = chosen[-1] if chosen else -1
+    while index >= 0:
+        kept.append(pairs[index])
+        index = previous[index]
+    return kept[::-1]
+
+
+def _between(anchors: Sequence[tuple[int, int]], span: _Span) -> list[_Span]:
+    """The parts that the anchors divide `span` into, each beginning with its anchor; none without an anchor."""
+    old_from, old_to, new_from, new_to = span
+    if not anchors:
+        return []
+    starts = [(old_from, new_from), *anchors]
+    ends = [*anchors, (old_to, new_to)]
+    return [(a, c, b, d) for (a, b), (c, d) in zip(starts, ends, strict=True) if a < c and b < d]

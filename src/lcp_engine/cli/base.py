@@ -1,0 +1,217 @@
+"""Define what all commands share: the global options, before and after the command's name, and their effect."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+from click.core import Parameter
+
+from lcp_engine.cli.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from lcp_engine.api import Engine
+    from lcp_engine.settings import Settings
+
+SETTINGS: Mapping[str, Sequence[str] | int] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+}
+
+
+@dataclass
+class Invocation:
+    """One call of `lcp`: what the global options say."""
+
+    db: str | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    @cached_property
+    def settings(self) -> Settings:
+        from lcp_engine.settings import read_settings
+
+        return read_settings()
+
+    @property
+    def database_url(self) -> str:
+        """Where the database is: `--db`, else the settings. Raises `INVALID_ARGUMENT` for a URL of neither kind."""
+        from lcp_engine.settings import read_url
+
+        return self.settings.url if self.db is None else read_url(self.db)
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """The engine over the database, which is created where it is the default one and not there yet."""
+        from lcp_engine.api import Engine
+        from lcp_engine.settings import make_room
+
+        url = self.database_url
+        make_room(url)
+        settings = self.settings
+        with naming(url):
+            engine = Engine(
+                url,
+                user_rules=settings.policy,
+                caps=settings.caps,
+                busy_seconds=settings.busy_seconds,
+                planners=settings.planners,
+                on_wait=settings.on_wait,
+                isolation=settings.isolation,
+            )
+        with engine:
+            yield engine
+
+
+@contextmanager
+def naming(url: str) -> Iterator[None]:
+    """Errors about the version of "the database" say which one it is."""
+    from lcp_engine.errors import ErrorCode, LcpError
+    from lcp_engine.settings import shown_url
+
+    try:
+        yield
+    except LcpError as error:
+        if error.code is not ErrorCode.DATABASE_VERSION:
+            raise
+        message = str(error).replace("the database", f"the database {shown_url(url)}", 1)
+        raise LcpError(error.code, message, error.failed.details) from error
+
+
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+
+
+def _keep(context: click.Context, option: Parameter, value: str | bool | None) -> None:
+    """Note a global option where it is given; the one nearer to the end wins."""
+    if value and option.name is not None:
+        setattr(context.ensure_object(Invocation), option.name, value)
+
+
+def global_options(*, hidden: bool) -> list[Parameter]:
+    """`--db`, `--json`, `--quiet`, `--verbose`; commands take them too, and only `lcp --help` explains them."""
+    texts = {
+        ("--json",): "Print JSON: one value, or one object a line from run, work and watch.",
+        ("-q", "--quiet"): "No progress.",
+        ("-v", "--verbose"): "More progress.",
+    }
+    url = click.Option(
+        ["--db"],
+        metavar="URL",
+        expose_value=False,
+        callback=_keep,
+        hidden=hidden,
+        help="The database: sqlite:///PATH or postgresql://HOST/NAME  [env: LCP_DATABASE_URL; default: a file of "
+        "this user, see `lcp db path`]",
+    )
+    flags = [
+        click.Option(list(names), is_flag=True, expose_value=False, callback=_keep, hidden=hidden, help=text)
+        for names, text in texts.items()
+    ]
+    return [url, *flags]
+
+
+class _WithExamples(click.Command):
+    """A command that takes the global options as well; `examples` end its help."""
+
+    def __init__(self, *args: object, examples: Sequence[str] = (), **kwargs: object) -> None:
+        kwargs.setdefault("context_settings", dict(SETTINGS))
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # click's own signature, passed through
+        self.examples = examples
+        self.params.extend(global_options(hidden=True))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Like click's, but each usage error knows its command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as refused:
+            refused.ctx = refused.ctx or ctx
+            raise
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, each on its line."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+class Count(click.IntRange):
+    """A whole number within bounds, which click's own messages call an "integer range"."""
+
+    name = "integer"
+
+
+class LcpCommand(_WithExamples):
+    """A command of `lcp`."""
+
+
+class LcpGroup(_WithExamples, click.Group):
+    """A group of commands, which names the nearest of them for an unknown one."""
+
+    command_class = LcpCommand
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Like click's, but without any argument the help is printed, and it is a usage error."""
+        if not args:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(Exit.USAGE)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, but an unknown name is answered with the nearest one."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            refuse_name(ctx, args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+
+def refuse_name(context: click.Context, name: str, known: Sequence[str]) -> NoReturn:
+    """Raise a usage error for a command that there is not."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+    raise click.UsageError(f"there is no command {name!r}; {hint}", context)
+
+
+def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
+    """The JSON object that `text` is, called `name`. Raises `INVALID_ARGUMENT` for anything else, NaN as well."""
+    import json
+
+    from lcp_engine.core.safe_text import shortened
+    from lcp_engine.errors import ErrorCode, LcpError
+
+    try:
+        value: JsonValue = json.loads(text)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError) as refused:
+        why = str(refused)
+        if isinstance(refused, RecursionError):
+            why = "it nests too deep"
+        elif isinstance(refused, json.JSONDecodeError):
+            why = f"it is none from line {refused.lineno}, column {refused.colno}, on"
+        elif why.startswith("Out of range float"):
+            why = "it has NaN, or a number that no float holds"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object: {why}") from refused
+    if not isinstance(value, dict):
+        fact = shortened(json.dumps(value), 60)
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object, not {fact}")
+    return value
+
+
+def pairs(values: Sequence[str], option: str) -> dict[str, str]:
+    """`name=value` options as a mapping. Raises a usage error for one without a name or a `=`."""
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name.strip():
+            raise click.UsageError(f"{option} takes name=value, not {value!r}")
+        found[name.strip()] = text
+    return found

@@ -1,0 +1,105 @@
+"""Read replies as the engine would, and execute nothing (`lcp check`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation, read_object
+from lcp_engine.cli.exit_codes import Exit
+from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.errors import ErrorCode, LcpError
+
+
+@click.command(
+    "check",
+    cls=LcpCommand,
+    examples=(
+        "lcp check reply.txt",
+        "lcp check --dialect universal reply.txt",
+        "lcp check --jsonl < replies.jsonl",
+    ),
+)
+@click.argument("file", default="-", metavar="[FILE|-]")
+@click.option(
+    "--dialect",
+    type=click.Choice(["lcp", "universal"]),
+    default="lcp",
+    show_default=True,
+    help="What FILE is read as; universal is translated into the action it stands for.",
+)
+@click.option(
+    "--jsonl", is_flag=True, help='Read {"id", "text"} a line; print a check with the id a line, in order.'
+)
+@pass_invocation
+def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) -> int:
+    """Say whether FILE (- or nothing: stdin) is a valid reply, and if not, every reason.
+
+    Prints a check object: valid, action, errors, recovered, warnings. A mission's default cap holds: more than 5 jobs
+    in one reply are not valid. Exit code 0: valid, with --jsonl all of them; 1: not.
+    """
+    data = _read(file)
+    if not jsonl:
+        found = check(data.decode("utf-8", errors="surrogateescape"), dialect)
+        print_json(found)
+        return Exit.DONE if found["valid"] else Exit.FAILED
+    valid = True
+    for key, text in _lines(data, file):
+        found = check(text, dialect)
+        valid = valid and found["valid"] is True
+        print_out(json.dumps({"id": key, **found}, separators=(",", ":")))
+    return Exit.DONE if valid else Exit.FAILED
+
+
+def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
+    """The check object of one reply (CONTRACT.md)."""
+    from lcp_engine.core.decide import PlanState, decide
+    from lcp_engine.core.decisions import Correct
+    from lcp_engine.core.mission.spec import Limits
+    from lcp_engine.core.protocol.actions import Malformed
+    from lcp_engine.core.protocol.dialects import reader_of
+    from lcp_engine.workers.registry import find_workers
+
+    kinds: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in find_workers().items()}
+    reply = reader_of(dialect)(text, kinds)
+    over = None if isinstance(reply, Malformed) else decide(PlanState(Limits()), reply)
+    errors = reply.errors if isinstance(reply, Malformed) else ()
+    if isinstance(over, Correct):
+        errors = over.malformed.errors
+    return {
+        "valid": not errors,
+        "action": None
+        if errors or isinstance(reply, Malformed)
+        else reply.model_dump(mode="json", exclude_none=True),
+        "errors": [problem.model_dump() for problem in errors],
+        "recovered": list(reply.recovered),
+        "warnings": list(reply.warnings),
+    }
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as refused:
+        code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
+        raise LcpError(code, f"{file!r} has to be a readable file: {refused.strerror}") from refused
+
+
+def _lines(data: bytes, file: str) -> Iterator[tuple[JsonValue, str]]:
+    source = "stdin" if file == "-" else file
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        entry = read_object(line, f"{source}: line {number}")
+        text = entry.get("text")
+        if not isinstance(text, str):
+            message = f'{source}: line {number} has to have an "id" and a "text" that is a string'
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        yield entry.get("id"), text

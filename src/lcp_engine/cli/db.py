@@ -1,0 +1,219 @@
+"""Look after the database (`lcp db`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lcp_engine.cli.base import Count, Invocation, LcpGroup, naming, pass_invocation
+from lcp_engine.cli.error_output import tell
+from lcp_engine.cli.exit_codes import Exit
+from lcp_engine.cli.output import make_table, print_json, print_out, print_wide, when
+from lcp_engine.clock import SECOND
+from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.summaries import size
+from lcp_engine.settings import make_room, shown_url
+
+if TYPE_CHECKING:
+    from lcp_engine.store.queries.stats import Overview
+
+_SMALL = 16 * 1024 * 1024
+"""Bytes of a database whose tables are measured at once."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def age_in_micros(text: str) -> int:
+    """`30d` in microseconds. Raises a usage error for what is no age."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 7 and unit in _UNITS):
+        raise click.UsageError(f"--older-than takes a number with s, m, h, d or w, like 30d; not {text!r}")
+    return int(number) * _UNITS[unit] * SECOND
+
+
+@click.group("db", cls=LcpGroup)
+def db_command() -> None:
+    """Look after the database: --db, else LCP_DATABASE_URL, else a file of this user."""
+
+
+@db_command.command("path")
+@pass_invocation
+def path_command(invocation: Invocation) -> int:
+    """Print where the database is: the file, or the URL without its password."""
+    url = invocation.database_url
+    if invocation.json:
+        print_json({"url": shown_url(url)})
+    else:
+        print_out(one_line(shown_url(url).removeprefix("sqlite:///")))
+    return Exit.DONE
+
+
+@db_command.command("upgrade")
+@pass_invocation
+def upgrade_command(invocation: Invocation) -> int:
+    """Bring the database to the newest schema; a new one is created. Other commands do so by themselves."""
+    from lcp_engine.store.db.open import open_database
+    from lcp_engine.store.maintenance.check import find_version
+    from lcp_engine.store.schema import HEAD
+
+    url = invocation.database_url
+    make_room(url)
+    busy = invocation.settings.busy_seconds
+    with naming(url):
+        before = find_version(url, busy)
+        open_database(url, busy_seconds=busy).close()
+    if invocation.json:
+        print_json({"before": before, "after": HEAD})
+    else:
+        how = (
+            "is"
+            if before == HEAD
+            else "was created"
+            if before is None
+            else f"was upgraded from {before} and is"
+        )
+        print_out(f"{one_line(shown_url(url))} {how} at version {HEAD}")
+    return Exit.DONE
+
+
+@db_command.command("check")
+@pass_invocation
+def check_command(invocation: Invocation) -> int:
+    """Check that the database is whole, while others use it.
+
+    The file and its references, the numbers of events, every job against its history, attempts, approvals, leases,
+    counters, and every kept content against its hash. Changes nothing. Exit code 1: something is wrong, and named.
+    """
+    from lcp_engine.store.maintenance.check import check_database
+
+    url = invocation.database_url
+    with naming(url):
+        settings = invocation.settings
+        faults = check_database(url, settings.busy_seconds, kept_bytes=settings.caps.preimage_bytes)
+    if invocation.json:
+        print_json({"ok": not faults, "faults": [*faults]})
+    else:
+        for fault in faults:
+            tell(one_line(fault))
+        if not faults:
+            print_out("ok")
+    return Exit.FAILED if faults else Exit.DONE
+
+
+@db_command.command(
+    "backup", examples=("lcp db backup lcp-backup.db", "lcp db backup --force /backups/lcp.dump")
+)
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--force", is_flag=True, help="Replace FILE where it is there.")
+@pass_invocation
+def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
+    """Copy the database into FILE while others use it; nobody waits for that.
+
+    The copy is one state of it, whole or not there at all, and readable by this user alone. SQLite gives a database
+    that --db opens; PostgreSQL an archive of pg_dump for pg_restore.
+    """
+    from lcp_engine.store.maintenance.backup import back_up
+
+    url = invocation.database_url
+    with naming(url):
+        count = back_up(url, file, force=force, busy_seconds=invocation.settings.busy_seconds)
+    if invocation.json:
+        print_json({"file": str(file), "bytes": count})
+    elif not invocation.quiet:
+        print_out(f"{one_line(str(file))} has {size(count)}")
+    return Exit.DONE
+
+
+@db_command.command(
+    "prune", examples=("lcp db prune --older-than 30d --dry-run", "lcp db prune --older-than 12w --keep 100")
+)
+@click.option(
+    "--older-than", required=True, metavar="AGE", help="How long ago a mission ended at least: 30d, 12w, 36h."
+)
+@click.option(
+    "--keep", type=Count(min=0), default=0, metavar="N", help="Keep the N missions that ended last."
+)
+@click.option("--preimages", is_flag=True, help="Also missions whose changes of files could still be undone.")
+@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@pass_invocation
+def prune_command(invocation: Invocation, older_than: str, keep: int, preimages: bool, dry_run: bool) -> int:
+    """Remove missions that ended long ago, with contents and runners that nobody refers to any more.
+
+    Missions in which something still waits, and those whose changes of files could be undone, stay. It works in short
+    transactions beside runners. The space is used again; with SQLite, `lcp db backup` makes a smaller file.
+    """
+    from lcp_engine.store.maintenance.prune import prune
+
+    age = age_in_micros(older_than)
+    with invocation.engine() as engine:
+        database = engine.site.database
+        done = prune(
+            database, ended_before=database.now() - age, keep=keep, preimages=preimages, dry_run=dry_run
+        )
+    if invocation.json:
+        print_json({**asdict(done), "dry_run": dry_run})
+        return Exit.DONE
+    if dry_run:
+        print_out(f"missions that would go: {done.missions:,}")
+    else:
+        gone = f"rows: {done.rows:,}, contents: {done.contents:,}, runners: {done.runners:,}"
+        print_out(f"missions removed: {done.missions:,} ({gone})")
+    if done.kept_for_undo:
+        tell(
+            f"{done.kept_for_undo} more stay because their changes can be undone; --preimages removes them too"
+        )
+    return Exit.DONE
+
+
+@db_command.command("stats")
+@click.option(
+    "--sizes", is_flag=True, help="Measure each table, however large; that reads the whole database."
+)
+@pass_invocation
+def stats_command(invocation: Invocation, sizes: bool) -> int:
+    """Print what the database holds.
+
+    How many rows and bytes each table has with its indexes is told of a small database, and with --sizes of any.
+    """
+    from lcp_engine.store.maintenance.check import measure
+    from lcp_engine.store.queries.stats import overview
+
+    url, busy = invocation.database_url, invocation.settings.busy_seconds
+    with naming(url):
+        held = overview(url, busy)
+        found = measure(url, busy) if sizes or held.bytes <= _SMALL else None
+    if invocation.json:
+        tables = found and {table.name: {"rows": table.rows, "bytes": table.bytes} for table in found}
+        print_json({**asdict(held), "tables": tables})
+        return Exit.DONE
+    _print_overview(held)
+    if found is None:
+        tell("its tables are measured with --sizes, which reads all of it")
+        return Exit.DONE
+    print_out("")
+    shown = make_table("table", "rows", "size", numbers=("rows", "size"))
+    for table in found:
+        shown.add_row(table.name, f"{table.rows:,}", "-" if table.bytes is None else size(table.bytes))
+    print_wide(shown)
+    return Exit.DONE
+
+
+def _print_overview(held: Overview) -> None:
+    pruned = f", {held.pruned:,} pruned" if held.pruned else ""
+    print_out(f"missions  {_counted(held.missions)}{pruned}")
+    print_out(f"jobs      {_counted(held.jobs)}")
+    saved = f"{size(held.content_bytes)}, stored as {size(held.stored_bytes)}"
+    print_out(f"contents  {held.contents:,}: {saved}")
+    free = f", {size(held.free_bytes)} of it free" if held.free_bytes else ""
+    print_out(f"size      {size(held.bytes)}{free}")
+    if held.oldest_mission is not None:
+        print_out(f"oldest    {when(held.oldest_mission)}")
+    if held.wal_bytes is not None:
+        print_out(f"WAL       {size(held.wal_bytes)}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {word}" for word, count in counts.items()) or "none"

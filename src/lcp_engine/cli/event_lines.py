@@ -1,0 +1,166 @@
+"""Tell events as lines for people: what happened to which job, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+from rich.text import Text
+
+from lcp_engine.api import Engine
+from lcp_engine.api.records import Job
+from lcp_engine.cli.output import COLOURS
+from lcp_engine.core.safe_text import json_line, one_line, shortened
+from lcp_engine.core.summaries import gist, subject
+from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
+from lcp_engine.store.db.json_text import JsonObject
+
+_WIDTH = 100
+
+# What people are told of a job, by event. The others are told with --verbose only.
+_JOB_EVENTS = {
+    "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "retried_held": "held",
+    "refused": "rejected", "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled",
+    "plan_succeeded": "succeeded", "plan_failed": "failed", "backed_off": "queued", "rescued": "queued",
+    "answered": "succeeded",
+}  # fmt: skip
+_AS_WORDS = {"held_again": "held", "retried_held": "held", "refused": "rejected",
+             "backed_off": "retries", "plan_succeeded": "succeeded",
+             "plan_failed": "failed"}  # fmt: skip
+
+
+class Narrator:
+    """Turns events into lines; looks jobs up as they are when the line is written."""
+
+    def __init__(self, engine: Engine, *, verbose: bool = False, names_mission: bool = False) -> None:
+        self._engine = engine
+        self._verbose = verbose
+        self._names_mission = names_mission
+
+    def line(self, event: JsonObject) -> Text | None:
+        """The line for an event; None for one that only --verbose tells."""
+        if event["event"] == "said":
+            text: Text | None = said_line(event)
+        else:
+            text = self._job_line(event) if event["job_id"] is not None else self._mission_line(event)
+        if text is None and self._verbose:
+            text = self._any_line(event)
+        if text is not None and self._names_mission:
+            return Text(f"[{event['mission_id']}] ", style="dim") + text
+        return text
+
+    def _job_line(self, event: JsonObject) -> Text | None:
+        name = str(event["event"])
+        job_id = event["job_id"]
+        if name not in _JOB_EVENTS or not isinstance(job_id, int):
+            return None
+        job = self._engine.job(job_id)
+        if job.kind == TURN_KIND and name in ("succeeded", "failed"):
+            return self._turn_line(job, name)
+        state = _JOB_EVENTS[name]
+        text = Text("  ")
+        text.append(f"{_AS_WORDS.get(name, name):<10}", style=COLOURS.get(state, ""))
+        text.append(f"{job.id:>4}  ", style="dim")
+        text.append(f"{one_line(job.kind)} {subject(job.json)}".rstrip())
+        came = _fact(job, event) if state != "succeeded" else gist(job.result)
+        if came:
+            text.append(f"  {one_line(shortened(came, 300))}", style="dim" if state == "succeeded" else "")
+        return text
+
+    def _turn_line(self, job: Job, name: str) -> Text:
+        text = Text(f"turn {job.json['turn']}", style="bold")
+        if "corrects" in job.params:
+            text = Text.assemble(text, "  corrected")
+        if name == "failed":
+            text = Text.assemble(text, ("  failed", "red"))
+            text.append("; a correction follows  " if self._is_corrected(job) else "  ")
+            return text.append(one_line(shortened(_message(job.error), 300)))
+        result = job.result or {}
+        said = _said(result)
+        if said:
+            text = Text.assemble(text, f"  {one_line(shortened(said, _WIDTH))}")
+        count = result.get("jobs")
+        asked = (
+            f"{count} job{'' if count == 1 else 's'}" if isinstance(count, int) else str(result.get("action"))
+        )
+        return Text.assemble(text, (f"  {one_line(asked)}", "dim"))
+
+    def _is_corrected(self, job: Job) -> bool:
+        """Whether the question of this turn was put again."""
+        asked = [
+            event for event in self._engine.events(job.mission_id, job_id=job.id) if event["event"] == "asked"
+        ]
+        number = _data(asked[-1]).get("question") if asked else None
+        turns = self._engine.jobs(mission_id=job.mission_id, kinds=[TURN_KIND], newest_first=True)
+        return number is not None and any(turn.params.get("corrects") == number for turn in turns)
+
+    def _mission_line(self, event: JsonObject) -> Text | None:
+        name = str(event["event"])
+        mission_id = event["mission_id"]
+        assert isinstance(mission_id, int)
+        if name == "launched":
+            mission = self._engine.mission(mission_id)
+            planner = mission.json["planner"]
+            return Text.assemble(
+                (f"mission {mission.id} {one_line(mission.name)}", "bold"),
+                f"  {one_line(mission.root or '')}  planner {one_line(str(planner))}",
+                _by_schedule(_data(event)),
+            )
+        if name.startswith("mission_") and name not in ("mission_goes_on", "mission_waits"):
+            status = name.removeprefix("mission_")
+            outcome = _data(event).get("outcome")
+            return Text.assemble(f"mission {mission_id} ", (status, COLOURS.get(status, "")), f"  {outcome}")
+        return Text(f"mission {mission_id} resumed") if name == "resumed" else None
+
+    def _any_line(self, event: JsonObject) -> Text:
+        data = "" if event["data"] is None else one_line(shortened(json_line(_data(event)), _WIDTH))
+        job = "" if event["job_id"] is None else f"job {event['job_id']}"
+        return Text(f"  {event['event']!s:<10}{job}  {data}".rstrip(), style="dim")
+
+
+def said_line(event: JsonObject) -> Text:
+    """What a person said to a planner, as a line."""
+    data = _data(event)
+    about = "" if event["job_id"] is None else f" about job {event['job_id']}"
+    said = one_line(shortened(str(data.get("text")), 300))
+    return Text.assemble(("  said      ", "magenta"), f"{one_line(str(data.get('by')))}{about}: {said}")
+
+
+def told(job: Job) -> str:
+    """Why a job stands where it stands, or what came of it."""
+    if job.error is not None:
+        return f"{job.error.get('error_code')}: {_message(job.error)}"
+    if job.reason:
+        return explain_reason(job.reason)
+    if job.kind == TURN_KIND and job.result is not None:
+        return _said(job.result) or gist(job.result)
+    return gist(job.result)
+
+
+def _said(result: Mapping[str, JsonValue]) -> str:
+    """The first line of what the planner said."""
+    said = result.get("commentary") or result.get("summary") or result.get("error") or ""
+    return str(said).strip().partition("\n")[0]
+
+
+def _fact(job: Job, event: JsonObject) -> str:
+    reason = _data(event).get("reason")
+    if job.error is not None and str(event["event"]) in ("failed", "plan_failed", "refused", "backed_off"):
+        return f"{job.error.get('error_code')}: {_message(job.error)}"
+    return explain_reason(str(reason)) if reason else ""
+
+
+def _message(error: Mapping[str, JsonValue] | None) -> str:
+    return str((error or {}).get("user_message", ""))
+
+
+def _by_schedule(launched: JsonObject) -> str:
+    if "schedule" not in launched:
+        return ""
+    missed = f", {launched['missed']} missed before it" if launched.get("missed") else ""
+    return f"  by schedule {one_line(str(launched['schedule']))}{missed}"
+
+
+def _data(event: JsonObject) -> JsonObject:
+    data = event["data"]
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,228 @@
+"""Look at jobs (`lcp jobs`, `lcp job`, `lcp held`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+from pydantic import JsonValue
+from rich.console import Console
+from rich.text import Text
+
+from lcp_engine.api.records import Job
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.error_output import tell
+from lcp_engine.cli.event_lines import told
+from lcp_engine.cli.exit_codes import Exit
+from lcp_engine.cli.held_table import held_table, overview
+from lcp_engine.cli.output import (
+    coloured,
+    last_cell,
+    make_console,
+    make_table,
+    print_json,
+    print_out,
+    print_wide,
+    when,
+)
+from lcp_engine.cli.question_text import is_question, question_text
+from lcp_engine.core.job_states import State
+from lcp_engine.core.safe_text import block, json_line, one_line, shortened
+from lcp_engine.core.summaries import subject
+from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.json_text import JsonObject
+
+MOST_LISTED = 100
+MOST_LINES = 20
+MOST_HELD = 50
+
+
+@click.command(
+    "jobs",
+    cls=LcpCommand,
+    examples=(
+        "lcp jobs --state failed",
+        "lcp jobs --mission 3 --kind read_file --json",
+    ),
+)
+@click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
+@click.option("--state", "states", multiple=True, type=click.Choice([str(state) for state in State]), metavar="STATE",
+              help=f"Only jobs in this state ({', '.join(State)}); may be repeated.")  # fmt: skip
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; may be repeated."
+)
+@click.option("--limit", type=Count(1), metavar="N",
+              help=f"Only the newest N.  [default: {MOST_LISTED}, or all with --mission]")  # fmt: skip
+@pass_invocation
+def jobs_command(
+    invocation: Invocation,
+    mission: int | None,
+    states: Sequence[str],
+    kinds: Sequence[str],
+    limit: int | None,
+) -> int:
+    """List jobs in the order of their ids."""
+    most = limit if limit or mission is not None else MOST_LISTED
+    with invocation.engine() as engine:
+        if mission is not None:
+            engine.mission(mission)
+        found = engine.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
+    found.reverse()
+    _print_jobs(found, as_json=invocation.json)
+    if not (found or invocation.json or invocation.quiet):
+        tell("there is no such job")
+    if limit is None and len(found) == most and not invocation.quiet:
+        tell(f"these are the newest {most}; --limit shows more")
+    return Exit.DONE
+
+
+@click.command("held", cls=LcpCommand)
+@click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
+@click.option("--limit", type=Count(1), metavar="N",
+              help=f"Only the first N.  [default: {MOST_HELD} in a table, all in JSON]")  # fmt: skip
+@pass_invocation
+def held_command(invocation: Invocation, mission: int | None, limit: int | None) -> int:
+    """List what waits for a person: jobs that need a yes or a no, and questions that need an answer.
+
+    Many of them begin with an overview by kind and directory. `lcp diff J` shows what one would change, `lcp job J` its
+    params; `lcp approve J`, `lcp reject J` and `lcp answer J` decide.
+    """
+    with invocation.engine() as engine:
+        if mission is not None:
+            engine.mission(mission)
+        found = engine.jobs(mission_id=mission, states=[State.HELD])
+        listed = found[: limit or (len(found) if invocation.json else MOST_HELD)]
+        engine.saw(listed)
+        expiries = engine.expiries()
+    if invocation.json:
+        print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in listed])
+        return Exit.DONE
+    _print_held(found, listed, expiries, of_one_mission=mission is not None)
+    if not (listed or invocation.quiet):
+        tell("nothing waits for a person")
+    return Exit.DONE
+
+
+def _print_held(
+    found: Sequence[Job], listed: Sequence[Job], expiries: Mapping[int, str], *, of_one_mission: bool
+) -> None:
+    if len(found) > len(listed):
+        print_wide(overview(found))
+        print_out("")
+    if listed:
+        print_wide(held_table(listed, expiries, of_one_mission=of_one_mission))
+    if len(found) > len(listed):
+        print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists all of them")
+    for job in listed:
+        if is_question(job):
+            print_out(f"\n{block(question_text(job))}")
+
+
+@click.command("job", cls=LcpCommand)
+@click.argument("job", type=int, metavar="J")
+@click.option(
+    "--prompt", "only_prompt", is_flag=True, help="Print what the planner was asked, and nothing else."
+)
+@pass_invocation
+def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
+    """Show job J: its params, its result, its attempts and its events; of a turn also what the planner was asked."""
+    with invocation.engine() as engine:
+        found = engine.job(job)
+        events = engine.events(found.mission_id, job_id=job)
+        turns = engine.turns(found.mission_id, job_id=job) if found.kind == TURN_KIND else []
+    prompt = turns[0]["prompt"] if turns else None
+    if only_prompt and not isinstance(prompt, str):
+        raise LcpError(ErrorCode.NOT_FOUND, f"job {job} has to be a turn whose prompt is stored; it has none")
+    if invocation.json:
+        print_json({**found.json, "events": [*events], **({"prompt": prompt} if turns else {})})
+    elif only_prompt:
+        print_out(block(str(prompt)))
+    else:
+        _print_job(make_console(sys.stdout), found, events)
+        if found.state == State.HELD and isinstance(prompt, str):
+            print_out(f"prompt\n{block(prompt)}")
+    return Exit.DONE
+
+
+def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
+    if as_json:
+        print_json([job.json for job in jobs])
+        return
+    table = make_table(
+        "id",
+        "mission",
+        "turn",
+        "kind",
+        "about",
+        "state",
+        "created",
+        "why or what",
+        numbers=("id", "mission", "turn"),
+    )
+    for job in jobs:
+        table.add_row(
+            str(job.id),
+            str(job.mission_id),
+            str(job.json["turn"] or "-"),
+            one_line(job.kind),
+            shortened(subject(job.json), 50),
+            coloured(job.state),
+            when(str(job.json["created_at"])),
+            last_cell(shortened(told(job), 90)),
+        )
+    print_wide(table)
+
+
+def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None:
+    title = Text.assemble((f"job {job.id} {one_line(job.kind)}", "bold"), "  ", coloured(job.state))
+    console.print(title.append(f"  {one_line(explain_reason(job.reason or ''))}"))
+    stated = job.json
+    console.print(
+        f"  mission {job.mission_id}, turn {stated['turn'] or '-'}, attempt {job.attempt} of {stated['max_attempts']}"
+    )
+    if job.name:
+        console.print(f"  {one_line(job.name)}")
+    _print_object(console, "params", job.params)
+    if job.result is not None:
+        _print_object(console, "result", job.result)
+    if job.error is not None:
+        _print_object(console, "error", job.error)
+    _print_attempts(console, job)
+    console.print(Text("events", style="bold"))
+    for event in events:
+        data = "" if event["data"] is None else shortened(json_line(event["data"]), 120)
+        console.print(f"  {event['seq']:>4}  {event['at']}  {event['event']}  {data}".rstrip())
+
+
+def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) -> None:
+    """Keys and values; what has lines is shown as lines, and cut where it is long."""
+    console.print(Text(title, style="bold"))
+    for key, item in value.items():
+        if isinstance(item, str) and "\n" in item:
+            lines = block(item).splitlines()
+            console.print(f"  {one_line(key)}:")
+            for line in lines[:MOST_LINES]:
+                console.print(f"    │ {shortened(line, 160)}")
+            if len(lines) > MOST_LINES:
+                console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json has them all")
+        else:
+            shown = one_line(item) if isinstance(item, str) else json_line(item)
+            console.print(f"  {one_line(key)}: {shortened(shown, 300)}")
+
+
+def _print_attempts(console: Console, job: Job) -> None:
+    if not job.attempts:
+        return
+    console.print(Text("attempts", style="bold"))
+    for attempt in job.attempts:
+        if isinstance(attempt, dict):
+            error = attempt.get("error")
+            message = error.get("user_message") if isinstance(error, dict) else None
+            paid = attempt.get("input_tokens"), attempt.get("output_tokens")
+            cost = "" if paid == (None, None) else f"{paid[0]} + {paid[1]} tokens  "
+            console.print(
+                f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
+                f"{attempt['started_at']}  {cost}{one_line(str(message or ''))}".rstrip()
+            )

@@ -1,0 +1,86 @@
+"""Load the mission that the command line names: a file, stdin, or a shipped mission."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lcp_engine.core.mission.parse import outline_mission, parse_mission
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.safe_text import json_line
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.environment import NOWHERE, Surroundings
+from lcp_engine.planners.registry import make_planner, usual_planner
+from lcp_engine.settings import resolve_root
+from lcp_engine.shipped_missions import shipped_missions
+
+MOST_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What `lcp run` and `lcp launch` are told about a mission."""
+
+    mission: str
+    root: Path | None = None
+    planner: str | None = None
+    settings: Sequence[str] = ()
+    variables: Mapping[str, str] | None = None
+
+
+def load(wish: Wish, surroundings: Surroundings = NOWHERE) -> tuple[MissionSpec, Path]:
+    """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`, `NO_PLANNER`."""
+    text, source, base = _read(wish.mission)
+    settings = [*wish.settings]
+    if wish.planner is not None:
+        settings.insert(0, f"planner={json_line({'type': wish.planner})}")
+    elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
+        settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
+    spec = parse_mission(text, source=source, variables=wish.variables or {}, settings=settings)
+    make_planner(spec.planner, surroundings)  # an engine asks that too, but by then there is a database
+    return spec, resolve_root(spec.root, base, wish.root)
+
+
+def _set_planner(settings: Sequence[str]) -> bool:
+    return any(setting.startswith(("planner=", "planner.")) for setting in settings)
+
+
+def _read(mission: str) -> tuple[str, str, Path]:
+    """The text, what it is called, and the directory that its root is relative to."""
+    here = Path.cwd()
+    if mission == "-":
+        return _decoded(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"), "stdin", here
+    path = Path(mission)
+    if path.is_file():
+        return _decoded(_bytes(path), mission), mission, path.resolve().parent
+    shipped = shipped_missions()
+    if mission in shipped:
+        return _decoded(_bytes(shipped[mission]), mission), mission, here
+    fact = "it is a directory" if path.is_dir() else "it is neither"
+    names = ", ".join(shipped)
+    message = f"mission {mission!r} has to be a file or the name of a shipped mission ({names}); {fact}"
+    raise LcpError(ErrorCode.NOT_FOUND, message)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as refused:
+        message = f"mission {str(path)!r} has to be a readable file: {refused.strerror}"
+        raise LcpError(ErrorCode.INVALID_MISSION, message) from refused
+
+
+def _decoded(data: bytes, source: str) -> str:
+    if len(data) > MOST_BYTES:
+        raise LcpError(
+            ErrorCode.INVALID_MISSION, f"{source}: a mission has at most {MOST_BYTES} bytes; this has more"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as refused:
+        message = f"{source}: UTF-8 is expected; byte {refused.start} is not"
+        raise LcpError(ErrorCode.INVALID_MISSION, message) from refused

@@ -1,0 +1,79 @@
+"""Explain decisions (`lcp policy explain`)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from pydantic import JsonValue
+from rich.console import Console
+from rich.text import Text
+
+from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.exit_codes import Exit
+from lcp_engine.cli.output import make_console, print_json
+from lcp_engine.core.safe_text import one_line
+
+_STYLES = {"auto": "green", "hold": "yellow", "deny": "red"}
+
+
+@click.group("policy", cls=LcpGroup)
+def policy_command() -> None:
+    """Look at the rules that decide which jobs run, wait for a person, or are denied."""
+
+
+@policy_command.command("explain", examples=("lcp policy explain 12",))
+@click.argument("job", type=int, metavar="J")
+@pass_invocation
+def explain_command(invocation: Invocation, job: int) -> int:
+    """Show every rule that is looked at for job J, in order, and which one decides.
+
+    Rules are those of now: the mission's, and the policy in your configuration file. What else can hold a job or refuse
+    it (the level of its kind, the planner, limits) is listed as a gate; the strictest gate decides.
+    """
+    with invocation.engine() as engine:
+        explained = engine.explain_policy(job)
+    if invocation.json:
+        print_json(explained)
+    else:
+        _print(make_console(sys.stdout), explained)
+    return Exit.DONE
+
+
+def _print(console: Console, explained: dict[str, JsonValue]) -> None:
+    title = Text(
+        f"job {explained['job_id']} {one_line(str(explained['kind']))} is {explained['state']}", style="bold"
+    )
+    if explained["reason"]:
+        title.append(f"  {one_line(str(explained['reason']))}", style="not bold")
+    console.print(title)
+    for path in _objects(explained["paths"]):
+        shown = one_line(str(path["path"])) or "(no path)"
+        console.print(_line(f"{shown}", path["verdict"]))
+        for rule in _objects(path["rules"]):
+            console.print(_rule(rule))
+    console.print("gates")
+    for gate in _objects(explained["gates"]):
+        line = _line(f"  {gate['gate']}", gate["verdict"])
+        console.print(line.append(f"  {one_line(str(gate['reason']))}"))
+    console.print(_line("verdict", explained["verdict"]).append(f"  {one_line(str(explained['because']))}"))
+
+
+def _line(label: str, verdict: JsonValue) -> Text:
+    text = Text(f"{label}: ")
+    return text.append(str(verdict), style=_STYLES.get(str(verdict), ""))
+
+
+def _rule(rule: dict[str, JsonValue]) -> Text:
+    how = "kind does not match"
+    if rule["matches_kind"]:
+        how = "matches" if rule["matches_path"] else "path does not match"
+    if rule["decided"]:
+        how = "decides"
+    mark = "→" if rule["decided"] else " "
+    text = Text(f"  {mark} {rule['origin']:<15}  ", style="bold" if rule["decided"] else "")
+    return text.append(f"{one_line(str(rule['rule']))}: {how}")
+
+
+def _objects(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

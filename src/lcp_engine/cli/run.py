@@ -1,0 +1,244 @@
+"""Launch missions, and work on one until it ends or waits (`lcp run`, `lcp launch`)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
+from pathlib import Path
+
+import click
+
+from lcp_engine.api import Engine
+from lcp_engine.api.records import Job, Mission
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.error_output import tell
+from lcp_engine.cli.event_stream import Follower
+from lcp_engine.cli.exit_codes import Exit, exit_of_mission
+from lcp_engine.cli.inline_decisions import Decider
+from lcp_engine.cli.load_mission import Wish, load
+from lcp_engine.cli.output import print_json, print_json_line, print_out
+from lcp_engine.cli.progress import Progress, showing
+from lcp_engine.cli.question_text import answer_with, is_question
+from lcp_engine.cli.report import print_report
+from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
+from lcp_engine.core.job_states import State
+from lcp_engine.core.mission.cost_bound import WorstCase
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.summaries import nearest
+from lcp_engine.engine.jobs.admission import NO_WORKER
+from lcp_engine.engine.plans.turn_queue import TURN_ATTEMPTS
+from lcp_engine.planners.environment import AsksModel, Surroundings
+from lcp_engine.planners.registry import make_planner
+
+MOST_NAMED = 10
+OPEN_STATES = [State.QUEUED, State.RUNNING]
+
+
+def mission_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options that say which mission is meant, given to the command as one `wish`."""
+
+    @wraps(command)
+    def with_wish(
+        *,
+        mission: str,
+        root: Path | None,
+        planner: str | None,
+        settings: Sequence[str],
+        variables: Sequence[str],
+        **others: object,
+    ) -> int:
+        pairs(settings, "--set")
+        return command(wish=Wish(mission, root, planner, settings, pairs(variables, "--var")), **others)
+
+    stated: Callable[..., int] = with_wish
+    for option in reversed((
+        click.argument("mission", metavar="MISSION"),
+        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
+                     help="The directory that the mission is confined to.  [default: what the file says]"),
+        click.option("--planner", metavar="NAME", help="Another planner than the file's."),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help="Another value for a key of the file, e.g. limits.max_turns=5."),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+                     help="A value for ${NAME} in the file."),
+    )):  # fmt: skip
+        stated = option(stated)
+    return stated
+
+
+@click.command(
+    "run",
+    cls=LcpCommand,
+    examples=(
+        "lcp run survey --root .",
+        "lcp run mission.yaml --root DIR --approve write_file",
+        "lcp run mission.yaml --set limits.max_turns=5 --var language=en",
+    ),
+)
+@mission_options
+@click.option(
+    "--threads",
+    type=Count(1, 256),
+    metavar="N",
+    default=4,
+    show_default=True,
+    help="Jobs at a time.",
+)
+@click.option("--approve", "kinds", multiple=True, metavar="KINDS",
+              help="Approve held jobs of these kinds (a,b,…) as they come; all: every kind.")  # fmt: skip
+@pass_invocation
+def run_command(
+    invocation: Invocation,
+    *,
+    wish: Wish,
+    threads: int,
+    kinds: Sequence[str],
+) -> int:
+    """Launch MISSION and work on it until it ends or waits for a person; then print its report.
+
+    MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission. On a terminal you are asked about
+    held jobs; elsewhere they wait, and the exit code is 3.
+    """
+    named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
+    spec, directory = load(wish, Surroundings(invocation.settings.planners))
+    asks = wish.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
+    with invocation.engine() as engine, catching_interrupts() as interrupts:
+        _check_kinds(named, engine)
+        launched = engine.launch(spec, root=directory)
+        worst = tell_worst_case(invocation, engine, spec)
+        decider = Decider(engine, launched.id, named, asks)
+        with showing(invocation, engine) as progress:
+            _work_it_off(engine, decider, progress, interrupts, threads)
+        return _conclude(invocation, engine, launched.id, interrupts, worst)
+
+
+@click.command(
+    "launch",
+    cls=LcpCommand,
+    examples=(
+        "lcp launch survey --root .",
+        "lcp launch nightly.yaml --key nightly-2025-06-01",
+    ),
+)
+@mission_options
+@click.option("--key", help="Launch once for this key: later calls print the id of then.")
+@pass_invocation
+def launch_command(
+    invocation: Invocation,
+    *,
+    wish: Wish,
+    key: str | None,
+) -> int:
+    """Store MISSION for the runners (lcp work), and print its id."""
+    spec, directory = load(wish, Surroundings(invocation.settings.planners))
+    with invocation.engine() as engine:
+        launched = engine.launch(spec, root=directory, key=key)
+        worst = tell_worst_case(invocation, engine, spec)
+    if invocation.json:
+        print_json({"id": launched.id, "worst_case": worst.json})
+    else:
+        print_out(str(launched.id))
+    return Exit.DONE
+
+
+def tell_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
+    """What the mission can cost at worst, told on stderr before it begins."""
+    planner = make_planner(spec.planner, engine.site.surroundings)
+    attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
+    worst = WorstCase(spec.limits, None if attempt is None else attempt * TURN_ATTEMPTS)
+    if not (invocation.json or invocation.quiet):
+        for line in worst.lines:
+            tell(line)
+    return worst
+
+
+def _check_kinds(named: Collection[str], engine: Engine) -> None:
+    """Raise a usage error for a kind that nothing executes: it would approve nothing, and nobody would notice."""
+    for kind in sorted(named):
+        if kind != "all" and kind not in engine.workers:
+            hint = nearest(kind, [*engine.workers, "all"])
+            message = f"--approve takes kinds of jobs or all, not {kind!r}; {hint}"
+            raise click.UsageError(message, click.get_current_context())
+
+
+def _work_it_off(
+    engine: Engine, decider: Decider, progress: Progress, interrupts: Interrupts, threads: int
+) -> None:
+    """Work until nothing is left that runs by itself, and nothing that was decided meanwhile."""
+    follower = Follower(engine, decider.mission_id)
+
+    def look() -> bool:
+        is_news = follower.show(progress)
+        return decider.approve_named(progress.say) or is_news
+
+    while True:
+        runner = engine.runner(until_idle=True, threads=threads, mission_id=decider.mission_id)
+        work(runner, interrupts, look, progress.say)
+        if interrupts:
+            return
+        try:
+            with progress.paused():
+                decided = decider.ask()
+        except KeyboardInterrupt:
+            interrupts.received = signal.SIGINT
+            return
+        if not (decider.approve_named(progress.say) or decided or _has_ready(engine, decider.mission_id)):
+            follower.show(progress)
+            return
+
+
+def _has_ready(engine: Engine, mission_id: int) -> bool:
+    """Whether a runner here has more to do: somebody else decided, or another runner gave a job back."""
+    left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=sorted(engine.workers), limit=1)
+    return bool(left)
+
+
+def _conclude(
+    invocation: Invocation, engine: Engine, mission_id: int, interrupts: Interrupts, worst: WorstCase
+) -> int:
+    mission = engine.mission(mission_id)
+    if invocation.json:
+        print_json_line({**mission.json, "worst_case": worst.json})
+    else:
+        if sys.stdout.isatty() and not invocation.quiet:
+            print_out("")
+        print_report(engine, mission_id)
+    sys.stdout.flush()
+    if interrupts and mission.status == "running":
+        tell(f"interrupted; nothing is lost: `lcp work --until-idle` goes on with mission {mission.id}")
+    elif mission.status == "waiting" and not invocation.json:
+        tell(_how_to_decide(engine, mission))
+    elif mission.jobs.get("held") and not (invocation.json or invocation.quiet):
+        tell(f"what is held can still be decided: `lcp held --mission {mission.id}`")
+    return Exit.INTERRUPTED if interrupts else exit_of_mission(mission.status, mission.outcome)
+
+
+def _is_shown(engine: Engine, job: Job) -> bool:
+    worker = engine.workers.get(job.kind)
+    return worker is not None and worker.preview is not None
+
+
+def _how_to_decide(engine: Engine, mission: Mission) -> str:
+    """The commands that decide what waits."""
+    found = engine.jobs(mission_id=mission.id, states=[State.HELD])
+    asked = [answer_with(job) for job in found if is_question(job)]
+    held = [job for job in found if not is_question(job)]
+    ways = (
+        " or ".join([*_ways_to_decide(engine, mission, held), *asked[:1]])
+        if held
+        else " and ".join(asked[:3])
+    )
+    return f"mission {mission.id} waits for a person: {ways}, then `lcp work --until-idle`"
+
+
+def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> list[str]:
+    """The commands for jobs that need a yes or a no."""
+    named = " ".join(str(job.id) for job in held)
+    these = named if len(held) <= MOST_NAMED else f"--all --mission {mission.id}"
+    ways = [f"`lcp approve {these}`"] if any(job.reason != NO_WORKER for job in held) else []
+    ways.append(f"`lcp reject {these} --reason TEXT`")
+    shown = next((job.id for job in held if _is_shown(engine, job)), None)
+    if shown is not None:
+        ways[0] = f"look with `lcp diff {shown}`, then {ways[0]}"
+    return ways

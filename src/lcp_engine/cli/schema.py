@@ -1,0 +1,127 @@
+"""Print the published JSON Schemas (`lcp schema`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import click
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exit_codes import Exit
+from lcp_engine.cli.output import print_out
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.protocol.actions import Action, Problem
+from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
+from lcp_engine.core.protocol.universal_model import universal_schema
+from lcp_engine.core.safe_text import json_block
+from lcp_engine.core.summaries import nearest
+from lcp_engine.engine.reports.agent_response import AgentResponse
+from lcp_engine.engine.reports.structured_model import StructuredResponse
+from lcp_engine.errors import ErrorCode, ErrorType, LcpError
+from lcp_engine.planners.base import Kind, Question
+from lcp_engine.planners.llm.reply_schema import ROOT, wire_schema
+from lcp_engine.planners.llm.universal_reply_schema import universal_wire_schema
+from lcp_engine.settings import ConfigFile
+from lcp_engine.workers.registry import find_workers
+
+_Schema = Mapping[str, JsonValue]
+
+
+class Check(BaseModel):
+    """What `lcp check` prints."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    valid: bool
+    action: Action | None
+    errors: list[Problem]
+    recovered: list[str]
+    warnings: list[str]
+
+
+class RecommendedAction(BaseModel):
+    """What a person or a program may do about an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    description: str
+    action_type: Literal["user_action", "system_retry"]
+
+
+class Error(BaseModel):
+    """An error as it is stored and printed."""
+
+    model_config = ConfigDict(extra="forbid", title="AgentError")
+
+    error_id: str
+    request_id: str
+    timestamp: str
+    error_type: ErrorType
+    error_code: ErrorCode
+    user_message: str
+    technical_details: dict[str, JsonValue]
+    recommended_actions: list[RecommendedAction]
+
+
+@click.command("schema", cls=LcpCommand)
+@click.argument("name", default="lcp", metavar="[NAME]")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="As a decoder can be held to it: closed objects, all keys required. For dialects.",
+)
+@pass_invocation
+def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
+    """Print the JSON Schema NAME (draft 2020-12).
+
+    lcp (the default) and universal are the dialects that a planner may answer in; mission and config are the files;
+    error, check, structured and agent (reports) are printed; KIND and KIND_result are the params and the result of a
+    kind of job, for every installed kind.
+    """
+    known = _schemas()
+    if name not in known:
+        hint = nearest(name, list(known))
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"there is no schema {name!r}; {hint}")
+    if strict:
+        known = _strict_schemas()
+    if name not in known:
+        names = " and ".join(known)
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"--strict is for the schemas {names}; {name!r} is neither"
+        )
+    print_out(json_block(known[name]()))
+    return Exit.DONE
+
+
+def _schemas() -> dict[str, Callable[[], _Schema]]:
+    workers = find_workers()
+    params = {kind: worker.params for kind, worker in workers.items()}
+    return {
+        **{kind: _of(worker.params) for kind, worker in workers.items()},
+        **{f"{kind}_result": _of(worker.result) for kind, worker in workers.items()},
+        "mission": _of(MissionSpec),
+        "config": _of(ConfigFile),
+        "check": _of(Check),
+        "error": _of(Error),
+        "agent": _of(AgentResponse),
+        "structured": _of(StructuredResponse),
+        "lcp": lambda: action_schema(params),
+        "universal": universal_schema,
+    }
+
+
+def _strict_schemas() -> dict[str, Callable[[], _Schema]]:
+    """What constrained decoders are held to where no mission narrows it."""
+    workers = find_workers().items()
+    kinds = [Kind(kind, worker.description, worker.params, is_held=False) for kind, worker in workers]
+    question = Question(mission_id=0, number=1, turn=1, goal="", root=ROOT, prompt="", kinds=kinds)
+    return {
+        "lcp": lambda: {"$schema": DIALECT, **wire_schema(question, narrow=False)},
+        "universal": lambda: {"$schema": DIALECT, **universal_wire_schema(question, narrow=False)},
+    }
+
+
+def _of(model: type[BaseModel]) -> Callable[[], _Schema]:
+    return lambda: {"$schema": DIALECT, **model.model_json_schema()}

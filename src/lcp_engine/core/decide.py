@@ -1,0 +1,218 @@
+"""Decide what a plan does after a reply. Pure: no clock, no database, no randomness, no kind names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from lcp_engine.core.decisions import (
+    AskAgain,
+    AskPerson,
+    Claim,
+    Continue,
+    Correct,
+    Decision,
+    End,
+    Outcome,
+    Verify,
+    Wait,
+)
+from lcp_engine.core.gating import Judgement, Room, place
+from lcp_engine.core.job_states import State
+from lcp_engine.core.mission.spec import Limits
+from lcp_engine.core.protocol.actions import (
+    Action,
+    AnalysisResult,
+    CreateFollowupJobs,
+    ErrorAction,
+    Malformed,
+    Manner,
+    MissionComplete,
+    Problem,
+    WriteFile,
+)
+from lcp_engine.errors import ErrorCode
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a mission has used so far; seconds are of running time."""
+
+    turns: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class PlanState:
+    """All that `decide` looks at besides the reply.
+
+    `judgements` belong to the requested jobs in order; a job without one is held. `jobs_left` and `bytes_left` are
+    what the caps still allow. `clarifications` counts the rounds of questions to a person, `verifications` those of
+    checks that did not pass. `last_turn` names the limit that made this turn the last (R6). `unheard`: a
+    person has said something that this turn did not hear (R14).
+
+    Acceptance (R9): `unmet` are checks that do not pass now, `to_verify` questions that the planner is asked before it
+    is done, `refused` how often either already sent it back. In the turn that answers these questions `claim` is what
+    the planner would end the plan with.
+    """
+
+    limits: Limits
+    judgements: tuple[Judgement, ...] = ()
+    jobs_left: int = 0
+    bytes_left: int | None = None
+    corrections: int = 0
+    stalled: int = 0
+    clarifications: int = 0
+    verifications: int = 0
+    unmet: tuple[str, ...] = ()
+    to_verify: tuple[str, ...] = ()
+    refused: int = 0
+    claim: Claim | None = None
+    last_turn: str | None = None
+    unheard: bool = False
+
+
+MAX_REFUSED = 3
+MAX_CLARIFICATIONS = 5
+MAX_VERIFICATIONS = 3
+ACCEPT, TRY_AGAIN, GIVE_UP = "accept as it is", "try again", "give up"
+"""What a person may answer where the planner was sent back too often."""
+
+
+def decide(state: PlanState, reply: Action | Malformed) -> Decision:
+    """What follows from `reply`. Total: every state and every reply gives a decision (the table in DESIGN.md)."""
+    if state.claim is not None and not isinstance(reply, Malformed):
+        return _finish_verified(state, state.claim, reply)
+    match reply:
+        case Malformed():
+            return _correct(state, reply)
+        case ErrorAction():
+            return End(Outcome.ERROR, succeeded=False, message=reply.error, limit=state.last_turn)
+        case AnalysisResult() | MissionComplete():
+            return _finish(state, Claim(Outcome(reply.action), reply.summary))
+        case CreateFollowupJobs() | WriteFile() if state.last_turn is not None:
+            return _end_on_limit(state.last_turn, f"the planner asked for {reply.action} in its last turn")
+        case CreateFollowupJobs() | WriteFile() if not reply.requested:
+            return _finish(state, Claim(Outcome.NO_FOLLOWUP_JOBS, reply.commentary))
+        case CreateFollowupJobs() | WriteFile():
+            return _go_on(state, reply)
+        case _:
+            assert_never(reply)
+
+
+def limit_reached(limits: Limits, usage: Usage) -> str | None:
+    """The name of the first cap that is used up, so that the next turn is the last (R6)."""
+    if usage.turns >= limits.max_turns:
+        return "max_turns"
+    if limits.max_seconds is not None and usage.seconds >= limits.max_seconds:
+        return "max_seconds"
+    if limits.max_tokens is not None and usage.tokens >= limits.max_tokens:
+        return "max_tokens"
+    return None
+
+
+def end_by_person(claim: Claim, unmet: tuple[str, ...], answer: str) -> End | None:
+    """What the answer to `AskPerson` ends the plan with, where a claim was refused; None where the planner goes on."""
+    if answer == ACCEPT:
+        return End(claim.outcome, succeeded=True, message=claim.message, unmet=unmet)
+    if answer == GIVE_UP:
+        message = f"a person gave up, for acceptance checks do not pass: {'; '.join(unmet)}"
+        return End(Outcome.NO_PROGRESS, succeeded=False, message=message)
+    return None
+
+
+def _correct(state: PlanState, malformed: Malformed) -> Decision:
+    first = malformed.errors[0].message if malformed.errors else "it is not one LCP action"
+    if state.last_turn is not None:
+        return _end_on_limit(state.last_turn, f"the reply of its last turn is not valid: {first}")
+    if state.corrections >= state.limits.max_corrections:
+        return End(Outcome.INVALID_REPLY, succeeded=False, message=f"the last reply is not valid: {first}")
+    return Correct(malformed)
+
+
+def _finish(state: PlanState, claim: Claim) -> Decision:
+    """The planner says that it is done: that counts when the acceptance checks pass (R9)."""
+    if state.unmet:
+        return _refuse(state, claim, state.unmet)
+    if not state.to_verify:
+        return _end(state, claim)
+    if state.last_turn is not None:
+        fact = f"it leaves no turn to verify that it is done: {'; '.join(state.to_verify)}"
+        return _end_on_limit(state.last_turn, fact)
+    return Verify(claim, state.to_verify)
+
+
+def _finish_verified(state: PlanState, claim: Claim, reply: Action) -> Decision:
+    """The planner has verified what it claimed: nothing but the end that it claimed follows, or the next turn."""
+    match reply:
+        case AnalysisResult() | MissionComplete():
+            unmet = state.unmet
+        case ErrorAction():
+            unmet = (*state.unmet, f"verification: {reply.error}")
+        case CreateFollowupJobs() | WriteFile():
+            found = reply.commentary or "the planner asked for jobs instead"
+            unmet = (*state.unmet, f"verification: {found}")
+        case _:
+            assert_never(reply)
+    return _refuse(state, claim, unmet) if unmet else _end(state, claim)
+
+
+def _end(state: PlanState, claim: Claim) -> Decision:
+    if state.unheard and state.last_turn is None:
+        return AskAgain((), stalled=state.stalled)
+    return End(claim.outcome, succeeded=True, message=claim.message, limit=state.last_turn)
+
+
+def _refuse(state: PlanState, claim: Claim, unmet: tuple[str, ...]) -> Decision:
+    listed = "; ".join(unmet)
+    if state.last_turn is not None:
+        return _end_on_limit(state.last_turn, f"acceptance checks do not pass: {listed}")
+    if state.refused < MAX_REFUSED:
+        return AskAgain((), stalled=state.stalled, unmet=unmet)
+    question = (
+        f"The planner says that it is done, and acceptance checks do not pass: {listed}. What is to be done?"
+    )
+    return AskPerson(question, (ACCEPT, TRY_AGAIN, GIVE_UP), claim, unmet)
+
+
+def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
+    limits, requested = state.limits, reply.requested
+    manner = reply.manner
+    if manner is Manner.CLARIFICATION and state.clarifications >= MAX_CLARIFICATIONS:
+        message = f"a plan may ask {MAX_CLARIFICATIONS} times for clarification; the planner asked once more"
+        return End(Outcome.ERROR, succeeded=False, message=message, code=ErrorCode.CLARIFICATION_EXHAUSTED)
+    if manner is Manner.VERIFICATION and state.verifications >= MAX_VERIFICATIONS:
+        return _ask_about_verification(reply)
+    are_steps = manner is Manner.STEPS
+    if len(requested) > limits.max_followups and limits.overflow == "refuse" and not are_steps:
+        message = f"at most {limits.max_followups} jobs in one reply; this one has {len(requested)}"
+        return _correct(state, Malformed(errors=(Problem(path="new_jobs", message=message),)))
+    room = Room(state.jobs_left, state.bytes_left)
+    jobs = place(limits, room, requested, state.judgements, in_order=are_steps)
+    refused = len(jobs) == len(requested) and all(job.state is State.REJECTED for job in jobs)
+    known = state.judgements[: len(requested)]
+    repeated = len(known) == len(requested) and all(one.seen or one.twin for one in known)
+    stalled = state.stalled + 1 if refused or repeated else 0
+    if stalled >= limits.max_stalled:
+        message = f"{stalled} replies in a row asked for nothing new"
+        return End(Outcome.NO_PROGRESS, succeeded=False, message=message)
+    if any(job.state is State.QUEUED for job in jobs):
+        return Continue(jobs, stalled)
+    if refused:
+        return AskAgain(jobs, stalled)
+    return Wait(jobs, stalled)
+
+
+def _ask_about_verification(reply: CreateFollowupJobs | WriteFile) -> AskPerson:
+    found = [str(job.params.get("user_prompt") or job.name or job.kind) for job in reply.requested]
+    told = "\n".join([reply.commentary or "", *found]).strip()
+    question = (
+        f"The work was verified {MAX_VERIFICATIONS + 1} times and did not pass. What is the planner to do?"
+    )
+    return AskPerson(f"{question}\n{told}", ("verify again", "finish as it is"))
+
+
+def _end_on_limit(name: str, fact: str) -> End:
+    message = f"the mission reached {name}, and its last turn did not end it: {fact}"
+    return End(f"limit:{name}", succeeded=False, message=message, limit=name)

@@ -1,0 +1,206 @@
+"""Read mission files: YAML or JSON, variables, settings, and what is wrong in words (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pydantic import (
+    BaseModel,
+    JsonValue,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails
+
+from lcp_engine.core.mission.spec import AcceptCheck, FileMatch, FileQuotes, Limits, MissionSpec
+from lcp_engine.core.mission.variables import VARIABLES, NotFilled, Variable, fill, names_in, with_defaults
+from lcp_engine.core.policy import Rule
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, LcpError
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a mission file says of itself before its variables have values; `planner` is None where it names none."""
+
+    description: str
+    planner: str | None
+    variables: Mapping[str, Variable]
+
+
+def outline_mission(text: str, *, source: str) -> Outline:
+    """The outline of the mission file `text`. Raises like `parse_mission`, which alone reads all of it."""
+    stated = _read(text, source)
+    planner = stated.get("planner")
+    named = planner.get("type", "") if isinstance(planner, dict) else planner
+    told = stated.get("description") or stated.get("goal") or ""
+    return Outline(str(told), None if named is None else str(named), _declared(stated, source))
+
+
+def parse_mission(
+    text: str,
+    *,
+    source: str,
+    variables: Mapping[str, str] = {},
+    settings: Sequence[str] = (),
+) -> MissionSpec:
+    """The mission that `text` (YAML or JSON) states; `source` names it in errors.
+
+    `${name}` in a string is replaced from `variables` and the defaults that the file declares, `$${` stands for `${`;
+    then `settings` replace values (`limits.max_jobs=200`). Raises `LcpError` (`INVALID_MISSION`) with source, key,
+    expectation and fact.
+    """
+    stated = _read(text, source)
+    declared = _declared(stated, source)
+    stated.pop("variables", None)
+    known = [*declared, *names_in(stated)]
+
+    def hint(name: str) -> str:
+        return f"; give it with --var {name}=VALUE"
+
+    if strange := [name for name in variables if name not in known]:
+        _refuse(f"{source}: --var {strange[0]}: no variable is named so; {nearest(strange[0], known)}")
+    try:
+        values = with_defaults(declared, variables)
+        replaced = {key: fill(item, values, key, hint) for key, item in stated.items()}
+    except NotFilled as refused:
+        _refuse(f"{source}: {refused}")
+    return build_mission(replaced, source=source, settings=settings)
+
+
+def _read(text: str, source: str) -> dict[str, JsonValue]:
+    from lcp_engine.core.mission.yaml import NotReadable, read_document  # yaml is slow
+
+    try:
+        value = read_document(text)
+    except NotReadable as refused:
+        _refuse(f"{source}: {refused}")
+    if value is None:
+        _refuse(f"{source}: a mapping with a goal and a planner is expected; there is nothing in it")
+    if not isinstance(value, dict):
+        _refuse(f"{source}: a mapping with a goal and a planner is expected, not {_fact(value)}")
+    return value
+
+
+def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variable]:
+    try:
+        return VARIABLES.validate_python(stated.get("variables") or {})
+    except ValidationError as refused:
+        lines = [
+            _explain({**error, "loc": ("variables", *error["loc"])})
+            for error in refused.errors(include_url=False)
+        ]
+        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+
+
+def build_mission(
+    value: Mapping[str, JsonValue], *, source: str, settings: Sequence[str] = ()
+) -> MissionSpec:
+    """Like `parse_mission`, from a value that is read already; it has no variables."""
+    stated = dict(value)
+    for setting in settings:
+        _apply(stated, setting)
+    try:
+        return MissionSpec.model_validate(stated)
+    except ValidationError as refused:
+        lines = [_explain(error) for error in refused.errors(include_url=False)]
+        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+
+
+def with_limits(old: Limits, changed: Mapping[str, JsonValue]) -> Limits:
+    """`old` with other values for some limits. Raises `INVALID_MISSION` in the words of `parse_mission`."""
+    try:
+        return Limits.model_validate({**old.model_dump(), **changed})
+    except ValidationError as refused:
+        lines = [
+            _explain({**error, "loc": ("limits", *error["loc"])})
+            for error in refused.errors(include_url=False)
+        ]
+        _refuse("; ".join(lines[:3]), lines)
+
+
+def _apply(stated: dict[str, JsonValue], setting: str) -> None:
+    from lcp_engine.core.mission.yaml import NotReadable, read_document, read_scalar
+
+    key, equals, text = setting.partition("=")
+    *parents, last = key.strip().split(".")
+    if not equals or not all((*parents, last)) or len(parents) > 20:
+        _refuse(f"--set: key=value is expected, not {_fact(setting)}")
+    try:
+        flow = text.lstrip().startswith(("[", "{", '"', "'"))
+        value = read_document(text) if flow else read_scalar(text.strip())
+    except NotReadable as refused:
+        _refuse(f"--set {key}: {refused}")
+    place: JsonValue = stated
+    for parent in parents:
+        place = (
+            place.setdefault(parent, {})
+            if isinstance(place, dict)
+            else _item(place, parent, key)[int(parent)]
+        )
+    if isinstance(place, dict):
+        place[last] = value
+    else:
+        _item(place, last, key)[int(last)] = value
+
+
+def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
+    if not isinstance(place, list):
+        _refuse(f"--set {key}: {index!r} needs a mapping or a list around it, not {_fact(place)}")
+    if not (index.isascii() and index.isdigit() and int(index) < len(place)):
+        _refuse(f"--set {key}: {index!r} should be an index of a list of {len(place)}")
+    return place
+
+
+_KEYS: Mapping[str, type[BaseModel]] = {
+    "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
+    "variables": Variable,
+}  # fmt: skip
+
+
+_EXPECTATIONS: Mapping[str, str] = {
+    "string_type": "should be text",
+    "string_too_short": "should be text that is not empty",
+    "string_pattern_mismatch": "should be text that is not empty",
+    "tuple_type": "should be a list",
+    "model_type": "should be a mapping",
+    "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "finite_number": "should be a number",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+}
+
+
+def _explain(error: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    match error["type"]:
+        case "missing":
+            return f"{where}: is required and missing"
+        case "extra_forbidden":
+            return f"{where}: is not a known key; {nearest(str(error['loc'][-1]), _known(error['loc'][:-1]))}"
+    said = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    return f"{where}: {_EXPECTATIONS.get(error['type'], said)}, not {_fact(error['input'])}"
+
+
+def _known(parents: Sequence[str | int]) -> list[str]:
+    names = [part for part in parents if isinstance(part, str)]
+    known = [_KEYS[name] for name in reversed(names) if name in _KEYS]
+    model = known[0] if known else MissionSpec
+    more = ["variables"] if model is MissionSpec else []
+    return [*(field.alias or name for name, field in model.model_fields.items()), *more]
+
+
+def _fact(value: object) -> str:
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+
+
+def _refuse(message: str, details: Sequence[str] = ()) -> NoReturn:
+    line = "".join(char if char.isprintable() else " " for char in message)
+    raise LcpError(ErrorCode.INVALID_MISSION, line, {"problems": list(details)} if details else {})

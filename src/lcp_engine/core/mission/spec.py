@@ -1,0 +1,174 @@
+"""Define the mission file: goal, root, planner, limits, policy, acceptance checks (pure)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
+
+from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.policy import Rule
+from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.errors import LcpError
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+
+class Limits(_Frozen):
+    """Caps of one mission (R6). Seconds are of running time, bytes of file content; None is without limit."""
+
+    max_followups: int = Field(default=5, ge=1)
+    overflow: Literal["refuse", "hold"] = "refuse"
+    max_jobs: int = Field(default=100, ge=0)
+    max_turns: int = Field(default=25, ge=1)
+    max_seconds: float | None = Field(default=1800, gt=0)
+    max_tokens: int | None = Field(default=None, ge=0)
+    max_depth: int = Field(default=5, ge=0)
+    max_bytes_written: int | None = Field(default=100 * 1024 * 1024, ge=0)
+    max_corrections: int = Field(default=2, ge=0)
+    max_stalled: int = Field(default=3, ge=1)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_booleans(cls, value: JsonValue) -> JsonValue:
+        if isinstance(value, bool):
+            raise ValueError("should be a number")  # noqa: TRY004  # pydantic wants ValueError
+        return value
+
+
+class PlannerSpec(BaseModel):
+    """Which planner answers, and what its replies are read as; every further key is an option of it.
+
+    A bare name has none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str = Field(min_length=1)
+    dialect: Dialect = "lcp"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: JsonValue) -> JsonValue:
+        return {"type": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, JsonValue]:
+        return dict(self.model_extra or {})
+
+
+def _is_confined(path: str) -> str:
+    if not path.strip() or "\0" in path or path.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", path):
+        raise ValueError("should be a path beneath the root, relative to it")
+    return path
+
+
+def _is_pattern(pattern: str) -> str:
+    import re2  # type: ignore[import-untyped]  # ships no types
+
+    quiet = re2.Options()
+    quiet.log_errors = False
+    try:
+        re2.compile(pattern, quiet)
+    except re2.error as refused:
+        raise ValueError(f"should be a regular expression (RE2): {refused}") from None
+    return pattern
+
+
+ConfinedPath = Annotated[str, AfterValidator(_is_confined)]
+
+
+class FileMatch(_Frozen):
+    """A file, and a regular expression (RE2) that is found somewhere in it."""
+
+    path: ConfinedPath
+    pattern: Annotated[str, AfterValidator(_is_pattern)]
+
+
+def _is_file_pattern(pattern: str) -> str:
+    try:
+        compile_patterns([pattern])
+    except LcpError as refused:
+        raise ValueError(f"should be a gitignore-style pattern: {refused}") from None
+    return pattern
+
+
+class FileQuotes(_Frozen):
+    """A file that quotes every line of `files` in which `pattern` (RE2) is found, and makes none up."""
+
+    path: ConfinedPath
+    pattern: Annotated[str, AfterValidator(_is_pattern)]
+    files: Annotated[str, AfterValidator(_is_file_pattern)] = "*"
+
+
+class AcceptCheck(_Frozen):
+    """One condition for `mission_complete` to count (R9); exactly one of the fields is set.
+
+    `verify` is a question that the planner answers in a turn of its own once all other checks pass.
+    """
+
+    file_exists: ConfinedPath | None = None
+    file_matches: FileMatch | None = None
+    file_parses: ConfinedPath | None = None
+    file_quotes: FileQuotes | None = None
+    verify: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")] | None = None
+
+    @model_validator(mode="after")
+    def _states_one_check(self) -> AcceptCheck:
+        stated = (self.file_exists, self.file_matches, self.file_parses, self.file_quotes, self.verify)
+        if stated.count(None) != len(stated) - 1:
+            names = "file_exists, file_matches, file_parses, file_quotes, verify"
+            raise ValueError(f"should state exactly one of {names}")
+        return self
+
+    @property
+    def path(self) -> str | None:
+        """The file that is checked; None where the planner verifies."""
+        within = self.file_matches or self.file_quotes
+        return within.path if within else self.file_exists or self.file_parses
+
+    @property
+    def description(self) -> str:
+        """The condition as a sentence."""
+        if self.verify:
+            return f"the planner verifies: {self.verify}"
+        if self.file_quotes:
+            return f"the file {self.path} quotes each line of {self.file_quotes.files} with {self.file_quotes.pattern}"
+        if self.file_matches:
+            return f"the file {self.path} matches {self.file_matches.pattern}"
+        return f"the file {self.path} {'exists' if self.file_exists else 'parses'}"
+
+
+LONGEST_HOLD = 100 * 365 * 24 * 3600
+
+
+class MissionSpec(_Frozen):
+    """A mission as its file states it (CONTRACT.md, mission file).
+
+    After `hold_timeout` seconds a held job that nobody decided on is rejected.
+    """
+
+    name: str = Field(default="mission", min_length=1, max_length=200)
+    description: str | None = Field(default=None, max_length=500)
+    goal: str = Field(min_length=1, pattern=r"\S")
+    root: str | None = Field(default=None, min_length=1)
+    root_aliases: tuple[str, ...] = ()
+    planner: PlannerSpec
+    limits: Limits = Limits()
+    policy: tuple[Rule, ...] = ()
+    accept: tuple[AcceptCheck, ...] = ()
+    continue_: Literal["per_batch", "per_result"] = Field(default="per_batch", alias="continue")
+    on_job_failure: Literal["report", "fail"] = "report"
+    allow_admin: bool = False
+    hold_timeout: float | None = Field(default=None, gt=0, le=LONGEST_HOLD)

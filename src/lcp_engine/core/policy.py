@@ -1,0 +1,291 @@
+"""Decide which jobs may run, wait for a person or are denied (R5). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from lcp_engine.core.patterns import Patterns, compile_patterns
+from lcp_engine.core.sensitive_paths import ENGINE_FILE, GIT_SECRET, SECRET, is_git_file
+
+
+class Verdict(StrEnum):
+    """What a rule does with a job, from free to strict."""
+
+    AUTO = "auto"
+    HOLD = "hold"
+    DENY = "deny"
+
+
+class Rule(BaseModel):
+    """One line of a policy: kinds (`*` is all), gitignore-style paths, what to do; `final` counts in a user's rules."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kinds: tuple[str, ...] = ("*",)
+    paths: tuple[str, ...] | None = None
+    do: Verdict
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """A verdict and the sentence that explains it, naming the rule that decided."""
+
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A rule that was looked at. `matches_path` is None where its kinds do not match, so that paths do not matter."""
+
+    origin: str
+    rule: str
+    does: Verdict
+    matches_kind: bool
+    matches_path: bool | None
+    decided: bool = False
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How the ruling on one path (relative to the root, "" for none) came about, rule by rule."""
+
+    path: str
+    ruling: Ruling
+    looked: tuple[Looked, ...]
+
+
+PathPolicy: TypeAlias = Callable[[str], Ruling]
+
+
+class Policy:
+    """The rules of a mission and of its user above the default policy.
+
+    For one path the first rule that matches decides: the user's final rules, the mission's, the user's others, the
+    default. What the default denies, only a user's rule lifts that names the path, as it is spelt. `relative` turns a
+    path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are files of the engine
+    in the root, its database for one. Raises `LcpError` INVALID_PATTERN for a rule whose paths are no patterns.
+    """
+
+    def __init__(
+        self,
+        mission_rules: Sequence[Rule] = (),
+        user_rules: Sequence[Rule] = (),
+        *,
+        relative: Callable[[str], str] = lambda path: path,
+        engine_paths: Iterable[str] = (),
+    ) -> None:
+        mission = [_named(_MISSION, number, rule) for number, rule in enumerate(mission_rules, 1)]
+        users = [_named(_USER, number, rule) for number, rule in enumerate(user_rules, 1)]
+        self._rules = _Rules(
+            [rule for rule in users if rule.origin == _FINAL],
+            mission,
+            [rule for rule in users if rule.origin == _USER],
+        )
+        self._relative = relative
+        self._engine_paths = frozenset(path.casefold() for path in engine_paths)
+
+    def judge(self, kind: str, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
+        """The state that policy gives a job when it is requested; of several paths the strictest counts."""
+        policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
+        return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
+
+    def for_kind(self, kind: str, *, has_effects: bool, writes: bool) -> PathPolicy:
+        """What judges one resolved path (relative to the root, "/") when a job of that kind is executed."""
+        rules = _Rules(*([rule for rule in group if rule.has_kind(kind)] for group in self._rules))
+        default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
+
+        def judge(path: str) -> Ruling:
+            return _walk(rules, path, default, self._denial(path, writes=writes), _first)
+
+        return judge
+
+    def only_files(self, kind: str, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
+        """The files that are left to jobs of that kind, where rules name them one by one and deny all others.
+
+        None where it may be any file. What has no suffix may be a directory, which stands for all beneath it.
+        """
+        judge = self.for_kind(kind, has_effects=has_effects, writes=writes)
+        named: dict[str, None] = {}
+        for rule in (rule for group in self._rules for rule in group if rule.has_kind(kind)):
+            if rule.ruling.verdict is Verdict.DENY and rule.matches_everything:
+                return tuple(path for path in named if judge(path).verdict is not Verdict.DENY)
+            if rule.ruling.verdict is not Verdict.DENY:
+                if any(_FILE.fullmatch(path) is None for path in rule.paths or ("*",)):
+                    return None
+                named |= dict.fromkeys(path.removeprefix("/") for path in rule.paths or ())
+        return None
+
+    def explain(
+        self, kind: str, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()
+    ) -> list[Explained]:
+        """Like `judge`, with every rule that was looked at: one for each path, or one where there is no path."""
+        default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
+        explained: list[Explained] = []
+        for path in map(self._relative, paths or ("",)):
+            notes = _Notes(kind)
+            denial = self._denial(path, writes=writes)
+            ruling = _walk(self._rules, path, default, denial, notes.first)
+            looked = notes.whole(denial, default, ruling)
+            explained.append(Explained(path, ruling, looked))
+        return explained
+
+    def _denial(self, path: str, *, writes: bool) -> Ruling | None:
+        """What the default policy denies, whatever case it is written in."""
+        folded = path.casefold().replace("\\", "/")
+        if SECRET.search(folded):
+            return _SECRETS
+        if folded in self._engine_paths or ENGINE_FILE.search(folded):
+            return _ENGINE_FILES
+        if writes and is_git_file(folded):
+            return _GIT_FILES
+        if not writes and GIT_SECRET.search(folded):
+            return _GIT_SECRETS
+        return None
+
+
+_STRICTNESS = {Verdict.AUTO: 0, Verdict.HOLD: 1, Verdict.DENY: 2}
+_DEFAULT_AUTO = Ruling(Verdict.AUTO, "default policy: kinds without effects run")
+_DEFAULT_HOLD = Ruling(Verdict.HOLD, "default policy: kinds with effects wait for a person")
+_SECRETS = Ruling(Verdict.DENY, "default policy: secrets are denied")
+_ENGINE_FILES = Ruling(Verdict.DENY, "default policy: the engine's own files are denied")
+_GIT_FILES = Ruling(Verdict.DENY, "default policy: writing .git and .gitmodules is denied")
+_GIT_SECRETS = Ruling(Verdict.DENY, "default policy: reading .git/config is denied")
+
+_EVERYTHING = frozenset({"*", "**"})
+# Anchored to the root, without anything that a pattern knows.
+_FILE = re.compile(r"/(?:[\w.@+-][\w .@+-]*/)*[\w@+.-][\w @+-]*(?:\.[\w@+-]+)+")
+
+
+def _excludes(paths: Sequence[str]) -> bool:
+    return any(path.startswith("!") for path in paths)
+
+
+@dataclass(frozen=True)
+class _NamedRule:
+    origin: str
+    kinds: frozenset[str]
+    paths: tuple[str, ...] | None
+    patterns: Patterns | None
+    exact: Patterns | None
+    ruling: Ruling
+
+    def has_kind(self, kind: str) -> bool:
+        return "*" in self.kinds or kind in self.kinds
+
+    @property
+    def matches_everything(self) -> bool:
+        return self.paths is None or (not _EVERYTHING.isdisjoint(self.paths) and not _excludes(self.paths))
+
+    def matches(self, path: str) -> bool:
+        return self.patterns is None or (bool(path) and self.patterns.matches(path))
+
+    def may_lift(self, path: str) -> bool:
+        """Whether it may take the place of a denial: it denies as well, or names this path as it is spelt."""
+        if self.ruling.verdict is Verdict.DENY:
+            return True
+        return self.exact is not None and bool(path) and self.exact.matches(path)
+
+
+class _Rules(NamedTuple):
+    """Rules in the order in which they are looked at; what the default denies comes after the final ones."""
+
+    final: Sequence[_NamedRule]
+    mission: Sequence[_NamedRule]
+    user: Sequence[_NamedRule]
+
+
+_Find: TypeAlias = Callable[[Iterable[_NamedRule], str], _NamedRule | None]
+
+
+def _walk(rules: _Rules, path: str, default: Ruling, denial: Ruling | None, first: _Find) -> Ruling:
+    """The one way through the rules. `first` finds the first that matches, and may note what it looks at."""
+    final = first(rules.final, path)
+    if denial is None:
+        decided = final or first(rules.mission, path) or first(rules.user, path)
+        return default if decided is None else decided.ruling
+    if final is not None and final.may_lift(path):
+        return final.ruling
+    # What the default denies, or what a user's rule makes of it; a mission's rule may only be stricter than that.
+    lifting = first((rule for rule in rules.user if rule.patterns is not None), path)
+    if lifting is None or not lifting.may_lift(path):
+        return denial
+    own = first(rules.mission, path)
+    return _strictest([lifting.ruling, *([] if own is None else [own.ruling])])
+
+
+def _first(rules: Iterable[_NamedRule], path: str) -> _NamedRule | None:
+    return next((rule for rule in rules if rule.matches(path)), None)
+
+
+def _strictest(rulings: Sequence[Ruling]) -> Ruling:
+    return max(rulings, key=lambda ruling: _STRICTNESS[ruling.verdict])
+
+
+class _Notes:
+    """What a walk over the rules of every kind looks at, for jobs of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._groups: dict[str, list[tuple[_NamedRule, bool, bool | None]]] = {}
+
+    def first(self, rules: Iterable[_NamedRule], path: str) -> _NamedRule | None:
+        """Like `_first`, for rules that may be of other kinds."""
+        for rule in rules:
+            has_kind = rule.has_kind(self._kind)
+            matches = rule.matches(path) if has_kind else None
+            self._groups.setdefault(rule.origin, []).append((rule, has_kind, matches))
+            if matches:
+                return rule
+        return None
+
+    def whole(self, denial: Ruling | None, default: Ruling, ruling: Ruling) -> tuple[Looked, ...]:
+        """Everything that was looked at, in the order of precedence."""
+        denied = denial or Ruling(
+            Verdict.DENY, "default policy: secrets, .git and the engine's own files are denied"
+        )
+        looked = self._of(_FINAL, ruling)
+        looked.append(
+            Looked(_DENIALS, denied.reason, Verdict.DENY, True, denial is not None, decided=ruling is denial)
+        )
+        looked += [*self._of(_MISSION, ruling), *self._of(_USER, ruling)]
+        if ruling is default:
+            looked.append(Looked(_DEFAULT, default.reason, default.verdict, True, True, decided=True))
+        return tuple(looked)
+
+    def _of(self, origin: str, ruling: Ruling) -> list[Looked]:
+        return [
+            Looked(origin, rule.ruling.reason, rule.ruling.verdict, has_kind, matches, rule.ruling is ruling)
+            for rule, has_kind, matches in self._groups.get(origin, [])
+        ]
+
+
+_FINAL, _DENIALS, _MISSION, _USER, _DEFAULT = "user, final", "default denials", "mission", "user", "default"
+
+
+def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
+    what = " ".join((", ".join(rule.kinds), *(rule.paths or ())))
+    is_final = rule.final and origin == _USER
+    reason = f"{'final ' if is_final else ''}{origin} rule {number} ({what}) says {rule.do}"
+    # A file system may take A for a or tell them apart: in doubt a rule grants less and refuses more.
+    grants = rule.do is Verdict.AUTO
+    patterns = exact = None
+    if rule.paths is not None:
+        patterns = compile_patterns(rule.paths, fold_include=not grants, fold_exclude=grants)
+        # A hold is a refusal where it stands alone, and a grant where it takes the place of a denial.
+        exact = compile_patterns(rule.paths, fold_include=False, fold_exclude=True)
+    return _NamedRule(
+        _FINAL if is_final else origin,
+        frozenset(rule.kinds),
+        rule.paths,
+        patterns,
+        exact,
+        Ruling(rule.do, reason),
+    )

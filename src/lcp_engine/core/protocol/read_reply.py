@@ -1,0 +1,239 @@
+"""Read a planner's reply: raw text to one LCP action, or to every reason why it is none (R1 to R3). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.core.protocol.actions import (
+    Action,
+    AnalysisResult,
+    CreateFollowupJobs,
+    ErrorAction,
+    JobSpec,
+    Malformed,
+    MissionComplete,
+    Problem,
+    WriteFile,
+)
+from lcp_engine.core.protocol.framing import Unframed, find_object
+from lcp_engine.core.protocol.problems import Findings, join, name_unknown, param_names, shortened
+from lcp_engine.core.protocol.strict_json import shown
+
+NO_REASON = "the planner gave no reason"
+# No cap of a mission (R6): it bounds the time that one text can take.
+MAX_ENTRIES = 10_000
+
+
+def read_reply(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malformed:
+    """The action that `text` states. Total: no text raises.
+
+    `kinds` maps each known kind of job to the model of its params; params of other kinds are any object.
+    """
+    framed = find_object(text)
+    if isinstance(framed, Unframed):
+        return Malformed(errors=(Problem(path="", message=framed.message),), recovered=framed.recovered)
+    return read_object(framed.value, kinds, framed.recovered)
+
+
+def read_object(
+    body: dict[str, JsonValue], kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...] = ()
+) -> Action | Malformed:
+    """Like `read_reply`, for the object itself; `recovered` is what stood around it."""
+    findings = Findings()
+    action = _read_action(body, kinds, findings)
+    if action is None or findings.problems:
+        return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
+    return action.note(recovered, findings.warnings)
+
+
+_Fields = dict[str, JsonValue]
+
+_ACTIONS: dict[str, type[CreateFollowupJobs | WriteFile | AnalysisResult | MissionComplete]] = {
+    "create_followup_jobs": CreateFollowupJobs,
+    "write_file": WriteFile,
+    "analysis_result": AnalysisResult,
+    "mission_complete": MissionComplete,
+}
+_NAMES = (*_ACTIONS, "error")
+_RESULTS = ("list_files_result", "read_file_result", "write_file_result", "ask_user_result")
+NOT_KINDS = {*_NAMES, *_RESULTS} - {"write_file"}
+_COMMON = ("ok", "action", "commentary")
+_ERROR_KEYS = tuple(name for name in ErrorAction.model_fields if name not in _COMMON)
+_ERROR_TEXTS = ("error", "message", "summary")
+_ERROR_READS = {*_COMMON, *_ERROR_KEYS, *_ERROR_TEXTS}
+_JOB_KEYS = tuple(JobSpec.model_fields)
+
+
+def _own_keys(model: type[BaseModel]) -> tuple[str, ...]:
+    more = ("new_content",) if model is WriteFile else ()
+    return tuple(name for name in model.model_fields if name not in _COMMON) + more
+
+
+_OWN = {name: _own_keys(model) for name, model in _ACTIONS.items()}
+_OWNER = {
+    **dict.fromkeys(_ERROR_KEYS, "error"),
+    **{key: name for name, keys in _OWN.items() for key in keys},
+    "summary": "analysis_result and mission_complete",
+}
+_KNOWN = {*_COMMON, *_OWNER}
+
+
+def _read_action(body: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings) -> Action | None:
+    ok, name = body.get("ok"), body.get("action")
+    if ok is False:
+        return _read_error(body, findings)
+    if ok is None:
+        findings.refuse("ok", "a reply says ok: true, or false where the mission cannot go on; ok is missing")
+    elif ok is not True:
+        findings.refuse("ok", f"ok is true or false; found {shown(ok)}")
+    if name == "error":
+        findings.refuse("ok", "the action error goes with ok: false")
+    elif body.get("error") is not None:
+        findings.refuse("error", "ok: true goes without error; leave it out, or answer with ok: false")
+    if not isinstance(name, str) or name not in _ACTIONS:
+        if name != "error":
+            findings.refuse("action", _refuse_name(name))
+        return None
+    own = _pick_own(name, body, findings)
+    match name:
+        case "create_followup_jobs":
+            return _read_jobs(own, kinds, findings)
+        case "write_file":
+            return _read_write(own, kinds, findings)
+        case _:
+            return findings.validate(_ACTIONS[name], own, "", name)
+
+
+def _refuse_name(name: JsonValue) -> str:
+    if name is None:
+        return f"a reply names its action, one of {', '.join(_NAMES)}; action is missing"
+    if not isinstance(name, str):
+        return f"action is one of {', '.join(_NAMES)}; found {shown(name)}"
+    if name in _RESULTS:
+        return f"{name} is what a worker reports, and a planner invents no results; ask for the job instead"
+    return name_unknown("action", name, _NAMES)
+
+
+def _read_error(body: _Fields, findings: Findings) -> ErrorAction:
+    texts = (body.get(key) for key in _ERROR_TEXTS)
+    error = next((text for text in texts if isinstance(text, str) and text.strip()), NO_REASON)
+    fields: _Fields = {"error": error}
+    for key in ("commentary", *_ERROR_KEYS[1:]):
+        if isinstance(body.get(key), str):
+            fields[key] = body[key]
+    if body.get("action") not in (None, "error"):
+        findings.ignore("action", f"ok: false reads as error; {shown(body['action'])} is ignored")
+    for key, value in body.items():
+        if key not in _ERROR_READS:
+            findings.ignore(shortened(key), "ignored beside ok: false")
+        elif key not in ("ok", "action") and value is not None and not isinstance(value, str):
+            findings.ignore(key, f"not a string, ignored: {shown(value)}")
+    return ErrorAction.model_validate(fields)
+
+
+def _pick_own(name: str, body: _Fields, findings: Findings) -> _Fields:
+    """The fields of the action itself; keys of other actions are refused, unknown ones ignored."""
+    own = _pick_commentary(body, findings)
+    unknown = [key for key in body if key not in _KNOWN]
+    for key, value in body.items():
+        if value is None or key not in _OWNER or key == "error":
+            continue
+        if key in _OWN[name]:
+            own[key] = value
+        else:
+            findings.refuse(key, f"{key} belongs to {_OWNER[key]}; a reply is one action, never mix actions")
+    if name == "write_file" and body.get("path") is not None:
+        findings.refuse("path", "write_file names its file with rel_path, not with path")
+        unknown.remove("path")
+    findings.ignore_unknown("", unknown, (*_COMMON, *_OWN[name]))
+    return own
+
+
+def _pick_commentary(body: _Fields, findings: Findings) -> _Fields:
+    commentary = body.get("commentary")
+    if isinstance(commentary, str):
+        return {"commentary": commentary}
+    if commentary is not None:
+        findings.ignore("commentary", f"not a string, ignored: {shown(commentary)}")
+    return {}
+
+
+def _read_write(own: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings) -> WriteFile | None:
+    if "content" in own and own.get("new_content", own["content"]) != own["content"]:
+        findings.refuse("new_content", "content and new_content are one field; found two different values")
+        return None
+    fields = {("content" if key == "new_content" else key): value for key, value in own.items()}
+    action = findings.validate(WriteFile, fields, "", "write_file")
+    if "write_file" in kinds:
+        params = {key: value for key, value in fields.items() if key != "commentary"}
+        as_job = Findings()
+        as_job.validate(kinds["write_file"], params, "", "write_file")
+        findings.add(as_job.problems, whole=action is not None)
+    return action
+
+
+def _read_jobs(
+    own: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings
+) -> CreateFollowupJobs | None:
+    entries = own.get("new_jobs")
+    if entries is None:
+        findings.refuse("new_jobs", "create_followup_jobs needs new_jobs, a list of jobs; it is missing")
+        return None
+    if not isinstance(entries, list):
+        findings.refuse("new_jobs", f"new_jobs is a list of jobs; found {shown(entries)}")
+        return None
+    if len(entries) > MAX_ENTRIES:
+        findings.refuse("new_jobs", f"at most {MAX_ENTRIES:,} jobs are read at once; found {len(entries):,}")
+        return None
+    known = {kind: (model, frozenset(param_names(model))) for kind, model in kinds.items()}
+    jobs: list[JobSpec] = []
+    for index, entry in enumerate(entries):
+        if findings.is_full:
+            findings.refuse("new_jobs", f"the jobs from number {index} on were not looked at any more")
+            return None
+        job = _read_job(entry, f"new_jobs[{index}]", known, findings)
+        if job:
+            jobs.append(job)
+    if findings.problems:
+        return None
+    return CreateFollowupJobs.model_validate({**own, "new_jobs": tuple(jobs)})
+
+
+_Known = Mapping[str, tuple[type[BaseModel], frozenset[str]]]
+
+
+def _read_job(entry: JsonValue, path: str, known: _Known, findings: Findings) -> JobSpec | None:
+    if not isinstance(entry, dict):
+        findings.refuse(path, f"a job is an object with kind and params; found {shown(entry)}")
+        return None
+    fields = {key: value for key, value in entry.items() if value is not None and key in _JOB_KEYS}
+    if len(fields) != len(entry):
+        unknown = [key for key in entry if key not in _JOB_KEYS]
+        if "kind" not in fields and entry.get("task") is not None:
+            findings.refuse(f"{path}.task", "a job names its worker with kind; task is not read")
+            unknown.remove("task")
+        findings.ignore_unknown(path, unknown, _JOB_KEYS)
+    kind, params = fields.get("kind"), fields.get("params", {})
+    if isinstance(kind, str) and kind in NOT_KINDS:
+        findings.refuse(f"{path}.kind", f"{kind} is an action or a result, not a kind of job")
+    elif isinstance(kind, str) and kind in known and isinstance(params, dict):
+        fields["params"] = _read_params(params, kind, known[kind], f"{path}.params", findings)
+    return findings.validate(JobSpec, fields, path, "a job")
+
+
+def _read_params(
+    params: _Fields, kind: str, known: tuple[type[BaseModel], frozenset[str]], path: str, findings: Findings
+) -> _Fields:
+    model, names = known
+    given = {key: value for key, value in params.items() if value is not None or key not in names}
+    # The validator lists every wrong entry, which takes seconds for millions of them.
+    long = next((k for k, v in given.items() if isinstance(v, list | dict) and len(v) > MAX_ENTRIES), None)
+    if long is not None:
+        findings.refuse(join(path, shortened(long)), f"a param holds at most {MAX_ENTRIES:,} entries")
+    elif len(given) > MAX_ENTRIES:
+        findings.refuse(path, f"params are at most {MAX_ENTRIES:,}; found {len(given):,}")
+    else:
+        findings.validate(model, given, path, kind)
+    return given

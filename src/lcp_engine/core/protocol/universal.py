@@ -1,0 +1,275 @@
+"""Read replies in the universal agent schema (seed 000): each is translated into the LCP action it stands for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias, assert_never
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.core.protocol.actions import Action, Malformed, Manner, Problem
+from lcp_engine.core.protocol.framing import Unframed, find_object
+from lcp_engine.core.protocol.problems import Findings, join, shortened
+from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object
+from lcp_engine.core.protocol.strict_json import shown
+from lcp_engine.core.protocol.universal_model import (
+    PAIRS,
+    AnswerData,
+    ClarityData,
+    ErrorDetails,
+    PlanningData,
+    ResearchData,
+    Response,
+    VerificationData,
+)
+
+MOST_QUESTIONS = 3
+
+
+def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malformed:
+    """The LCP action that a reply in the universal schema stands for. Total: no text raises.
+
+    | response and status | action |
+    |---|---|
+    | any, `error` | `error` |
+    | any but verification and error, `needs_clarification` | one held `ask_user` job with at most three questions |
+    | planning, `success` | an `agent_plan` of `scope: step` for each step, one after another |
+    | verification, `PASS` with checks that all passed | `mission_complete` |
+    | verification, otherwise | one `agent_plan` with what did not pass |
+    | answer, `success` | `mission_complete` |
+    | research or clarity, `success` | `analysis_result` |
+    | custom, `success` | `custom_fields.lcp` where that is an LCP action, else `analysis_result` |
+
+    Every other pair is `Malformed`, and so are a plan without steps and a `custom_fields.lcp` that names an action and
+    is none. `kinds` are those of `read_reply`.
+    """
+    framed = find_object(text)
+    if isinstance(framed, Unframed):
+        return Malformed(errors=(Problem(path="", message=framed.message),), recovered=framed.recovered)
+    findings = Findings()
+    response = _validate(framed.value, findings)
+    if response is not None:
+        _check_pair(response, findings)
+    if response is None or findings.problems:
+        return Malformed(errors=tuple(findings.problems), recovered=framed.recovered)
+    return _translate(response, kinds, framed.recovered)
+
+
+_Body: TypeAlias = dict[str, JsonValue]
+
+
+def _validate(body: _Body, findings: Findings) -> Response | None:
+    for section, part in body.items():
+        entries = part.items() if isinstance(part, dict) and section != "custom_fields" else ()
+        long = next(
+            (key for key, value in entries if isinstance(value, list) and len(value) > MAX_ENTRIES), None
+        )
+        if long is not None:
+            # The validator would look at each of millions.
+            findings.refuse(
+                join(shortened(section), shortened(long)), f"at most {MAX_ENTRIES:,} entries are read"
+            )
+            return None
+    return findings.validate(Response, body, "", "a universal response")
+
+
+def _check_pair(response: Response, findings: Findings) -> None:
+    allowed = PAIRS[response.response_type]
+    if response.status not in allowed:
+        findings.refuse(
+            "status",
+            f"the status of {response.response_type} is one of {', '.join(allowed)}; found {shown(response.status)}",
+        )
+        return
+    if response.response_type == "planning" and response.status == "success":
+        _check_steps(response.planning_data or PlanningData(), findings)
+
+
+def _check_steps(planning: PlanningData, findings: Findings) -> None:
+    steps = planning.steps or []
+    if not steps:
+        findings.refuse("planning_data.steps", "a plan has at least one step; it has none")
+    for index, step in enumerate(steps):
+        if not step.action.strip(" \t\r\n"):
+            findings.refuse(
+                f"planning_data.steps[{index}].action", "a step says what is to be done; action is empty"
+            )
+
+
+def _translate(
+    response: Response, kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...]
+) -> Action | Malformed:
+    manner, warnings = Manner.PLAIN, list[str]()
+    if response.status == "error":
+        body = _error(response)
+    elif response.status == "needs_clarification":
+        body, manner = _ask(response, warnings), Manner.CLARIFICATION
+    else:
+        match response.response_type:
+            case "planning":
+                body, manner = _plan(response, response.planning_data or PlanningData()), Manner.STEPS
+            case "verification":
+                body, manner = _verify(response, response.verification_data or VerificationData())
+            case "answer":
+                body = _complete(response)
+            case "research" | "clarity" | "error":
+                body = _analysis(response)
+            case "custom":
+                return _custom(response, kinds, recovered)
+            case _:
+                assert_never(response.response_type)
+    action = read_object(body, kinds, recovered)
+    if isinstance(action, Malformed):
+        return action
+    return action.in_manner(manner).note(recovered, (*warnings, *action.warnings))
+
+
+def _error(response: Response) -> _Body:
+    details = response.error_details or ErrorDetails()
+    error = _first(details.error_message, response.message) or NO_REASON
+    return _present(
+        ok=False,
+        action="error",
+        commentary=response.message if response.message.strip() not in ("", error) else None,
+        error=error,
+        error_code=details.error_code,
+        recovery_suggestion=details.suggested_action,
+    )
+
+
+def _ask(response: Response, warnings: list[str]) -> _Body:
+    clarity = response.clarity_data or ClarityData()
+    questions = [question.strip() for question in clarity.follow_up_questions or () if question.strip()]
+    if len(questions) > MOST_QUESTIONS:
+        left_out = len(questions) - MOST_QUESTIONS
+        warnings.append(
+            f"clarity_data.follow_up_questions: {MOST_QUESTIONS} are asked at once, {left_out} left out"
+        )
+    asked = [f"{number}. {question}" for number, question in enumerate(questions[:MOST_QUESTIONS], 1)]
+    text = "\n".join(part for part in (response.message.strip(), *asked) if part)
+    job: _Body = {
+        "name": "Clarify what is wanted",
+        "kind": "ask_user",
+        "params": {"question": text or "What is to be done?"},
+        "auto_dispatch": False,
+    }
+    return _jobs(None, [job])
+
+
+def _plan(response: Response, planning: PlanningData) -> _Body:
+    steps = sorted(planning.steps or (), key=lambda step: step.step_number)
+    known = [_first(planning.summary, response.message)]
+    if planning.dependencies:
+        known.append(f"The plan depends on: {', '.join(planning.dependencies)}.")
+    plan = [f"{place}. {step.action}" for place, step in enumerate(steps, 1)]
+    context = "\n".join([*(line for line in known if line), "The whole plan:", *plan])
+    jobs: list[JsonValue] = []
+    for place, step in enumerate(steps, 1):
+        lines = [f"Step {place} of {len(steps)}: {step.action.strip()}", (step.details or "").strip()]
+        params: _Body = {
+            "user_prompt": "\n".join(line for line in lines if line),
+            "context": context,
+            "scope": "step",
+        }
+        jobs.append({"name": step.action.strip()[:200], "kind": "agent_plan", "params": params})
+    return _jobs(response.message, jobs)
+
+
+def _verify(response: Response, verification: VerificationData) -> tuple[_Body, Manner]:
+    """The verdict is not the planner's: a PASS counts with checks, all of them passed."""
+    checks = verification.checks or []
+    failed = [check for check in checks if not check.passed]
+    if response.status == "PASS" and checks and not failed:
+        said = [f"{check.criterion}: {check.note}" if check.note else check.criterion for check in checks]
+        return _present(
+            ok=True, action="mission_complete", summary=response.message, commentary=_listed("Checked", said)
+        ), Manner.VERIFICATION
+    lines = ["These checks did not pass; make them pass, then verify again:"]
+    lines += [f"- {check.criterion}" + (f" ({check.note})" if check.note else "") for check in failed]
+    if not failed:
+        fact = (
+            "no check was stated"
+            if not checks
+            else f"the verdict was {response.status} though each check passed"
+        )
+        lines = [f"The verification does not count: {fact}. Verify again, check by check."]
+    lines += [f"Suggested: {suggestion}" for suggestion in verification.suggestions or ()]
+    params: _Body = {"user_prompt": "\n".join(lines), "context": response.message or "A verification."}
+    job: _Body = {"name": "Mend what the verification found", "kind": "agent_plan", "params": params}
+    return _jobs(response.message, [job]), Manner.VERIFICATION
+
+
+def _complete(response: Response) -> _Body:
+    answer = response.answer_data or AnswerData()
+    said = [f"Confidence: {answer.confidence}."] if answer.confidence else []
+    said += [_listed("Sources", answer.sources) or ""]
+    said += ["A follow-up is needed."] if answer.follow_up_needed else []
+    commentary = " ".join(part for part in said if part) or None
+    return _present(ok=True, action="mission_complete", summary=response.message, commentary=commentary)
+
+
+def _analysis(response: Response) -> _Body:
+    research, clarity = response.research_data or ResearchData(), response.clarity_data or ClarityData()
+    findings: list[JsonValue] = [finding.model_dump(exclude_none=True) for finding in research.findings or ()]
+    scores = clarity.model_dump(exclude_none=True, exclude={"follow_up_questions"})
+    rated = [f"{key} {value}" for key, value in scores.items()]
+    said = _listed("Sources", research.sources) or _listed("Scores", rated)
+    return _present(
+        ok=True,
+        action="analysis_result",
+        summary=response.message,
+        issues=findings or None,
+        recommendations=[*(clarity.follow_up_questions or ())] or None,
+        commentary=said,
+    )
+
+
+def _custom(
+    response: Response, kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...]
+) -> Action | Malformed:
+    fields = response.custom_fields or {}
+    inner = fields.get("lcp")
+    warnings: tuple[str, ...] = ()
+    if isinstance(inner, dict):
+        action = read_object(_commented(inner, response.message), kinds, recovered)
+        if not isinstance(action, Malformed):
+            return action
+        within = tuple(_beneath("custom_fields.lcp", problem) for problem in action.errors)
+        if "action" in inner:
+            # Who names an action meant one: to end the mission with it unread would lose it.
+            return Malformed(errors=within, recovered=recovered, warnings=action.warnings)
+        warnings = tuple(f"{problem.path}: {problem.message}" for problem in within)
+    body = _present(
+        ok=True, action="analysis_result", summary=response.message, issues=[fields] if fields else None
+    )
+    action = read_object(body, kinds, recovered)
+    return action if isinstance(action, Malformed) else action.note(recovered, warnings)
+
+
+def _commented(inner: _Body, message: str) -> _Body:
+    """The action within a response, which speaks for it where it says nothing itself."""
+    return (
+        inner
+        if inner.get("commentary") is not None or not message.strip()
+        else {**inner, "commentary": message}
+    )
+
+
+def _beneath(path: str, problem: Problem) -> Problem:
+    return Problem(path=join(path, problem.path), message=problem.message)
+
+
+def _jobs(commentary: str | None, jobs: list[JsonValue]) -> _Body:
+    return _present(ok=True, action="create_followup_jobs", commentary=commentary or None, new_jobs=jobs)
+
+
+def _present(**fields: JsonValue) -> _Body:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _first(*texts: str | None) -> str | None:
+    return next((text for text in texts if text and text.strip()), None)
+
+
+def _listed(what: str, entries: list[str] | None) -> str | None:
+    return f"{what}: {', '.join(entries)}." if entries else None

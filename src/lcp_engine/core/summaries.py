@@ -1,0 +1,137 @@
+"""Say in a few words what a job is about, what came of it, how long and how large (pure)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from lcp_engine.core.safe_text import one_line, shortened
+
+Object = Mapping[str, JsonValue]
+_WIDTH = 100
+_LARGER = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def subject(job: Object) -> str:
+    """What a job is about, on one line: its path, its patterns, its question, else its name or params."""
+    params = job["params"] if isinstance(job["params"], dict) else {}
+    for key in ("rel_path", "path", "question", "user_prompt"):
+        if isinstance(params.get(key), str):
+            return one_line(shortened(str(params[key]), _WIDTH))
+    if "corrects" in params:
+        return f"question {params['corrects']} once more"
+    patterns, notices = params.get("patterns"), params.get("notices")
+    if isinstance(notices, list) and notices:
+        return one_line(shortened(str(notices[0]), _WIDTH))
+    if isinstance(patterns, list):
+        shown = " ".join(str(pattern) for pattern in patterns[:3])
+        more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""
+        return one_line(shortened(shown, 60) + more)
+    return one_line(shortened(str(job["name"] or _dump(params)), _WIDTH))
+
+
+def as_question(params: Object) -> str:
+    """A question to a person with its options, each on a line of its own."""
+    options = params.get("options")
+    listed = options if isinstance(options, list) else []
+    return "\n".join(
+        [str(params.get("question")), *(f"  {number}) {one}" for number, one in enumerate(listed, 1))]
+    )
+
+
+def gist(result: Object | None) -> str:
+    """What came of a job, on one line."""
+    if not result:
+        return ""
+    told = _GISTS.get(str(result.get("action")))
+    said = told(result) if told else result.get("summary") or result.get("commentary") or result.get("error")
+    return one_line(shortened(said if isinstance(said, str) else _dump(result), 300))
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people: two digits that count."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    for position, (unit, length) in enumerate(_LARGER):
+        if seconds >= length:
+            smaller, part = ("s", 1) if position == len(_LARGER) - 1 else _LARGER[position + 1]
+            rest = int(seconds % length) // part
+            return f"{int(seconds // length)} {unit}" + (f" {rest} {smaller}" if rest else "")
+    raise AssertionError(seconds)
+
+
+def age(at: str, now: datetime) -> str:
+    """How long ago that was, in the largest unit."""
+    seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
+    for unit, length in _LARGER:
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago" if seconds else "now"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """A hint for a name that is not known: the nearest of `known`, else all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+
+
+def _count_files(result: Object) -> str:
+    files = result.get("files")
+    count = len(files) if isinstance(files, list) else 0
+    total = result.get("total")
+    if isinstance(total, int):
+        return f"{count:,} of {total:,} files"
+    return f"{count:,} file{'' if count == 1 else 's'}"
+
+
+def _size_read(result: Object) -> str:
+    count = result.get("size_bytes")
+    return size(count) if isinstance(count, int) else ""
+
+
+def _written(result: Object) -> str:
+    return f"{'created' if result.get('created') else 'written'}, {_size_read(result)}"
+
+
+def _asked(result: Object) -> str:
+    """What a turn asked for: in its own words, if it has any."""
+    said, count = result.get("commentary"), result.get("jobs")
+    if isinstance(said, str) and said:
+        return said
+    if isinstance(count, int):
+        return f"{count} job{'' if count == 1 else 's'}"
+    return f"write {result.get('rel_path')}"
+
+
+def _dump(value: Object) -> str:
+    return json.dumps(value, ensure_ascii=False) if value else ""
+
+
+def _answered(result: Object) -> str:
+    return f"{result.get('by')}: {result.get('answer')}"
+
+
+_GISTS: Mapping[str, Callable[[Object], str]] = {
+    "ask_user_result": _answered,
+    "create_followup_jobs": _asked,
+    "write_file": _asked,
+    "list_files_result": _count_files,
+    "read_file_result": _size_read,
+    "write_file_result": _written,
+}

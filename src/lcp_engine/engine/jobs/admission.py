@@ -1,0 +1,210 @@
+"""Judge requested jobs by policy, permission and history, and store what was decided of them (R3, R5, R11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from os.path import relpath
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from lcp_engine.core.gating import Judgement, NewJob
+from lcp_engine.core.job_states import State
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.protocol.actions import JobSpec
+from lcp_engine.core.summaries import subject
+from lcp_engine.engine.failure import agent_error
+from lcp_engine.engine.plans.steps import STEP_ORDER
+from lcp_engine.engine.plans.turn_queue import TURN_ORDER, TURN_PRIORITY
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.sandbox.paths import names_of
+from lcp_engine.store.approvals import NOBODY, Sight, see
+from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
+from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.queries.unsettled_jobs import live_jobs
+from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
+from lcp_engine.store.turns import equal_jobs
+from lcp_engine.workers.base import Permission, Worker, Workers
+
+NO_WORKER = "no_worker"
+_SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
+"""States of an equal job that make a request a repetition (R11)."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What jobs are judged by besides their mission: the workers there are, the user's rules, the engine's files."""
+
+    workers: Workers
+    user_rules: tuple[Rule, ...] = ()
+    engine_files: tuple[str, ...] = ()
+
+    def policy(self, spec: MissionSpec, root: str | None) -> Policy:
+        """The policy of a mission over `root`."""
+        return _policy(spec.policy, self.user_rules, self.engine_files, root, spec.root_aliases)
+
+
+@dataclass(frozen=True)
+class Requested:
+    """A requested job beside what judging found out about it; `sight` is what it would change at that moment."""
+
+    spec: JobSpec
+    worker: Worker[BaseModel] | None
+    params: BaseModel | None
+    fingerprint: str
+    judgement: Judgement
+    sight: Sight | None = None
+
+
+def judge(
+    ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
+) -> list[Requested]:
+    """Look at every job that a turn at `depth` requested; nothing is stored."""
+    return [_judge(ledger, bench, mission, depth, job) for job in jobs]
+
+
+def store(
+    ledger: Ledger, mission: MissionRow, plan: PlanRow, request: Requested, job: NewJob, *, asked: JobRow,
+    after_id: int | None = None,
+) -> int:  # fmt: skip
+    """Store a job as it was placed; `asked` is the turn that requested it, `after_id` what it waits for. Its id."""
+    worker, role, state = request.worker, "work", job.state
+    reason = STEP_ORDER if state is State.BLOCKED else job.reason
+    if worker is not None and worker.asks_planner:
+        role = "step" if request.spec.params.get("scope") == "step" else "turn"
+        if state is State.QUEUED and mission.asking is not None:
+            state, reason = State.BLOCKED, TURN_ORDER
+    error = None
+    if job.refusal is not None:
+        about = subject({"name": request.spec.name, "params": request.spec.params})
+        failed = Failed(job.refusal, f"{f'{request.spec.kind} {about}'.strip()} is not allowed: {job.reason}")
+        error = agent_error(failed, mission.uid, ledger.tx.now)
+    mission.requested += state is not State.REJECTED
+    job_id = ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=plan.id,
+            turn=asked.turn,
+            parent_id=asked.id,
+            name=request.spec.name,
+            kind=request.spec.kind,
+            params=to_json(request.spec.params),
+            auto_dispatch=request.spec.auto_dispatch,
+            role=role,
+            state=state,
+            reason=reason,
+            priority=0 if role == "work" else TURN_PRIORITY,
+            depth=request.judgement.depth,
+            fingerprint=request.fingerprint,
+            max_attempts=1 if worker is None else worker.max_attempts,
+            error=error,
+            after_id=after_id,
+        ),
+    )
+    if role != "work" and state is State.QUEUED:
+        mission.asking = job_id
+    if state is State.HELD and request.sight is not None:
+        stored = fingerprint(request.spec.kind, from_json(to_json(request.spec.params)))
+        see(ledger.tx, job_id, NOBODY, replace(request.sight, fingerprint=stored))
+    return job_id
+
+
+def reserved_bytes(ledger: Ledger, bench: Bench, mission: MissionRow) -> int:
+    """What jobs that are not settled yet would write: it counts for `max_bytes_written` as if it were written."""
+    return sum(
+        _reserved(bench.workers.get(job.kind), job)
+        for job in live_jobs(ledger, mission)
+        if job.role == "work"
+    )
+
+
+def _reserved(worker: Worker[BaseModel] | None, job: JobRow) -> int:
+    params = None if worker is None else params_of(worker, from_json(job.params))
+    return 0 if worker is None or params is None else worker.written_bytes(params)
+
+
+@lru_cache(maxsize=256)
+def _policy(
+    rules: tuple[Rule, ...], user_rules: tuple[Rule, ...], files: tuple[str, ...], root: str | None,
+    aliases: tuple[str, ...],
+) -> Policy:  # fmt: skip
+    if root is None:
+        return Policy(rules, user_rules)
+    inner = beneath(files, root)
+    return Policy(rules, user_rules, relative=names_of((root,), aliases).relative, engine_paths=inner)
+
+
+def beneath(files: Iterable[str], root: str) -> tuple[str, ...]:
+    """Those of `files` that lie in `root`, relative to it."""
+    return tuple(relpath(file, root) for file in files if file.startswith(f"{root.rstrip('/')}/"))
+
+
+def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: JobSpec) -> Requested:
+    worker = bench.workers.get(job.kind)
+    params = None if worker is None else params_of(worker, job.params)
+    mark = fingerprint(job.kind, job.params if params is None else _plain(params))
+    equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
+    seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
+    if worker is None or params is None:
+        return Requested(
+            job, None, None, mark, Judgement(Verdict.HOLD, NO_WORKER, seen=seen, twin=twin, key=mark)
+        )
+    spec = spec_of(mission.spec)
+    verdict, reason, refusal = ruling_on(bench.policy(spec, mission.root), worker, params, spec)
+    judgement = Judgement(
+        verdict,
+        reason,
+        refusal,
+        seen=seen,
+        twin=twin,
+        key=mark,
+        depth=depth + 1 if worker.asks_planner else depth,
+        written_bytes=worker.written_bytes(params),
+    )
+    return Requested(job, worker, params, mark, judgement)
+
+
+def ruling_on(
+    policy: Policy, worker: Worker[BaseModel], params: BaseModel, spec: MissionSpec
+) -> tuple[Verdict, str, ErrorCode]:
+    """The strictest of policy and the kind's permission level (R5)."""
+    ruling = policy.judge(
+        worker.kind, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
+    )
+    if ruling.verdict is Verdict.DENY:
+        return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+    by_kind = permission_ruling(worker, spec)
+    if by_kind is not None:
+        return *by_kind, ErrorCode.NOT_ALLOWED
+    return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+
+
+def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, str] | None:
+    """What the kind itself has against a job that policy would run; None where it has nothing."""
+    if worker.asks_person:
+        return Verdict.HOLD, "it is a question to a person"
+    match worker.permission:
+        case Permission.ADMIN if not spec.allow_admin:
+            return Verdict.DENY, f"kind {worker.kind} needs a mission that was launched with allow_admin"
+        case Permission.ADMIN | Permission.SYSTEM:
+            reason = f"kind {worker.kind} has the permission level {worker.permission} and always waits for a person"
+            return Verdict.HOLD, reason
+        case _:
+            return None
+
+
+def params_of(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> BaseModel | None:
+    """The params; None where this worker does not take them (a kind that was not known when the reply was read)."""
+    try:
+        return worker.params.model_validate(
+            {key: value for key, value in params.items() if value is not None}
+        )
+    except ValidationError:
+        return None
+
+
+def _plain(params: BaseModel) -> dict[str, JsonValue]:
+    return params.model_dump(mode="json", exclude_none=True)

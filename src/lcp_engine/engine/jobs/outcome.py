@@ -1,0 +1,158 @@
+"""Take whatever comes of a worker as a value that can be stored (R15, R19)."""
+
+from __future__ import annotations
+
+import math
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel
+
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.store.db.json_text import storable, to_json
+from lcp_engine.workers.base import Applied, FileEffect, Hold, Outcome, Worker
+
+MAX_RESULT = 256 * 1024 * 1024
+"""Characters; a field of a database takes about 10^9 bytes."""
+MAX_MESSAGE = 2000
+MAX_DEPTH = 100
+"""How deep details nest: whoever shows an error copies it, level by level."""
+MAX_DIGITS = 4300
+"""Of a whole number; Python reads no longer ones."""
+_TOO_MUCH = 10**MAX_DIGITS
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    """A result in JSON; `written_bytes` counts where the job changed a file."""
+
+    result: str
+    written_bytes: int | None = None
+
+
+def outcome_of(
+    worker: Worker[BaseModel], who: str, call: Callable[[], Outcome]
+) -> Succeeded | FileEffect | Hold | Failed:
+    """What a call of `worker` comes to, whatever it returns or raises; `who` names the job in messages."""
+    try:
+        return _checked(worker, who, call())
+    except LcpError as error:
+        return sound(who, error.failed)
+    except BaseException as error:  # a worker's SystemExit too: nothing of it ends the runner
+        # In the main thread it is a person who presses Ctrl-C.
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return raised(who, error)
+
+
+def sound(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.WORKER_FAILED) -> Failed:
+    """`failed` as it can be stored: with a message of one line, and `otherwise` for a code that is none."""
+    code: object = failed.code  # a plug-in need not keep to our types
+    if not isinstance(code, ErrorCode):
+        said = f"it failed with code {code!r}, which is no ErrorCode: {failed.message}"
+        return Failed(otherwise, one_line(f"{who}: {said}"))
+    message = one_line(str(failed.message))
+    try:
+        _check_details(failed.details)
+    except (TypeError, ValueError, RecursionError) as error:
+        said = f"{message} (its details cannot be stored: {error})"
+        return Failed(failed.code, one_line(said))
+    if message == failed.message:
+        return failed
+    return Failed(failed.code, message, {"message": str(failed.message), **failed.details})
+
+
+def raised(
+    who: str, error: BaseException, *, by: str = "its worker", code: ErrorCode = ErrorCode.WORKER_FAILED
+) -> Failed:
+    """A surprise as a value."""
+    trace = traceback.format_exception(error)[-20:]
+    # Not str(error): that may raise as well.
+    said = "".join(traceback.format_exception_only(error))
+    return Failed(code, one_line(f"{who}: {by} raised {said}"), {"traceback": "".join(trace)})
+
+
+def one_line(text: str) -> str:
+    """`text` as an error's message: its lines joined, what no database stores escaped."""
+    line = storable(" ".join(part.strip() for part in text.splitlines() if part.strip()))
+    return line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]}…"
+
+
+def _checked(worker: Worker[BaseModel], who: str, outcome: object) -> Succeeded | FileEffect | Hold | Failed:
+    match outcome:
+        case Failed():
+            return sound(who, outcome)
+        case Hold():
+            return Hold(one_line(str(outcome.reason)))
+        case FileEffect():
+
+            def result(applied: Applied) -> BaseModel:
+                made: object = outcome.result(applied)
+                _stored(worker, who, made)
+                assert isinstance(made, BaseModel)
+                return made
+
+            return replace(outcome, result=result)
+        case _:
+            return Succeeded(_stored(worker, who, outcome))
+
+
+def _stored(worker: Worker[BaseModel], who: str, result: object) -> str:
+    """A result in JSON. Raises `WORKER_FAILED`, `TOO_LARGE`."""
+    if not isinstance(result, worker.result):
+        message = (
+            f"its worker returned {type(result).__name__}, a model of {worker.result.__name__} is needed"
+        )
+        raise LcpError(ErrorCode.WORKER_FAILED, f"{who}: {message}")
+    try:
+        text = _in_json(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{who}: the result of its worker has to be a JSON object: {error}"
+        raise LcpError(ErrorCode.WORKER_FAILED, message) from error
+    if len(text) > MAX_RESULT:
+        message = f"{who}: its result has {len(text)} characters, at most {MAX_RESULT} are stored"
+        raise LcpError(ErrorCode.TOO_LARGE, message)
+    return text
+
+
+def _in_json(result: BaseModel) -> str:
+    dumped: object = result.model_dump(mode="json")
+    if not isinstance(dumped, dict):
+        raise TypeError(f"it is a {type(dumped).__name__}")
+    text = to_json(dumped)
+    # Pydantic makes null of some NaN; few results have what is looked for here, so that few are looked through.
+    if "null" in text or "NaN" in text or "Infinity" in text or _has_long_digits(text):
+        _check_numbers(result.model_dump())
+    return text
+
+
+def _has_long_digits(text: str) -> bool:
+    """Whether it may hold a number that is too long, which fills one of these parts."""
+    part = MAX_DIGITS // 2
+    return any(text[at : at + part].isdigit() for at in range(0, len(text), part))
+
+
+def _check_numbers(value: object, depth: int | None = None) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number in JSON")
+    if isinstance(value, int) and not -_TOO_MUCH < value < _TOO_MUCH:
+        raise ValueError(f"a number of more than {MAX_DIGITS} digits is read by nobody")
+    if depth == 0:
+        raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
+    below = None if depth is None else depth - 1
+    if isinstance(value, Mapping):
+        for part in value.values():
+            _check_numbers(part, below)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            _check_numbers(part, below)
+
+
+def _check_details(details: object) -> None:
+    if not isinstance(details, Mapping):
+        raise TypeError(f"a mapping is needed, not {type(details).__name__}")
+    if details:
+        _check_numbers(details, MAX_DEPTH)
+        to_json(details)

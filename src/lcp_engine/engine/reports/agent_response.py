@@ -1,0 +1,82 @@
+"""Render a mission at one moment as the response of an agent to a request."""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID, uuid5
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from lcp_engine.engine.reports.markdown import as_markdown, make_report
+from lcp_engine.store.queries.mission_facts import Course, Facts, Object
+
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_DATE_TIME: dict[str, JsonValue] = {"format": "date-time"}
+
+
+class TakenAction(BaseModel):
+    """A file that the mission made or changed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    action_type: Literal["file_edit", "file_create", "command_execution", "search", "visualization"]
+    timestamp: str = Field(description="When it was last changed", json_schema_extra=_DATE_TIME)
+    details: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class ResponseMetadata(BaseModel):
+    """What it took; `error` is the AgentError that the mission ended with."""
+
+    model_config = ConfigDict(frozen=True)
+
+    execution_time_ms: int = Field(default=0, description="For how long something of the mission ran")
+    tools_used: list[str] = Field(default_factory=list, description="The kinds of jobs that succeeded")
+    status: str = ""
+    outcome: str | None = None
+    error: dict[str, JsonValue] | None = None
+    omitted_actions: int = 0
+
+
+class AgentResponse(BaseModel):
+    """A mission at one moment, as the answer to the request that launched it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(pattern=f"^resp-{_UUID}")
+    request_id: str = Field(pattern=f"^req-{_UUID}")
+    timestamp: str = Field(
+        description="When the mission came to stand like this", json_schema_extra=_DATE_TIME
+    )
+    content: str = Field(description="The report in Markdown")
+    actions: list[TakenAction] = Field(default_factory=list)
+    metadata: ResponseMetadata = ResponseMetadata()
+
+
+def respond_as_agent(facts: Facts, course: Course) -> AgentResponse:
+    """The mission as `facts` and `course` describe it. Equal history gives an equal id, and another one another."""
+    mission = facts.mission
+    request_id = str(mission["uid"])
+    error = mission["error"]
+    return AgentResponse(
+        id=f"resp-{uuid5(UUID(request_id.removeprefix('req-')), str(course.event))}",
+        request_id=request_id,
+        timestamp=course.at,
+        content=as_markdown(make_report(facts)),
+        actions=[_action(file) for file in facts.files.rows],
+        metadata=ResponseMetadata(
+            execution_time_ms=round(course.seconds * 1000),
+            tools_used=list(facts.done),
+            status=str(mission["status"]),
+            outcome=None if mission["outcome"] is None else str(mission["outcome"]),
+            error=error if isinstance(error, dict) else None,
+            omitted_actions=facts.files.omitted,
+        ),
+    )
+
+
+def _action(file: Object) -> TakenAction:
+    return TakenAction(
+        action_type="file_create" if file["created"] else "file_edit",
+        timestamp=str(file["changed_at"]),
+        details={name: file[name] for name in ("path", "job_id", "changes", "size_bytes", "sha256")},
+    )

@@ -1,0 +1,137 @@
+"""Run one job at once, outside any mission."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import assert_never
+from uuid import uuid4
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.core.policy import Policy
+from lcp_engine.engine.jobs.outcome import Succeeded, outcome_of
+from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.atomic_write import locked, temporary_name
+from lcp_engine.sandbox.new_content import compose
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store.db.json_text import from_json
+from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Worker, Workers
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What one job came to: a result, or an error."""
+
+    ok: bool
+    result: dict[str, JsonValue] | None = None
+    error: AgentError | None = None
+
+
+def run_job(
+    kind: str,
+    params: Mapping[str, JsonValue],
+    root: str | os.PathLike[str] | Root,
+    *,
+    workers: Workers | None = None,
+    policy: Policy | None = None,
+    aliases: tuple[str, ...] = (),
+    caps: Caps | None = None,
+) -> JobResult:
+    """Executes one job of `kind` in `root` now. What policy would hold runs, what it denies is denied.
+
+    Never raises for what a job may meet: every trouble is the result's `error`.
+    """
+    try:
+        worker = _worker(kind, workers)
+        rules = (policy or Policy()).for_kind(kind, has_effects=worker.has_effects, writes=worker.writes)
+        with _opened(root) as opened:
+            context = Context(opened, aliases, rules, caps or Caps(), approved=True)
+            outcome = outcome_of(worker, kind, lambda: worker.execute(_read_params(worker, params), context))
+            if isinstance(outcome, FileEffect):
+                effect = outcome
+                outcome = outcome_of(worker, kind, lambda: _apply(effect, context))
+    except LcpError as error:
+        outcome = error.failed
+    return _answer(kind, outcome)
+
+
+def _opened(root: object) -> AbstractContextManager[Root]:
+    if isinstance(root, Root):
+        return nullcontext(root)
+    if isinstance(root, str | os.PathLike) and "\0" not in os.fsdecode(root):
+        return Root(root)
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"root has to be the path of a directory; it is {root!r}")
+
+
+def _answer(kind: str, outcome: Succeeded | FileEffect | Hold | Failed) -> JobResult:
+    match outcome:
+        case Succeeded(result):
+            return JobResult(True, result=from_json(result))
+        case Failed() as failed:
+            return _failed(failed)
+        case Hold(reason):
+            return _failed(Failed(ErrorCode.NOT_ALLOWED, f"{kind} has to wait for a person: {reason}"))
+        case FileEffect(path):
+            return _failed(
+                Failed(ErrorCode.WORKER_FAILED, f"{kind}: the effect on {path!r} came to another one")
+            )
+        case _:
+            assert_never(outcome)
+
+
+def _worker(kind: str, workers: Workers | None) -> Worker[BaseModel]:
+    # The models of all kinds take a moment to build.
+    from lcp_engine.workers.registry import BUILT_IN, find_workers
+
+    if workers is None:
+        # Looking at what is installed is slow, and no plug-in replaces a built-in kind.
+        workers = BUILT_IN if kind in BUILT_IN else find_workers()
+    if kind not in workers:
+        raise LcpError(
+            ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}, there is {', '.join(sorted(workers))}"
+        )
+    return workers[kind]
+
+
+def _read_params(worker: Worker[BaseModel], params: object) -> BaseModel:
+    if not isinstance(params, Mapping):
+        message = f"params of {worker.kind} have to be a mapping; found {type(params).__name__}"
+        raise LcpError(ErrorCode.INVALID_PARAMS, message)
+    return worker.read(params)
+
+
+def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
+    try:
+        with locked(context.root, effect.path) as target:
+            before = target.read(context.caps.write_bytes)
+            data = compose(None if before is None else before.data, effect.content, effect.mode)
+            if len(data) > context.caps.write_bytes:
+                return Failed(
+                    ErrorCode.TOO_LARGE,
+                    f"{effect.path!r} would have {len(data)} bytes, at most {context.caps.write_bytes} are written",
+                )
+            applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
+            result = effect.result(applied)
+            target.replace(data, temporary_name())
+    except LcpError as error:
+        return error.failed
+    except OSError as error:
+        return Failed(
+            ErrorCode.FILE_SYSTEM, f"{effect.path!r}: {error.strerror or error}", {"errno": error.errno}
+        )
+    return result
+
+
+def _failed(failed: Failed) -> JobResult:
+    error = AgentError.of(
+        failed,
+        error_id=f"err-{uuid4()}",
+        request_id=f"req-{uuid4()}",
+        timestamp=datetime.now(UTC).isoformat(timespec="microseconds"),
+    )
+    return JobResult(False, error=error)

@@ -1,0 +1,215 @@
+"""Do what follows from a reply: settle the turn, store the jobs, end the plan, all at once (R4, R12, R18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from pydantic import JsonValue
+
+from lcp_engine.core.decide import PlanState, decide
+from lcp_engine.core.decisions import AskAgain, AskPerson, Continue, Correct, Decision, End, Verify, Wait
+from lcp_engine.core.gating import NewJob
+from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED
+from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed, Manner, WriteFile
+from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
+from lcp_engine.engine.jobs.admission import Bench, Requested, judge, reserved_bytes, store
+from lcp_engine.engine.plans.escalation import ask_person
+from lcp_engine.engine.plans.operator_messages import is_unheard
+from lcp_engine.engine.plans.progress import after_holding, after_settling, end_plan, refresh
+from lcp_engine.engine.plans.turn_queue import acting_plan, queue_correction, queue_turn, unblock_turn
+from lcp_engine.engine.turns.question import PLAN_ENDED, drop_turn
+from lcp_engine.engine.turns.verification import as_verdict, claim_of, queue_verification
+from lcp_engine.store.approvals import Sight
+from lcp_engine.store.db.json_text import to_json
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
+from lcp_engine.store.turns import conclude, question_of
+
+
+def conclude_turn(
+    ledger: Ledger,
+    bench: Bench,
+    lease: JobRow,
+    reply: Action | Malformed,
+    *,
+    unmet: tuple[str, ...] = (),
+    sights: Sequence[Sight] = (),
+) -> bool:
+    """Decide on a reply and do it, all in this transaction (R18). False where the lease was lost: nothing is done.
+
+    `sights` are what the requested jobs would change, in their order: what is held now was so then.
+    """
+    mission = ledger.mission(lease.mission_id)
+    if not ledger.is_leased(lease):
+        return False
+    job = ledger.job(lease.id)
+    plan = acting_plan(ledger, job)
+    if mission.has_ended or plan.outcome is not None:
+        drop_turn(ledger, job, mission, PLAN_ENDED)
+        return True
+    turn = question_of(ledger.tx, job.id)
+    assert turn is not None
+    spec, claim = spec_of(mission.spec), claim_of(job)
+    if claim is not None:
+        reply = as_verdict(reply, spec.planner.dialect)
+    requested: list[Requested] = []
+    if isinstance(reply, CreateFollowupJobs | WriteFile):
+        requested = judge(ledger, bench, mission, job.depth, reply.requested)
+    if sights:
+        requested = [replace(one, sight=sight) for one, sight in zip(requested, sights, strict=True)]
+    state = replace(_state(mission, plan, turn, requested), claim=claim)
+    if plan.job_id is None:
+        to_verify = tuple(check.verify for check in spec.accept if check.verify is not None)
+        state = replace(state, unmet=unmet, to_verify=to_verify)
+    if not requested:
+        state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
+    if state.bytes_left is not None and any(request.judgement.written_bytes for request in requested):
+        state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, bench, mission))
+    decision = decide(state, reply)
+    error = _error(reply, decision, mission, ledger.tx.now)
+    _Conclusion(ledger, mission, plan, job, turn, reply, requested, decision, error).carry_out()
+    return True
+
+
+def _state(mission: MissionRow, plan: PlanRow, turn: TurnRow, requested: Sequence[Requested]) -> PlanState:
+    limits = spec_of(mission.spec).limits
+    most = limits.max_bytes_written
+    return PlanState(
+        limits=limits,
+        judgements=tuple(request.judgement for request in requested),
+        jobs_left=limits.max_jobs - mission.requested,
+        bytes_left=None if most is None else most - mission.bytes_written,
+        corrections=plan.corrections,
+        stalled=plan.stalled,
+        clarifications=plan.clarifications,
+        verifications=plan.verifications,
+        refused=plan.refused,
+        last_turn=turn.last_turn,
+    )
+
+
+@dataclass(frozen=True)
+class _Conclusion:
+    """A turn with what was decided on its reply. `error` is why the plan has failed, or else what is wrong with it."""
+
+    ledger: Ledger
+    mission: MissionRow
+    plan: PlanRow
+    job: JobRow
+    turn: TurnRow
+    reply: Action | Malformed
+    requested: Sequence[Requested]
+    decision: Decision
+    error: str | None
+
+    def carry_out(self) -> None:
+        self._note_reading()
+        self._settle_turn()
+        self._move_on()
+        if self.job.role == "step" and isinstance(self.decision, End):
+            after_settling(self.ledger, self.job, self.error)
+        refresh(self.ledger, self.mission)
+
+    def _note_reading(self) -> None:
+        malformed = _malformed(self.reply, self.decision)
+        action = None if isinstance(self.reply, Malformed) else self.reply.action
+        errors = (
+            None if malformed is None else to_json([problem.model_dump() for problem in malformed.errors])
+        )
+        conclude(self.ledger.tx, self.turn.mission_id, self.turn.number, action=action, errors=errors)
+
+    def _settle_turn(self) -> None:
+        """Settle the job that asked, or block it where it began a plan that goes on."""
+        ledger, job, error = self.ledger, self.job, self.error
+        self.mission.asking = None
+        if job.role == "step" and not isinstance(self.decision, End):
+            ledger.attempted(job, DELEGATE.event, error)
+            ledger.move(job, DELEGATE, is_leased=True)
+            return
+        if job.role == "step":
+            transition = SUCCEED if error is None else FAIL
+        else:
+            # A turn has done its work when its reply can be read, whatever the reply leads to.
+            transition = SUCCEED if _malformed(self.reply, self.decision) is None else FAIL
+            error = None if transition is SUCCEED else error
+        ledger.attempted(job, transition.event, error)
+        ledger.move(job, transition, is_leased=True, result=_result(self.reply), error=error)
+
+    def _move_on(self) -> None:
+        ledger, plan, decision = self.ledger, self.plan, self.decision
+        if not isinstance(decision, End):  # which may make an older step due
+            unblock_turn(ledger, self.mission)
+        plan.corrections = plan.corrections + 1 if isinstance(decision, Correct) else 0
+        match decision:
+            case Continue(jobs, stalled):
+                self._store(jobs, stalled)
+            case Wait(jobs, stalled):
+                self._store(jobs, stalled)
+                after_holding(ledger, plan)
+            case AskAgain(jobs, stalled, unmet):
+                self._store(jobs, stalled)
+                plan.refused += bool(unmet)
+                notices = [f"an acceptance check does not pass: {check}" for check in unmet]
+                if jobs:
+                    notices.append("every requested job was rejected; see the reasons")
+                queue_turn(ledger, plan, notices=notices)
+            case Verify():
+                dialect = spec_of(self.mission.spec).planner.dialect
+                queue_verification(ledger, plan, decision, dialect)
+            case AskPerson():
+                # Whatever is answered, the planner begins to be counted anew.
+                plan.refused = plan.verifications = 0
+                ask_person(ledger, self.mission, plan, self.job, decision)
+            case Correct():
+                queue_correction(ledger, plan, self.job, self.turn.number)
+            case End():
+                end_plan(ledger, plan, decision, self.error, _result(self.reply))
+            case _:
+                assert_never(decision)
+
+    def _store(self, jobs: Sequence[NewJob], stalled: int) -> None:
+        self.plan.stalled = stalled
+        manner = Manner.PLAIN if isinstance(self.reply, Malformed) else self.reply.manner
+        self.plan.clarifications += manner is Manner.CLARIFICATION
+        self.plan.verifications += manner is Manner.VERIFICATION and bool(jobs)
+        stored: dict[int, int] = {}
+        for new in jobs:
+            request = self.requested[new.index]
+            after = None if new.after is None else stored[new.after]
+            stored[new.index] = store(
+                self.ledger, self.mission, self.plan, request, new, asked=self.job, after_id=after
+            )
+
+
+def _malformed(reply: Action | Malformed, decision: Decision) -> Malformed | None:
+    """What is wrong with the reply: it cannot be read, or the loop refuses it."""
+    if isinstance(decision, Correct):
+        return decision.malformed
+    return reply if isinstance(reply, Malformed) else None
+
+
+def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, now: int) -> str | None:
+    """Why the plan has failed, or else what is wrong with the reply."""
+    if isinstance(decision, End):
+        failed = None if decision.succeeded else failure_of(decision, reply)
+    else:
+        malformed = _malformed(reply, decision)
+        failed = None if malformed is None else malformed_error(malformed)
+    return None if failed is None else agent_error(failed, mission.uid, now)
+
+
+def _result(reply: Action | Malformed) -> str | None:
+    return None if isinstance(reply, Malformed) else to_json(_shown(reply))
+
+
+def _shown(reply: Action) -> dict[str, JsonValue]:
+    """The action as a job's result: without contents and params, which are in the reply and in the jobs."""
+    shown: dict[str, JsonValue] = reply.model_dump(
+        mode="json", exclude_none=True, exclude={"new_jobs", "content"}
+    )
+    if isinstance(reply, CreateFollowupJobs):
+        shown["jobs"] = len(reply.new_jobs)
+    return shown

@@ -1,0 +1,186 @@
+"""Tell jobs and their results in words that fit into a prompt (pure)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from lcp_engine.planners.base import SeenJob
+from lcp_engine.planners.llm.known_files import line_count, target
+from lcp_engine.sandbox.paths import Names
+
+Count: TypeAlias = Callable[[str], int]
+
+MOST_WORDS = 300
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a job brought, as text: `first` is the number of its first line, from 0, in a file of `total` lines.
+
+    `path` is the file that was read, None for other results; `items` says what the lines of those are.
+    """
+
+    job: SeenJob
+    text: str
+    path: str | None = None
+    first: int = 0
+    total: int = 0
+    items: str = "lines"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A body as it stands in the prompt; `goes_on` is the line from which on a file was left out."""
+
+    text: str
+    goes_on: int | None = None
+
+
+def headline(job: SeenJob, names: Names) -> str:
+    """A job and what came of it, in one line."""
+    return f"{job.kind}{_object(job, names)}: {_outcome(job)}"
+
+
+def body(job: SeenJob, names: Names) -> Body | None:
+    """What there is to show of a job beside its headline."""
+    result = job.result
+    if job.state != "succeeded" or result is None:
+        return None
+    content, files = result.get("content"), result.get("files")
+    if job.kind == "read_file" and isinstance(content, str):
+        offset, total = job.params.get("offset"), result.get("total")
+        first = offset if isinstance(offset, int) else 0
+        last = first + line_count(content)
+        return Body(job, content, target(job, names), first, total if isinstance(total, int) else last)
+    if job.kind == "list_files" and isinstance(files, list):
+        total = result.get("total")
+        listed = "\n".join(plain(str(name)) for name in files)
+        return Body(job, listed, total=total if isinstance(total, int) else len(files), items="files")
+    rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
+    if job.kind in ("write_file", "rewrite_file", "ask_user") or not rest:
+        return None
+    answer = rest.get("answer") if len(rest) == 1 else None
+    whole = answer if isinstance(answer, str) else json.dumps(rest, ensure_ascii=False, indent=1)
+    return Body(job, whole, total=line_count(whole))
+
+
+def show(given: Body, tokens: int, count: Count) -> Shown:
+    """The body in a fence, cut to about `tokens` where it is longer, with how to get at the rest."""
+    text = given.text if count(given.text) <= tokens else cut(given.text, max(tokens - _MARKER, 0), count)
+    last = given.first + line_count(text)
+    if len(text) == len(given.text) and last >= given.total:
+        return Shown(fenced(text))
+    if text and not text.endswith("\n") and len(text) < len(given.text):
+        # A line that is too long by itself is not read on: no offset leads into a line.
+        said = f"line {last} is cut" if given.path is not None else "cut in a line"
+    else:
+        said = "cut here"
+    span = f"{given.items} {given.first + 1} to {last} of {given.total:,} are shown"
+    shown = span if last > given.first else "left out"
+    advice = _advice(given, last)
+    whole = "\n".join(part for part in (fenced(text) if text else "", f"[{said}: {shown}{advice}]") if part)
+    return Shown(whole, last if given.path is not None and last < given.total else None)
+
+
+def fenced(text: str) -> str:
+    """`text` between fences that nothing in it can close."""
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{fence}"
+
+
+def plain(text: str, most: int = MOST_WORDS) -> str:
+    """`text` on one line, shortened, what does not print escaped: a name may hold a line end and words behind it."""
+    line = " ".join(text.split()) if not text.isprintable() else text
+    line = line if line.isprintable() else json.dumps(line)[1:-1]
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+_BACKTICKS = re.compile("`+")
+_MARKER = 40
+
+
+def _object(job: SeenJob, names: Names) -> str:
+    """What a job is about: its file, its patterns, its question, or its params."""
+    if job.kind == "list_files":
+        patterns, base = job.params.get("patterns"), target(job, names)
+        told = ", ".join(map(str, patterns)) if isinstance(patterns, list) and patterns else "all files"
+        return f" {plain(told)}" + (f" in {plain(base)}" if base else "")
+    if job.kind in ("read_file", "write_file", "rewrite_file"):
+        path = target(job, names)
+        spelled = job.params.get("rel_path") or job.params.get("path")
+        return f" {plain(path or str(spelled))}"
+    for key in ("user_prompt", "question"):
+        if isinstance(job.params.get(key), str):
+            return f" {fold(str(job.params[key]))}"
+    kept = {key: value for key, value in job.params.items() if value is not None}
+    return f" {fold(json.dumps(kept, ensure_ascii=False))}" if kept else ""
+
+
+def fold(text: str) -> str:
+    """The beginning of a text, in quotes."""
+    return json.dumps(plain(" ".join(text.split()), 120), ensure_ascii=False)
+
+
+def _outcome(job: SeenJob) -> str:
+    match job.state:
+        case "succeeded":
+            return _success(job, job.result or {})
+        case "held":
+            return "waits for a person" + (f" ({plain(job.reason)})" if job.reason else "")
+        case "rejected":
+            return f"refused: {_why(job)}"
+        case "failed":
+            return f"failed: {_why(job)}"
+        case state:
+            return f"{state}: {_why(job)}" if job.reason or job.error else state
+
+
+def _success(job: SeenJob, result: Mapping[str, JsonValue]) -> str:
+    content, files = result.get("content"), result.get("files")
+    if job.kind == "list_files" and isinstance(files, list):
+        total = result.get("total")
+        return _counted(len(files), "file") + (f" of {total:,}" if isinstance(total, int) else "")
+    if job.kind == "read_file" and isinstance(content, str):
+        offset, total = job.params.get("offset"), result.get("total")
+        first = offset if isinstance(offset, int) else 0
+        lines = line_count(content)
+        part = f" (from line {first + 1} on, of {total:,})" if isinstance(total, int) else ""
+        return _counted(lines, "line") + part
+    if job.kind in ("write_file", "rewrite_file"):
+        size = result.get("size_bytes")
+        return "written" + (f", it has {_counted(size, 'byte')} now" if isinstance(size, int) else "")
+    summary = result.get("summary") or result.get("answer")
+    return f"done, {fold(summary)}" if isinstance(summary, str) else "done"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _why(job: SeenJob) -> str:
+    said = (job.error or {}).get("user_message") or job.reason
+    return plain(str(said)) if said else "no reason was given"
+
+
+def _advice(given: Body, last: int) -> str:
+    if given.items == "files":
+        return '; list a part with patterns such as "src/**"'
+    if given.path is None or last >= given.total:
+        return ""
+    return f"; read on with read_file, offset {last}, limit {max(20, last - given.first)}"
+
+
+def cut(text: str, tokens: int, count: Count) -> str:
+    """The beginning of `text` that has at most `tokens`, up to a line end where there is one."""
+    kept = text
+    while kept and (needed := count(kept)) > tokens:
+        kept = kept[: min(len(kept) - 1, len(kept) * tokens // max(needed, 1))]
+    end = kept.rfind("\n") + 1
+    return kept[:end] if end else kept

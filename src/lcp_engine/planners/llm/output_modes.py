@@ -1,0 +1,98 @@
+"""Find how a server can be made to write one action: each rung asks for less than the one before (pure)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from pydantic import BaseModel, ValidationError
+
+from lcp_engine.planners.llm.errors import Again, Trouble
+
+
+class Rung(StrEnum):
+    """What the server is given beside the prompt."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT_WITH_SCHEMA = "json_object_with_schema"
+    JSON_OBJECT = "json_object"
+    PROMPT = "prompt"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung, and whether the schema has to stand in an envelope `{"action": …}`: some refuse a union at the root."""
+
+    rung: Rung
+    in_envelope: bool = False
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What an endpoint honours for a model, as far as is known.
+
+    `without` are parameters and keywords of schemas that it refused. `is_found` once it has answered so: from then on
+    one refusal no longer moves it. `doubts` counts the questions in a row that were answered only below it.
+    """
+
+    endpoint: str
+    model: str
+    step: Step = Step(Rung.JSON_SCHEMA)
+    without: frozenset[str] = frozenset()
+    is_found: bool = False
+    doubts: int = 0
+
+    def found(self) -> Probe:
+        return replace(self, is_found=True)
+
+
+def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Probe | None:
+    """What to try after `trouble`: without what was named, or the next rung; None where nothing is left."""
+    if not is_about_asking(trouble):
+        return None
+    for word in OPTIONAL:
+        if word not in probe.without and re.search(rf"\b{word}\b", trouble.said):
+            return replace(probe, without=probe.without | {word})
+    return _lower(probe, ladder)
+
+
+def is_about_asking(trouble: Trouble) -> bool:
+    """Whether the server may have refused how it was asked, and not what or whom."""
+    if trouble.is_about_context or trouble.is_about_model or trouble.again is Again.LOADING:
+        return False
+    return trouble.status in _REFUSALS
+
+
+def probe_text(probe: Probe) -> str:
+    """What is known, as it is stored."""
+    step = {"rung": probe.step.rung.value, "in_envelope": probe.step.in_envelope}
+    return json.dumps({**step, "without": sorted(probe.without)})
+
+
+def read_probe(endpoint: str, model: str, text: str, ladder: Sequence[Step]) -> Probe | None:
+    """What `probe_text` wrote; None where this ladder has no such step."""
+    try:
+        stored = _Stored.model_validate_json(text)
+    except ValidationError:
+        return None
+    step = Step(stored.rung, stored.in_envelope)
+    without = stored.without & set(OPTIONAL)
+    return Probe(endpoint, model, step, without, is_found=True) if step in ladder else None
+
+
+class _Stored(BaseModel):
+    rung: Rung
+    in_envelope: bool
+    without: frozenset[str]
+
+
+OPTIONAL = ("stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems")
+_REFUSALS = frozenset({400, 415, 422, 500, 501})
+
+
+def _lower(probe: Probe, ladder: Sequence[Step]) -> Probe | None:
+    position = ladder.index(probe.step) + 1 if probe.step in ladder else 0
+    return replace(probe, step=ladder[position]) if position < len(ladder) else None

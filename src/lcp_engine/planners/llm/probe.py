@@ -1,0 +1,160 @@
+"""Examine a model before a mission relies on it: is it there, what does it honour, how well and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.planners.base import Question
+from lcp_engine.planners.llm.chat import ModelFacts
+from lcp_engine.planners.llm.errors import Trouble
+from lcp_engine.planners.llm.output_modes import Rung
+from lcp_engine.planners.llm.planner import CONTEXT_TOKENS, ModelPlanner
+from lcp_engine.planners.llm.retrying import Pace
+from lcp_engine.planners.llm.types import Completion
+
+REPLY_TOKENS = 400
+SMALL_CONTEXT = 4096
+SLOW = 5.0
+_PACE = Pace(tries=2, loading_total=20.0)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    completion: Completion
+    seconds: float
+    is_valid: bool
+
+
+def examine(
+    planner: ModelPlanner, questions: Sequence[Question], is_valid: Callable[[str], bool], *, seconds: float
+) -> Iterator[Finding]:
+    """What is found about the model, one thing after the other, within about `seconds`, whatever the server does.
+
+    Raises what `planner` raises where a model has to be named.
+    """
+    clock = planner.answering.times.clock
+    deadline = clock() + seconds
+    quick = _hurried(planner)
+    found = quick.models(deadline)
+    yield from _presence(quick, found)
+    if isinstance(found, Trouble) and found.status is None:
+        return
+    try:
+        facts = quick.known_facts(deadline)
+    except LcpError as error:
+        yield broken("model", error.failed)
+        return
+    yield _context(quick, facts)
+    answers: list[_Answer] = []
+    for question in questions:
+        began = clock()
+        outcome, _ = quick.complete(question, facts, deadline)
+        if isinstance(outcome, Trouble):
+            if not answers:
+                yield broken("question", _failed(quick, outcome))
+                return
+            break
+        answers.append(_Answer(outcome, clock() - began, is_valid(outcome.text)))
+    yield _rung(quick, facts)
+    yield _place(answers)
+    yield _validity(answers, len(questions))
+    yield _speed(answers)
+
+
+def _hurried(planner: ModelPlanner) -> ModelPlanner:
+    """The same planner, with short replies, which does not wait long for what may pass."""
+    settings = replace(
+        planner.settings, max_tokens=min(planner.settings.max_tokens or REPLY_TOKENS, REPLY_TOKENS)
+    )
+    return replace(planner, settings=settings, answering=replace(planner.answering, pace=_PACE))
+
+
+def _presence(planner: ModelPlanner, found: Sequence[ModelFacts] | Trouble) -> Iterator[Finding]:
+    endpoint, name = planner.settings.endpoint, planner.settings.model
+    if isinstance(found, Trouble):
+        if found.status is None or (found.is_refusal and found.status in {401, 403}):
+            yield broken("endpoint", _failed(planner, found))
+        else:
+            yield doubtful(
+                "endpoint", f"{endpoint} answers, but names no models: {found.message}", "Name the model."
+            )
+        return
+    names = [model.name for model in found]
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    yield well("endpoint", f"{endpoint} answers; its models: {shown or 'none'}")
+    # llama.cpp names a model by its file, and takes any name.
+    if name and name not in {*names, *(PurePath(each).stem for each in names)}:
+        fact = f"{endpoint} does not name the model {name!r}: {nearest(name, names)}"
+        yield doubtful("model", fact, "Correct planner.model, or load the model there.")
+    elif name or len(names) == 1:
+        yield well("model", name or names[0])
+
+
+def _context(planner: ModelPlanner, facts: ModelFacts) -> Finding:
+    stated = planner.settings.context_tokens or facts.context_tokens
+    if stated is None:
+        fact = f"the server does not say how large it is; {CONTEXT_TOKENS:,} tokens are assumed"
+        return doubtful("context", fact, "State planner.context_tokens as the server was started with.")
+    if stated < SMALL_CONTEXT:
+        fact = f"{stated:,} tokens: long files and histories are cut much"
+        return doubtful("context", fact, f"Give the model {SMALL_CONTEXT:,} tokens or more.")
+    return well("context", f"{stated:,} tokens")
+
+
+def _rung(planner: ModelPlanner, facts: ModelFacts) -> Finding:
+    probe = planner.answering.probe(planner.settings.endpoint, facts.name)
+    without = f", without {', '.join(sorted(probe.without))}" if probe.without else ""
+    fact = f"{probe.step.rung.value}{' in an envelope' if probe.step.in_envelope else ''}{without}"
+    if probe.step.rung in {Rung.JSON_SCHEMA, Rung.JSON_OBJECT_WITH_SCHEMA}:
+        return well("rung", fact)
+    advice = "Replies are not held to a schema; a server with json_schema makes small models succeed."
+    return doubtful("rung", fact, advice)
+
+
+def _place(answers: Sequence[_Answer]) -> Finding:
+    """Where the JSON lands."""
+    thought = [
+        each
+        for each in answers
+        if each.completion.reasoning and each.completion.text == each.completion.reasoning
+    ]
+    if not thought:
+        return well("reply", "in content")
+    fact = f"in reasoning_content for {len(thought)} of {len(answers)}"
+    return doubtful("reply", fact, "It is read there too; switching reasoning off saves tokens.")
+
+
+def _validity(answers: Sequence[_Answer], asked: int) -> Finding:
+    valid = sum(each.is_valid for each in answers)
+    late = "" if len(answers) == asked else f" ({asked - len(answers)} of {asked} got no reply in time)"
+    fact = f"{valid} of {len(answers)} replies are valid actions{late}"
+    if valid == len(answers):
+        return (
+            well("validity", fact)
+            if not late
+            else doubtful("validity", fact, "Use a faster model or server.")
+        )
+    advice = (
+        "Invalid replies are corrected, which costs turns; use a larger model or a server with json_schema."
+    )
+    return doubtful("validity", fact, advice) if valid else Finding("validity", Grade.FAIL, fact, advice)
+
+
+def _speed(answers: Sequence[_Answer]) -> Finding:
+    seconds = sum(each.seconds for each in answers)
+    written = sum(each.completion.output_tokens or 0 for each in answers)
+    pace = written / seconds if seconds else 0.0
+    fact = f"{pace:.1f} tokens a second, {seconds / len(answers):.1f} s a reply"
+    if pace >= SLOW:
+        return well("speed", fact)
+    return doubtful("speed", fact, "Raise planner.total_seconds, or use a smaller model.")
+
+
+def _failed(planner: ModelPlanner, trouble: Trouble) -> Failed:
+    code = ErrorCode.PLANNER_REFUSED if trouble.is_refusal else ErrorCode.PLANNER_FAILED
+    return Failed(code, planner.settings.scrub(trouble.message))

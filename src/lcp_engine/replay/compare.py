@@ -1,0 +1,156 @@
+"""Tell how two accounts of one mission differ, in words and as data (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from pydantic import JsonValue
+
+from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.summaries import subject
+
+MOST_KEYS = 3
+MISSION = "the mission"
+_WIDTH = 80
+
+
+@dataclass(frozen=True)
+class JobAccount:
+    """What a job was and came to. `is_final`: it stands as it stood at the end, so that reason and result count."""
+
+    id: int
+    turn: int | None
+    parent_id: int | None
+    name: str | None
+    kind: str
+    params: Mapping[str, JsonValue]
+    state: str
+    reason: str | None = None
+    error_code: str | None = None
+    result: Mapping[str, JsonValue] | None = None
+    is_final: bool = True
+
+    @property
+    def title(self) -> str:
+        """The kind, and what it is about."""
+        return f"{self.kind} {subject({'params': dict(self.params), 'name': self.name})}".rstrip()
+
+    @property
+    def standing(self) -> str:
+        return self.state if self.error_code is None else f"{self.state} {self.error_code}"
+
+
+@dataclass(frozen=True)
+class MissionAccount:
+    """Where a mission stands, and its jobs in the order in which they were stored."""
+
+    status: str
+    outcome: str | None
+    turns: int
+    jobs: Sequence[JobAccount]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not what it was. `job` is the id in the first account, None for the mission or a new job."""
+
+    job: int | None
+    title: str
+    field: str
+    was: JsonValue
+    now: JsonValue
+
+    def __str__(self) -> str:
+        """The difference as a sentence."""
+        shown = "" if self.field == "state" else f"{self.field} "
+        return f"{self.title}: {shown}{_words(self.now)}, was {_words(self.was)}"
+
+    @property
+    def is_of_mission(self) -> bool:
+        return self.title == MISSION
+
+    def as_json(self) -> dict[str, JsonValue]:
+        return {"job": self.job, "title": self.title, "field": self.field, "was": self.was, "is": self.now}
+
+
+def compare(was: MissionAccount, now: MissionAccount) -> list[Difference]:
+    """What differs, the mission's end last. Ids and times are not compared: they are never the same."""
+    pairs = _paired(was.jobs, now.jobs)
+    same = {new.id: old.id for old, new in pairs if old is not None and new is not None}
+    found = [difference for old, new in pairs for difference in _compare_jobs(old, new, same)]
+    for field in ("turns", "status", "outcome"):
+        before, after = getattr(was, field), getattr(now, field)
+        if before != after:
+            found.append(Difference(None, MISSION, field, before, after))
+    return found
+
+
+_Pair = tuple[JobAccount | None, JobAccount | None]
+
+
+def _paired(was: Sequence[JobAccount], now: Sequence[JobAccount]) -> list[_Pair]:
+    """Which job of one account is which of the other: what is equal in kind and params, and what stands between."""
+    if len(was) == len(now):
+        return list(zip(was, now, strict=True))
+    pairs: list[_Pair] = []
+    matcher = SequenceMatcher(None, [_key(job) for job in was], [_key(job) for job in now], autojunk=False)
+    for _, low, high, new_low, new_high in matcher.get_opcodes():
+        for step in range(max(high - low, new_high - new_low)):
+            old = was[low + step] if low + step < high else None
+            new = now[new_low + step] if new_low + step < new_high else None
+            pairs.append((old, new))
+    return pairs
+
+
+def _key(job: JobAccount) -> tuple[str, str]:
+    return job.kind, json.dumps(job.params, sort_keys=True)
+
+
+def _compare_jobs(
+    old: JobAccount | None, new: JobAccount | None, same: Mapping[int, int]
+) -> Iterator[Difference]:
+    if old is None or new is None:
+        there = old or new
+        assert there is not None
+        title = f"job {there.id} {there.title}" if old else f"a new job {there.title}"
+        yield Difference(
+            None if old is None else old.id,
+            f"{title} (turn {there.turn})",
+            "state",
+            None if old is None else old.standing,
+            None if new is None else new.standing,
+        )
+        return
+    title = f"job {old.id} {old.title}"
+    parent = None if new.parent_id is None else same.get(new.parent_id)
+    fields: list[tuple[str, JsonValue, JsonValue]] = [
+        ("kind", old.kind, new.kind),
+        ("name", old.name, new.name),
+        ("turn", old.turn, new.turn),
+        ("parent", old.parent_id, parent),
+        *_keys("params", old.params, new.params),
+        ("state", old.standing, new.standing) if old.is_final else ("state", old.state, new.state),
+    ]
+    if old.is_final:
+        fields.append(("reason", old.reason, new.reason))
+        fields += _keys("result", old.result or {}, new.result or {})
+    for field, before, after in fields:
+        if before != after:
+            yield Difference(old.id, title, field, before, after)
+
+
+def _keys(
+    name: str, old: Mapping[str, JsonValue], new: Mapping[str, JsonValue]
+) -> list[tuple[str, JsonValue, JsonValue]]:
+    """The first keys whose values differ."""
+    differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return [(f"{name}.{key}", old.get(key), new.get(key)) for key in differing[:MOST_KEYS]]
+
+
+def _words(value: JsonValue) -> str:
+    if value is None:
+        return "not there"
+    return one_line(shortened(value if isinstance(value, str) else json.dumps(value), _WIDTH))

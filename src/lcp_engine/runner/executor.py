@@ -1,0 +1,173 @@
+"""Execute leased jobs: a turn asks the planner, work calls its worker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from lcp_engine.changes.callbacks import UNWATCHED, Shift
+from lcp_engine.changes.journal import Journal, Wish
+from lcp_engine.changes.restore import UNDO, carry_out
+from lcp_engine.engine.instance import Site
+from lcp_engine.engine.jobs.outcome import Succeeded, outcome_of
+from lcp_engine.engine.jobs.settle import Settling
+from lcp_engine.engine.settle_batch import Conclusion, blamed, concluded, name_of
+from lcp_engine.errors import OF_DATABASE, Failed, LcpError
+from lcp_engine.runner.confined.pool import Assignment, Confinement, hands_of
+from lcp_engine.runner.mission_cache import OpenMission, OpenMissions
+from lcp_engine.runner.turn import Turns
+from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store.db.json_text import from_json
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.roots import EVERY_ROOT, Roots
+from lcp_engine.store.row_types import JobRow
+from lcp_engine.workers.base import FileEffect, Hold, Worker
+
+MOST_TOGETHER = 1024 * 1024
+"""Characters of params: so much is asked for at a time; what is held of files is bounded in effects.py."""
+MOST_AHEAD = 16
+MOST_AHEAD_SIZE = 16 * 1024
+"""Characters of params: what is told ahead has to fit between two processes while nobody reads it."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """For how many jobs there is room, with how many characters of params together; one job always fits."""
+
+    jobs: int
+    characters: int
+
+
+_ALONE = Room(1, 0)
+_TOGETHER = Room(sys.maxsize, MOST_TOGETHER)
+_AHEAD = Room(MOST_AHEAD, MOST_AHEAD_SIZE)
+
+
+class Executor:
+    """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
+
+    def __init__(
+        self, site: Site, settle_now: Callable[[Tx, Settling], None], roots: Roots = EVERY_ROOT
+    ) -> None:
+        self._site = site
+        self._database = site.database
+        self._settle_now = settle_now
+        self._missions = OpenMissions(site, roots)
+        self._walls = walls_of(site.isolation)
+        self._confinement = Confinement(site.caps) if self._walls.stand else None
+        self._turns = Turns(site, self._missions, self._walls, self._confinement)
+
+    def close(self) -> None:
+        """End the processes that executed file kinds."""
+        if self._confinement is not None:
+            self._confinement.close()
+
+    def room(self, worker: Worker[BaseModel]) -> Room:
+        """How many of the worker's jobs may be executed at once."""
+        if not worker.looks:
+            return _TOGETHER
+        confined = self._confinement is not None and self._confinement.executes(worker.kind)
+        return _AHEAD if confined and not worker.has_effects else _ALONE
+
+    def execute(
+        self,
+        jobs: Sequence[JobRow],
+        worker: Worker[BaseModel],
+        shift: Shift = UNWATCHED,
+    ) -> Iterator[Conclusion]:
+        """Do jobs of one mission and of the worker's kind; what each came to at once, but for those settled already.
+
+        They are more than one only where the worker has `room` for them. Raises what the database has against it: no
+        job is to blame.
+        """
+        wishes: list[Wish] = []
+        for job, ahead in zip(jobs, self._ahead(jobs, worker, shift), strict=True):
+            if ahead is None and not shift.turns_to(job):
+                continue
+            match ahead or self._come_to(job, worker):
+                case FileEffect() as effect:
+                    wishes.append(Wish(job, effect))
+                case Conclusion() as conclusion:
+                    yield conclusion
+            if wishes and worker.looks:  # what it looks at next may be this file
+                yield from self._apply(wishes, worker, shift)
+                wishes = []
+        if wishes:
+            yield from self._apply(wishes, worker, shift)
+
+    def _ahead(
+        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], shift: Shift
+    ) -> Sequence[Conclusion | None]:
+        """What the jobs come to that a confined process is told of all at once; None for the others."""
+        if len(jobs) > 1 and worker.looks and self._confinement is not None:
+            with suppress(LcpError):  # each is told so by itself
+                mission = self._missions.of(jobs[0].mission_id)
+                if mission.root is not None:
+                    given = [self._assignment(job, worker, mission, mission.root) for job in jobs]
+                    found = self._confinement.work_ahead(
+                        mission.root, given, lambda nth: shift.turns_to(jobs[nth])
+                    )
+                    return [
+                        None if one is None else concluded(job, worker, one)
+                        for job, one in zip(jobs, found, strict=True)
+                    ]
+        return [None] * len(jobs)
+
+    def _come_to(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | FileEffect | None:
+        try:
+            if worker.asks_planner:
+                return self._turns.take(job)
+            outcome = (
+                carry_out(self._database, job, self._walls) if worker is UNDO else self._work(job, worker)
+            )
+        except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
+            return blamed(job, worker, error)
+        return outcome if isinstance(outcome, FileEffect) else concluded(job, worker, outcome)
+
+    def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
+        mission, confinement = self._missions.of(job.mission_id), self._confinement
+        is_confined = confinement is not None and worker.looks and confinement.executes(worker.kind)
+        if confinement is not None and mission.root is not None and is_confined:
+            return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
+        params = worker.read(from_json(job.params), name_of(job))
+        context = self._missions.context(mission, job, worker)
+        return outcome_of(worker, name_of(job), lambda: worker.execute(params, context))
+
+    def _assignment(
+        self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission, root: Root
+    ) -> Assignment:
+        setup = self._missions.setup(mission, root.path)
+        return Assignment(worker, name_of(job), job.params, mission.key, setup, bool(job.approved))
+
+    def _apply(self, wishes: Sequence[Wish], worker: Worker[BaseModel], shift: Shift) -> list[Conclusion]:
+        def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
+            self._settle_now(tx, Settling(leased, outcome, worker.backoff))
+
+        shift.settles()
+        try:
+            job = wishes[0].job
+            context = self._missions.context(self._missions.of(job.mission_id), job, worker)
+            caps, hands = context.caps, hands_of(self._confinement, worker.timeout)
+            Journal(
+                self._database,
+                settle_one,
+                context.root,
+                caps.write_bytes,
+                caps.preimage_bytes,
+                hands,
+                shift,
+            ).perform(wishes)
+        except BaseException as error:
+            if len(wishes) == 1:
+                return [blamed(wishes[0].job, worker, error)]
+            if isinstance(error, LcpError) and error.code in OF_DATABASE:
+                raise
+        else:
+            return []
+        # One of them is to blame: alone, each finds out what became of its own file.
+        return [conclusion for wish in wishes for conclusion in self._apply([wish], worker, shift)]

@@ -1,0 +1,118 @@
+"""Keep open between jobs what those of one mission need: its root, its planner, its judges."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import BaseModel
+
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.policy import PathPolicy
+from lcp_engine.engine.instance import Site
+from lcp_engine.engine.jobs.admission import beneath
+from lcp_engine.planners.base import Planner, Question
+from lcp_engine.planners.environment import Surroundings
+from lcp_engine.planners.registry import make_planner
+from lcp_engine.runner.confined.setup import Setup
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store.host.roots import Roots
+from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.store.row_types import JobRow
+from lcp_engine.workers.base import Context, Worker
+
+MAX_OPEN = 64
+"""Missions whose roots and planners are kept open between jobs."""
+
+
+@dataclass
+class OpenMission:
+    """A mission and what is open for it; `key` names it to confined processes."""
+
+    spec: MissionSpec
+    root: Root | None
+    surroundings: Surroundings
+    aliases: tuple[str, ...] = ()
+    planner: Planner | None = None
+    judges: dict[str, PathPolicy] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid4().hex)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._place = None if self.root is None else Path(self.root.path)
+
+    def ask(self, question: Question) -> object:
+        """What the planner returns: its code may be anybody's."""
+        with self.lock:
+            if self.planner is None:
+                self.planner = make_planner(self.spec.planner, self.surroundings)
+        return self.planner.answer(question)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the root's path still leads to the directory that was opened."""
+        if self.root is None or self._place is None:
+            return True
+        try:
+            return os.path.samestat(self._place.stat(), os.fstat(self.root.descriptor))
+        except OSError:
+            return False
+
+
+class OpenMissions:
+    """The missions that a runner executes jobs of. `roots` say where their roots are on this machine."""
+
+    def __init__(self, site: Site, roots: Roots) -> None:
+        self._site = site
+        self._roots = roots
+        self._missions: dict[int, OpenMission] = {}
+        self._lock = threading.Lock()
+
+    def of(self, mission_id: int) -> OpenMission:
+        """The mission, opened anew where its root is another directory now. Raises `LcpError`."""
+        with self._lock:
+            known = self._missions.pop(mission_id, None)
+            if known is None or not known.is_there:
+                known = self._open(mission_id)
+            self._missions[mission_id] = known  # the one used last stands last
+            while len(self._missions) > MAX_OPEN:
+                self._missions.pop(next(iter(self._missions)))
+            return known
+
+    def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
+        """What the worker knows of a job of the mission."""
+        judge = mission.judges.get(worker.kind)
+        if judge is None:
+            root = None if mission.root is None else mission.root.path
+            policy = self._site.bench.policy(mission.spec, root)
+            judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+            mission.judges[worker.kind] = judge
+        return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
+
+    def setup(self, mission: OpenMission, root: str) -> Setup:
+        """What a confined process is told of the mission: the same as `context` gives a worker here."""
+        bench, spec = self._site.bench, mission.spec
+        inner = beneath(bench.engine_files, root)
+        return Setup(self._site.caps, mission.aliases, spec.policy, bench.user_rules, inner)
+
+    def _open(self, mission_id: int) -> OpenMission:
+        spec_text, root = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
+        spec = spec_of(spec_text)
+        if root is None:
+            return OpenMission(spec, None, self._site.surroundings, spec.root_aliases)
+        here = self._roots.find(root, spec_text) or root
+        # What the root is called where the mission was launched stays a name of it.
+        aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
+        return OpenMission(spec, _open_root(here), self._site.surroundings, aliases)
+
+
+def _open_root(path: str) -> Root:
+    """A root that is closed once nobody uses it: a job may still do when its mission is forgotten here."""
+    root = Root(path)
+    weakref.finalize(root, os.close, root.descriptor)
+    return root

@@ -1,0 +1,151 @@
+"""List the regular files beneath a directory, following no link."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from lcp_engine.core.patterns import Patterns, Side
+from lcp_engine.sandbox.atomic_write import is_temporary
+from lcp_engine.sandbox.pattern_budget import Effort
+from lcp_engine.sandbox.root import Root, refusal
+
+# Never entered, whatever the patterns: what is in them belongs to git and to the engine.
+PRUNED = frozenset({".git", ".lcp"})
+_SKIPPED_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What was found: the first `limit` files in order of their bytes, how many there are in all, what was skipped."""
+
+    files: list[str]
+    sizes: list[int] | None
+    total: int
+    skipped: list[str]
+
+
+def list_files(root: Root, base: str, patterns: Patterns, *, limit: int, sizes: bool = False) -> Listing:
+    """The files beneath `base` (relative to the root) that the patterns select, relative to `base`.
+
+    A directory that is excluded as a whole is never opened. Raises `LcpError` where `base` cannot be read, and
+    INVALID_PATTERN where the patterns take too long (`Effort`).
+    """
+    walk = _Walk(root, base, patterns, limit, sizes)
+    walk.run()
+    walk.shorten()
+    return Listing(
+        walk.files,
+        [walk.sizes[path] for path in walk.files] if sizes else None,
+        walk.total,
+        sorted(walk.skipped)[:_SKIPPED_SHOWN],
+    )
+
+
+class _Walk:
+    def __init__(self, root: Root, base: str, patterns: Patterns, limit: int, sizes: bool) -> None:
+        self.root, self.base, self.patterns, self.limit = root, base, patterns, limit
+        self.with_sizes = sizes
+        self.effort = Effort(patterns.include.size + patterns.exclude.size)
+        self.files: list[str] = []
+        self.sizes: dict[str, int] = {}
+        self.total = 0
+        self.skipped: list[str] = []
+        # Each with a "/" at its end, and whether a positive pattern matches all that is in it.
+        self.waiting: list[tuple[str, bool]] = [("", patterns.include.everything)]
+
+    def run(self) -> None:
+        while self.waiting:
+            prefix, selected = self.waiting.pop()
+            inner = prefix[:-1]
+            try:
+                descriptor = self.root.open_directory(f"{self.base}/{inner}".strip("/"))
+            except OSError as error:
+                if not prefix:
+                    raise refusal(error, self.base or ".") from error
+                self.skipped.append(inner)
+                continue
+            try:
+                self._look_into(descriptor, prefix, selected)
+            finally:
+                os.close(descriptor)
+            if len(self.files) > 2 * self.limit + 1000:
+                self.shorten()
+
+    def shorten(self) -> None:
+        """Keeps the first `limit` of what was found. Code points have the order of their UTF-8 bytes."""
+        self.files.sort()
+        del self.files[self.limit :]
+
+    def _look_into(self, descriptor: int, prefix: str, selected: bool) -> None:
+        names, directories = [], []
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    names.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.name)
+        # Sorted bit by bit, the whole is nearly in order when it is sorted at the end, which then costs little.
+        found = [prefix + name for name in sorted(self._chosen(self._texts(names, prefix), prefix, selected))]
+        if self.with_sizes:
+            found = [path for path in found if self._measure(path, descriptor)]
+        self.total += len(found)
+        self.files += found
+        for piece in self.effort.pieces(sorted(self._texts(directories, prefix), reverse=True), prefix):
+            for name in piece:
+                self._meet_directory(name, prefix + name, selected)
+
+    def _chosen(self, names: list[str], prefix: str, selected: bool) -> list[str]:
+        """Those files of one directory that the patterns select; most of the time goes here, so the loops are tight."""
+        if not selected:
+            names = self._matching(self.patterns.include, names, prefix)
+        exclude = self.patterns.exclude
+        if exclude.everything:
+            return []
+        if exclude.names or exclude.suffixes or exclude.match is not None:
+            excluded = set(self._matching(exclude, names, prefix))
+            names = [name for name in names if name not in excluded]
+        return [name for name in names if not name.startswith(".lcp-") or not is_temporary(name)]
+
+    def _matching(self, side: Side, names: list[str], prefix: str) -> list[str]:
+        suffixes, exact, match, tails = side.suffixes, side.names, side.match, side.tails
+        if match is None:  # a name costs next to nothing, however many suffixes there are
+            return [name for name in names if name.endswith(suffixes) or name in exact]
+        return [
+            name
+            for piece in self.effort.pieces(names, prefix)
+            for name in piece
+            if name.endswith(suffixes) or name in exact or (name.endswith(tails) and match(prefix + name))
+        ]
+
+    def _texts(self, names: list[str], prefix: str) -> list[str]:
+        """Those names that are UTF-8: any other cannot be told in JSON, and no job could name it."""
+        if all(map(str.isascii, names)):
+            return names
+        self.skipped += [_shown(prefix + name) for name in names if not _is_text(name)]
+        return [name for name in names if _is_text(name)]
+
+    def _measure(self, path: str, descriptor: int) -> bool:
+        """Notes the size of a file; says whether it is still there."""
+        name = path.rpartition("/")[2]
+        try:
+            self.sizes[path] = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _meet_directory(self, name: str, path: str, selected: bool) -> None:
+        if name not in PRUNED and not self.patterns.exclude.has_directory(name, path):
+            self.waiting.append((f"{path}/", selected or self.patterns.include.has_directory(name, path)))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    return os.fsencode(path).decode(errors="backslashreplace")

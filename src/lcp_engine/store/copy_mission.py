@@ -1,0 +1,301 @@
+"""Copy a mission as it stood when a question was asked. Rows are copied as history tells them; nothing is decided."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+from sqlalchemy import Table, bindparam, insert, select, update
+
+from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, State
+from lcp_engine.store import ledger_sql
+from lcp_engine.store.db.json_text import to_json
+from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
+from lcp_engine.store.queries.operator_messages import SAID
+from lcp_engine.store.queries.states_at import Life
+from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
+
+
+def _insert(table: Table) -> Statement:
+    return Statement(insert(table).values({column.name: bindparam(column.name) for column in table.c}))
+
+
+def _insert_one(table: Table) -> Statement:
+    names = [column.name for column in table.c if column.name != "id"]
+    return Statement(insert(table).values({name: bindparam(name) for name in names}).returning(table.c.id))
+
+
+_NEW_MISSION = _insert_one(missions)
+_NEW_PLAN = _insert_one(plans)
+_NEW_JOB = _insert_one(jobs)
+_NEW_TURN = _insert(turns)
+_NEW_APPROVAL = _insert(approvals)
+_OWNER = Statement(update(plans).where(plans.c.id == bindparam("plan")).values(job_id=bindparam("owner")))
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The new mission, and the job of its turn that is to be asked."""
+
+    mission_id: int
+    job_id: int
+
+
+def copy_until(
+    tx: Tx, past: Archive, question: PastTurn, asked: PastEvent, lives: Mapping[int, Life], *, spec: str, planner: str
+) -> Copied:  # fmt: skip
+    """Store a new mission that stands as `past` stood before `asked`, the event of `question`. `spec` is in JSON."""
+    return _Copy(tx, past, question, asked, lives).store(spec, planner)
+
+
+class _Copy:
+    def __init__(
+        self, tx: Tx, past: Archive, question: PastTurn, asked: PastEvent, lives: Mapping[int, Life]
+    ) -> None:
+        self._tx = tx
+        self._past = past
+        self._question = question
+        self._lives = lives
+        dropped = {event.seq for event in past.events if event.seq < asked.seq and event.job_id is not None}
+        dropped -= {event.seq for life in lives.values() for event in life.trail}
+        self._events = [event for event in past.events if event.seq < asked.seq and event.seq not in dropped]
+        self._seqs = [event.seq for event in self._events]
+        self._turns = [turn for turn in past.turns.values() if turn.number < question.number]
+        self._plans: dict[object, int] = {}
+        self._jobs: dict[object, int] = {}
+        self._later = [event for event in past.events if event.seq > asked.seq]
+
+    def store(self, spec: str, planner: str) -> Copied:
+        tx, mission_id = self._tx, self._store_mission(spec, planner)
+        self._store_plans(mission_id)
+        self._store_jobs(mission_id)
+        for plan_row in self._rows(plans):
+            if plan_row["id"] in self._plans and plan_row["job_id"] is not None:
+                owner = self._jobs[plan_row["job_id"]]
+                tx.run(_OWNER, plan=self._plans[plan_row["id"]], owner=owner)
+        self._store_turns(mission_id)
+        tx.many(ledger_sql.ATTEMPT, [ledger_sql.ATTEMPT.row(one) for one in self._kept_attempts()])
+        for approval in self._kept_approvals():
+            tx.send(_NEW_APPROVAL, **approval)
+        tx.many(ledger_sql.EVENT, [ledger_sql.EVENT.row(one) for one in self._kept_events(mission_id)])
+        root = self._row(missions)["root_plan"]
+        job_id = self._jobs[self._question.job_id]
+        after = update(missions).where(missions.c.id == bindparam("mission"))
+        tx.run(
+            Statement(after.values(root_plan=bindparam("root"), asking=bindparam("job"))),
+            mission=mission_id,
+            root=self._plans[root],
+            job=job_id,
+        )
+        return Copied(mission_id, job_id)
+
+    def _store_mission(self, spec: str, planner: str) -> int:
+        states = Counter(life.state for life in self._lives.values())
+        requested = [
+            job for job in self._past.jobs
+            if job.id in self._lives and job.fingerprint is not None
+            and self._lives[job.id].trail[0].event != REFUSE.event
+        ]  # fmt: skip
+        costs: list[PastTurn | PastAttempt] = [*self._turns]
+        costs += [one for one in self._past.attempts.values() if self._is_kept(one)]
+        values: dict[str, object] = {
+            **dict.fromkeys(column.name for column in missions.c if column.name != "id"),
+            **{state.value: states[state] for state in State},
+            "uid": f"req-{uuid4()}",
+            "name": self._past.name,
+            "goal": self._row(missions)["goal"],
+            "root": self._past.root,
+            "planner": planner,
+            "spec": spec,
+            "status": "running",
+            "turns": self._question.turn - 1,
+            "questions": self._question.number - 1,
+            "input_tokens": sum(one.input_tokens or 0 for one in costs),
+            "output_tokens": sum(one.output_tokens or 0 for one in costs),
+            "bytes_written": self._inherited("bytes_written")
+            + sum(change.size_bytes for change in self._past.changes if self._has_applied(change.job_id)),
+            "requested": len(requested),
+            "events": len(self._events),
+            "changed_seq": self._changed_seq(),
+            "ran": 0,
+            "created_at": self._tx.now,
+        }
+        return self._one(_NEW_MISSION, values)
+
+    def _store_plans(self, mission_id: int) -> None:
+        asked = {turn.job_id: turn for turn in self._turns}
+        root = self._row(missions)["root_plan"]
+        until: dict[object, int] = {}
+        rows = self._rows(turns)
+        for row in rows:
+            if row["job_id"] in asked:
+                until[row["plan_id"]] = max(until.get(row["plan_id"], 0), _int(row["until_seq"]))
+        members = {row["id"]: row["plan_id"] for row in self._rows(jobs)}
+        for row in self._rows(plans):
+            if row["id"] != root and row["id"] not in until:
+                continue
+            states = [life.state for job_id, life in self._lives.items() if members[job_id] == row["id"]]
+            owner = None if row["job_id"] is None else self._lives.get(_int(row["job_id"]))
+            has_ended = owner is not None and owner.state in SETTLED
+            values = {
+                **row,
+                "mission_id": mission_id,
+                "job_id": None,
+                "parent_id": self._plans.get(row["parent_id"]),
+                "open": sum(state in (State.QUEUED, State.BLOCKED) for state in states),
+                "held": states.count(State.HELD),
+                "asked_seq": self._number(until.get(row["id"], 0)),
+                "outcome": row["outcome"] if has_ended else None,
+                **dict.fromkeys(("corrections", "stalled", "refused", "clarifications", "verifications"), 0),
+            }
+            self._plans[row["id"]] = self._one(_NEW_PLAN, values)
+
+    def _store_jobs(self, mission_id: int) -> None:
+        for row in self._rows(jobs):
+            life = self._lives.get(_int(row["id"]))
+            if life is None:
+                continue
+            values = {
+                **row,
+                **self._standing(row, life),
+                "mission_id": mission_id,
+                "plan_id": self._plans.get(row["plan_id"]),
+                "parent_id": self._jobs.get(row["parent_id"]),
+                "after_id": self._jobs.get(row["after_id"]),
+                "params": self._params_of_then(row),
+                "approved": life.approved,
+                "attempt": life.starts,
+                "failures": life.since_retry(BACK_OFF.event, FAIL.event),
+                "deaths": life.since_retry(RESCUE.event),
+                **dict.fromkeys(("runner_id", "run_after", "held_until")),
+            }
+            if row["id"] == self._question.job_id:
+                values["turn"] = next((t.turn for t in self._turns if t.job_id == row["parent_id"]), None)
+            self._jobs[row["id"]] = self._one(_NEW_JOB, values)
+
+    def _standing(self, row: Mapping[str, object], life: Life) -> dict[str, object]:
+        """State, reason, result and times of then."""
+        last, started = life.last, [event.at for event in life.trail if event.event == START.event]
+        standing: dict[str, object] = {
+            "state": life.state.value,
+            "started_at": started[-1] if started else None,
+            **dict.fromkeys(("reason", "result", "result_sha256", "error", "settled_seq", "ended_at")),
+        }
+        if life.state not in SETTLED:
+            return {**standing, "reason": last.data.get("reason")}
+        standing |= {"settled_seq": self._number(last.seq), "ended_at": last.at}
+        if row["settled_seq"] == last.seq:
+            return {
+                **standing,
+                **{name: row[name] for name in ("reason", "result", "result_sha256", "error")},
+            }
+        attempt = self._past.attempts.get((_int(row["id"]), life.starts))
+        error = attempt.error if attempt is not None and life.state is State.FAILED else None
+        return {**standing, "reason": last.data.get("reason"), "error": error}
+
+    def _params_of_then(self, row: Mapping[str, object]) -> object:
+        """The params before people revised them later."""
+        for event in self._later:
+            before = event.data.get("before")
+            if event.event == "decided" and event.job_id == row["id"] and isinstance(before, dict):
+                return to_json(before)
+        return row["params"]
+
+    def _store_turns(self, mission_id: int) -> None:
+        numbers = {turn.number for turn in self._turns}
+        for row in self._rows(turns):
+            if row["number"] in numbers:
+                known = {
+                    "mission_id": mission_id,
+                    "plan_id": self._plans[row["plan_id"]],
+                    "job_id": self._jobs[row["job_id"]],
+                    "after_seq": self._number(_int(row["after_seq"])),
+                    "until_seq": self._number(_int(row["until_seq"])),
+                }
+                self._tx.send(_NEW_TURN, **{**row, **known})
+
+    def _kept_attempts(self) -> list[dict[str, object]]:
+        return self._of_jobs(attempts, lambda life, attempt: attempt <= life.starts)
+
+    def _kept_approvals(self) -> list[dict[str, object]]:
+        """Those that count still: whoever retries a job that failed is bound to what was approved."""
+        return self._of_jobs(approvals, lambda life, attempt: attempt == life.approved)
+
+    def _of_jobs(self, table: Table, is_kept: Callable[[Life, int], bool]) -> list[dict[str, object]]:
+        """The rows of a table that belong to attempts of jobs."""
+        clause = select(table).join_from(table, jobs, table.c.job_id == jobs.c.id)
+        names = [column.name for column in table.c]
+        rows = self._tx.query(clause.where(jobs.c.mission_id == self._past.id))
+        found = (dict(zip(names, row, strict=True)) for row in rows)
+        return [
+            {**row, "job_id": self._jobs[row["job_id"]]}
+            for row in found
+            if (life := self._lives.get(_int(row["job_id"]))) and is_kept(life, _int(row["attempt"]))
+        ]
+
+    def _kept_events(self, mission_id: int) -> list[dict[str, object]]:
+        return [
+            {
+                "mission_id": mission_id,
+                "seq": seq,
+                "job_id": None if event.job_id is None else self._jobs[event.job_id],
+                "at": event.at,
+                "event": event.event,
+                "data": self._told(event),
+            }
+            for seq, event in enumerate(self._events, start=1)
+        ]
+
+    def _told(self, event: PastEvent) -> str | None:
+        """The event's own words; a plan that it names is the copy's."""
+        plan = self._plans.get(event.data.get("plan")) if event.event == SAID else None
+        told = event.data if plan is None else {**event.data, "plan": plan}
+        return to_json(told) if told else None
+
+    def _is_kept(self, attempt: PastAttempt) -> bool:
+        life = self._lives.get(attempt.job_id)
+        return life is not None and attempt.attempt <= life.starts
+
+    def _has_applied(self, job_id: int) -> bool:
+        life = self._lives.get(job_id)
+        return life is not None and life.state is State.SUCCEEDED
+
+    def _changed_seq(self) -> int:
+        """The last event that changed a file."""
+        changed = {change.job_id for change in self._past.changes if self._has_applied(change.job_id)}
+        seqs = [self._lives[job_id].last.seq for job_id in changed]
+        return self._number(max((*seqs, self._inherited("changed_seq"))))
+
+    def _inherited(self, name: str) -> int:
+        """What the mission had itself from the one that it was forked from: its changes of files are not copied."""
+        told = (event.data.get(name) for event in reversed(self._events) if event.event == "forked")
+        return next((value for value in told if isinstance(value, int)), 0)
+
+    def _number(self, seq: int) -> int:
+        """The number in the copy of the last event that is not after event `seq`."""
+        return bisect_right(self._seqs, seq)
+
+    def _row(self, table: Table) -> dict[str, object]:
+        return next(row for row in self._rows(table))
+
+    def _rows(self, table: Table) -> list[dict[str, object]]:
+        """The rows of the mission that is copied, in the order of their keys."""
+        own = table.c.id if table is missions else table.c.mission_id
+        order = table.c.number if table is turns else table.c.id
+        rows: list[Row] = self._tx.query(select(table).where(own == self._past.id).order_by(order))
+        names = [column.name for column in table.c]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _one(self, statement: Statement, values: Mapping[str, object]) -> int:
+        row = self._tx.row(statement, **{name: value for name, value in values.items() if name != "id"})
+        assert row is not None
+        return int(row[0])
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value

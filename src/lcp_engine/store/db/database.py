@@ -1,0 +1,318 @@
+"""Commit transactions: one writer path in a process, whose callers share commits."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar  # noqa: TID251 -- units of every type wait in one queue
+
+from lcp_engine.clock import Clock, Micros
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.commit_unit import Unit, wake_all
+from lcp_engine.store.db.read_pool import Readers
+from lcp_engine.store.db.transaction import Backend, Connection, Tx
+from lcp_engine.store.db.writer_order import NoOrder, Order
+
+T = TypeVar("T")
+
+RETRIES = 8
+FIRST_PAUSE = 0.05
+
+
+class Database:
+    """One database. `write` and `read` may be called from any thread.
+
+    Work given to them may run more than once (when another unit that shares its transaction raised, or the server
+    went away), but takes effect once; it must have no effects besides its statements. `on_wake` is called after each
+    commit that made a job ready, `in_transaction_wake` before it. A transaction stands in `line` behind those of other
+    processes.
+    """
+
+    def __init__(self, backend: Backend, clock: Clock | None = None) -> None:
+        self.backend = backend
+        self.on_wake: Callable[[], None] = lambda: None
+        self.on_waits: Callable[[set[int]], None] = lambda missions: None
+        self.in_transaction_wake: Callable[[Tx], None] = lambda tx: None
+        self.line: Order = NoOrder()
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._waiting: deque[Unit[Any]] = deque()
+        self._is_led = False
+        self._is_closed = False
+        self._writer: Connection | None = None
+        self._has_connected = False
+        self._readers = Readers(backend)
+        self._clock: Clock | None = clock
+
+    def now(self) -> Micros:
+        """The database's time, in microseconds since 1970."""
+        if self._clock is None:
+            with self._readers.lend() as connection:
+                self._clock = self.backend.clock(connection)
+        return self._clock()
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """Do `work` in a transaction that others may share; returns after its commit. Raises what `work` raises."""
+        unit = Unit(work)
+        with self._lock:
+            if self._is_closed:
+                raise LcpError(ErrorCode.DATABASE_FAILED, "the database has to be open; it was closed")
+            waits, self._is_led = self._is_led, True
+            if waits:
+                unit.expect()
+                self._waiting.append(unit)
+        if waits:
+            self._wait(unit)
+        if not unit.is_done:
+            self._lead([] if waits else [unit])
+        return unit.result()
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """Do `work` on one consistent state without changing it."""
+        with self.explained():
+            for retries in range(RETRIES):
+                try:
+                    return self._read(work)
+                except Exception as error:
+                    if not self._may_retry(error, retries):
+                        raise
+                _pause(retries)
+            return self._read(work)
+
+    def join(self, connection: Connection) -> Tx:
+        """A transaction that somebody else began and will commit; `end` is to be called on it before that."""
+        tx = Tx(connection, self.backend.dialect, self.now())
+        tx.at_end.append(lambda: self.in_transaction_wake(tx) if tx.wakes else None)
+        return tx
+
+    def close(self) -> None:
+        """Let what was given to `write` before come to its end, then close every connection."""
+        with self._lock:
+            self._is_closed = True
+            self._ended.wait_for(lambda: not self._is_led)
+            writer, self._writer = self._writer, None
+        self._readers.close()
+        if writer is not None:
+            with suppress(Exception):  # closing is the last thing; what was acknowledged is committed
+                writer.close()
+        self.line.close()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Errors of the driver leave in the engine's words."""
+        try:
+            yield
+        except LcpError:
+            raise
+        except Exception as error:
+            explained = self.backend.explain(error)
+            if explained is None:
+                raise
+            raise explained from error
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        with self._readers.lend() as connection:
+            self._has_connected = True
+            tx = Tx(connection, self.backend.dialect, self.now())
+            try:
+                tx.plain("BEGIN")
+                found = work(tx)
+                self.backend.settle(connection)
+                return found
+            finally:
+                _roll_back(tx)
+                tx.close()
+
+    def _wait(self, unit: Unit[Any]) -> None:
+        try:
+            unit.wait()
+        except BaseException:  # an interrupt
+            with self._lock:
+                if unit in self._waiting:
+                    self._waiting.remove(unit)
+                    if unit.is_woken:  # it was to lead: another one has to
+                        self._hand_over()
+            raise
+
+    def _lead(self, batch: list[Unit[Any]]) -> None:
+        """Commit the batch with everything that waits, then hand over to whoever came meanwhile."""
+        try:
+            if self._waiting:
+                self._gather(batch)
+            self._commit(batch)
+        except BaseException as error:
+            _fail_all((unit for unit in batch if not unit.is_done), error)
+            raise
+        finally:
+            with self._lock:
+                self._hand_over()
+            wake_all(batch)
+
+    def _gather(self, batch: list[Unit[Any]]) -> None:
+        """Add whoever waits."""
+        with self._lock:
+            batch += self._waiting
+            self._waiting.clear()
+
+    def _hand_over(self) -> None:
+        while self._waiting and self._waiting[0].is_done:  # an interrupt came while it was taken along
+            self._waiting.popleft()
+        self._is_led = bool(self._waiting)
+        if self._is_led:
+            self._waiting[0].wake()
+        elif self._is_closed:
+            self._ended.notify_all()
+
+    def _commit(self, batch: list[Unit[Any]], *, is_alone: bool = False) -> None:
+        """Commit a batch, which those join who come while it is done, and which those leave who fail."""
+        retries = 0
+        while batch:
+            try:
+                culprit = self._attempt(batch, is_alone)
+            except Exception as error:  # noqa: BLE001 -- told to the callers
+                self._forget_broken_writer()
+                if not self._may_retry(error, retries):
+                    _fail_all(batch, self.backend.explain(error) or error)
+                    return
+            else:
+                if culprit is None:
+                    return
+                batch.remove(culprit)
+                culprit.wake()
+                continue
+            _pause(retries)
+            retries += 1
+            if len(batch) > 1:
+                # Alone, a unit takes its locks in order and waits for nobody who waits for it.
+                for unit in batch:
+                    self._commit([unit], is_alone=True)
+                return
+
+    def _attempt(self, batch: list[Unit[Any]], is_alone: bool) -> Unit[Any] | None:
+        """One transaction over the batch. The unit whose own fault undid it, or None after the commit."""
+        with self.line:
+            tx, culprit = self._transact(batch, is_alone)
+        if culprit is not None:
+            return culprit
+        for unit in batch:
+            unit.is_done = True
+        if tx.wakes:
+            self.on_wake()
+        if tx.waits:
+            self.on_waits(tx.waits)
+        return None
+
+    def _transact(self, batch: list[Unit[Any]], is_alone: bool) -> tuple[Tx, Unit[Any] | None]:
+        connection = self._writer or self._connect()
+        try:
+            self.backend.begin(connection)
+        except BaseException:  # an interrupt may come when the transaction has begun
+            with suppress(Exception):
+                connection.cursor().execute("ROLLBACK")
+            raise
+        tx = Tx(connection, self.backend.dialect, self.now())
+        try:
+            culprit = self._perform(connection, tx, batch, is_alone)
+            if culprit is not None:
+                _roll_back(tx)
+                return tx, culprit
+            tx.end()
+            if tx.wakes:
+                self.in_transaction_wake(tx)
+            self._end(connection, tx)
+        except BaseException:
+            _roll_back(tx)
+            raise
+        finally:
+            tx.close()
+        return tx, None
+
+    def _perform(
+        self, connection: Connection, tx: Tx, batch: list[Unit[Any]], is_alone: bool
+    ) -> Unit[Any] | None:
+        """Do the work of the batch; the unit that raised, if one did."""
+        for unit in batch:
+            try:
+                unit.perform(tx)
+                # The callers of the last commit are back by now: a transaction without them would cost an fsync more.
+                if self._waiting and unit is batch[-1] and not is_alone:
+                    self._gather(batch)
+                if len(batch) > 1:  # what is wrong with one has to show before the next begins, or all end
+                    self.backend.settle(connection)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    unit.fail(error)
+                elif self.backend.may_retry(error):
+                    raise
+                else:
+                    unit.fail(self.backend.explain(error) or error)
+                return unit
+        return None
+
+    def _end(self, connection: Connection, tx: Tx) -> None:
+        transaction = self.backend.transaction(connection)
+        try:
+            tx.plain("COMMIT")
+        except Exception as error:
+            if self.backend.is_usable(connection):
+                raise
+            # Only the acknowledgement may have been lost: to do it again then would do it twice.
+            took_effect = None if transaction is None else self._took_effect(transaction, tx.now)
+            if took_effect is None:
+                message = "the database's connection was lost during a commit; whether it took effect cannot be told"
+                raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
+            if not took_effect:
+                raise
+
+    def _took_effect(self, transaction: str, at: Micros) -> bool | None:
+        """What became of a transaction whose connection was lost; None where nobody can be asked."""
+        for retries in range(RETRIES):
+            try:
+                self._writer = self.backend.connect()
+                known = self.backend.has_committed(self._writer, transaction, at)
+            except Exception:  # noqa: BLE001 -- the server may be gone for a while
+                self._drop_writer()
+            else:
+                if known is not None:
+                    return known
+                self._drop_writer()
+            _pause(retries)
+        return None
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            with suppress(Exception):  # it may be gone already
+                self._writer.close()
+            self._writer = None
+
+    def _connect(self) -> Connection:
+        self._writer = self.backend.connect()
+        self._has_connected = True
+        return self._writer
+
+    def _forget_broken_writer(self) -> None:
+        if self._writer is not None and not self.backend.is_usable(self._writer):
+            self._drop_writer()
+
+    def _may_retry(self, error: Exception, retries: int) -> bool:
+        # A server that was never there is an error at once; one that was comes back.
+        return retries < RETRIES and self._has_connected and self.backend.may_retry(error)
+
+
+def _pause(retries: int) -> None:
+    """Wait a little longer each time, and not as long as others who wait for the same."""
+    time.sleep(FIRST_PAUSE * 2**retries * random.uniform(0.5, 1.0))  # noqa: S311 -- no secret
+
+
+def _roll_back(tx: Tx) -> None:
+    with suppress(Exception):  # the error that led here is the one to tell
+        tx.plain("ROLLBACK")
+
+
+def _fail_all(batch: Iterable[Unit[Any]], error: BaseException) -> None:
+    for unit in batch:
+        unit.fail(error)

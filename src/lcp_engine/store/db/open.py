@@ -1,0 +1,116 @@
+"""Open a database, and bring it to the newest schema where it is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from lcp_engine.clock import Clock
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.db.transaction import Backend, Statement, Tx
+from lcp_engine.store.schema import HEAD, MIGRATION_LOCK, metadata
+from lcp_engine.store.views import VIEWS
+
+
+def open_database(url: str, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> Database:
+    """The database at `url` (`sqlite:///PATH` or `postgresql://…`), created or upgraded as needed.
+
+    Raises `DATABASE_VERSION` where it belongs to something else or to a newer engine, `DATABASE_FAILED` where it
+    cannot be opened.
+    """
+    database = Database(make_backend(url, busy_seconds), clock)
+    try:
+        with database.explained():
+            version = database.read(version_of) if _exists(database.backend) else None
+            if version != HEAD:
+                _bring_to_head(database, url)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
+    """Speak to the database that `url` names, without connecting yet."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        path = Path(rest[1:])
+        if path.is_dir():
+            raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} has to be a file; it is a directory")
+        if not path.parent.is_dir():
+            message = f"database {path} needs its directory {path.parent}; it is not there"
+            raise LcpError(ErrorCode.DATABASE_FAILED, message)
+        return Sqlite(path, busy_seconds=busy_seconds)
+    if scheme.split("+")[0] in ("postgresql", "postgres"):
+        return _postgres(url)
+    fact = f"begins with {scheme if '://' in url else url!r}"
+    if scheme == "sqlite":
+        fact = f"names no file behind {url!r}"
+    message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one {fact}"
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def _postgres(url: str) -> Backend:
+    try:
+        from lcp_engine.store.db.postgres import Postgres
+    except ModuleNotFoundError as error:
+        message = (
+            "PostgreSQL needs the extra `postgres` (pip install 'lcp-engine[postgres]'); psycopg is not there"
+        )
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
+    return Postgres(url)
+
+
+def _exists(backend: Backend) -> bool:
+    return not isinstance(backend, Sqlite) or (backend.path.is_file() and backend.path.stat().st_size > 0)
+
+
+def _bring_to_head(database: Database, url: str) -> None:
+    """Create or upgrade under a lock: of several processes that start at once, one does it."""
+    outdated = database.write(_create)
+    if outdated is not None:
+        from lcp_engine.store.db.upgrade import upgrade  # alembic is slow to load, and needed only here
+
+        upgrade(url, outdated)
+
+
+def _create(tx: Tx) -> str | None:
+    """Create everything in an empty database. The version of one that has to be upgraded, else None."""
+    if not tx.is_sqlite:
+        tx.plain(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+    version = version_of(tx)
+    if version is not None:
+        return version if version != HEAD else None
+    for table in metadata.sorted_tables:
+        tx.run(Statement(CreateTable(table)))
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            tx.run(Statement(CreateIndex(index)))
+    for view in VIEWS:
+        tx.plain(view.create(tx.is_sqlite))
+    tx.plain("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
+    tx.plain(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+    return None
+
+
+def version_of(tx: Tx) -> str | None:
+    """The schema's version; None for an empty database."""
+    tables = set(tables_of(tx))
+    if "alembic_version" in tables and "missions" in tables:
+        tx_rows = tx.query_plain("SELECT version_num FROM alembic_version")
+        return str(tx_rows[0][0]) if tx_rows else None
+    if tables:
+        some = ", ".join(sorted(tables)[:3])
+        message = f"the database has to be empty or lcp-engine's own; it holds other tables ({some})"
+        raise LcpError(ErrorCode.DATABASE_VERSION, message)
+    return None
+
+
+def tables_of(tx: Tx) -> list[str]:
+    if tx.is_sqlite:
+        sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    else:
+        sql = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+    return [str(row[0]) for row in tx.query_plain(sql)]

@@ -1,0 +1,150 @@
+"""Speak to SQLite: one file, many processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from lcp_engine.clock import Clock, Micros, steady_clock
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.database_files import OWN_FILES
+from lcp_engine.store.db.transaction import Connection
+
+BUSY_SECONDS = 30.0
+AGAIN_SECONDS = 0.005
+LOG_PAGES = 4000
+"""So many pages may stand in the WAL before a commit brings them into the file, which those who wait for it feel.
+
+As many as the first part of the WAL's index names: beyond that each page takes longer to be found.
+"""
+SPARSE = 256 * 1024
+"""Bytes: with less free, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
+
+
+class Sqlite:
+    """SQLite in WAL mode; a commit is on disk when it returns (`synchronous=FULL`)."""
+
+    name = "sqlite"
+
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, sweeps: bool = False) -> None:
+        self.path = path
+        self._sweeps = sweeps
+        self.dialect = SQLiteDialect_pysqlite(paramstyle="named")
+        self._busy_seconds = busy_seconds
+
+    def connect(self) -> Connection:
+        """A connection that writes; the file is created with mode 0600 where there is none."""
+        try:
+            # Only a new file: closing any descriptor of one that is in use would drop this process's locks on it.
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            message = f"database {self.path} has to be a writable file: {error.strerror}"
+            raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
+        connection = self._open("rw")
+        self._use_log(connection)
+        connection.execute(f"PRAGMA synchronous={'NORMAL' if self._sweeps else 'FULL'}")
+        connection.execute(f"PRAGMA foreign_keys={'OFF' if self._sweeps else 'ON'}")
+        # A sweep does it between its transactions.
+        connection.execute(f"PRAGMA wal_autocheckpoint={0 if self._sweeps else LOG_PAGES}")
+        OWN_FILES.add(self.path)
+        return connection
+
+    def sweeping(self) -> Sqlite:
+        return Sqlite(self.path, busy_seconds=self._busy_seconds, sweeps=True)
+
+    def flush(self, connection: Connection) -> bool:
+        """Copy the WAL into the file; afterwards the next writer begins it anew, unless somebody wrote meanwhile."""
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        row = cursor.fetchone()
+        return row is not None and row[1] > LOG_PAGES // 2
+
+    def begin(self, connection: Connection) -> None:
+        # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout
+        connection.cursor().execute("BEGIN IMMEDIATE")
+
+    def settle(self, connection: Connection) -> None:
+        """Every statement is waited for."""
+
+    def transaction(self, connection: Connection) -> None:
+        """No connection is lost here."""
+
+    def has_committed(self, connection: Connection, transaction: str, at: Micros) -> None:
+        """No connection is lost here."""
+
+    def connect_to_read(self) -> Connection:
+        connection = self._open("rw")
+        connection.execute("PRAGMA query_only=ON")
+        OWN_FILES.add(self.path)
+        return connection
+
+    def clock(self, connection: Connection) -> Clock:
+        """One machine has one clock: the system's, kept from going back."""
+        return steady_clock()
+
+    def explain(self, error: Exception) -> LcpError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        fact = str(error)
+        if "locked" in fact or "busy" in fact:
+            message = f"database {self.path} stayed locked by another process for {self._busy_seconds:g} s"
+            return LcpError(ErrorCode.DATABASE_BUSY, message)
+        if "unable to open" in fact or "readonly" in fact:
+            message = f"database {self.path} and its directory have to be writable; SQLite says: {fact}"
+            return LcpError(ErrorCode.DATABASE_FAILED, message)
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC:
+            # It stands in the log until the next commit overwrites it there, and counts if the process dies before.
+            fact = "it could not be synced, and whether the last change was kept cannot be told"
+            return LcpError(
+                ErrorCode.DATABASE_FAILED, f"database {self.path} has to be on a sound disk; {fact}"
+            )
+        if "full" in fact or ("I/O" in fact and self._free_bytes() < SPARSE):
+            message = f"database {self.path} needs space on its disk; {self._free_bytes()} bytes are free"
+            return LcpError(ErrorCode.DATABASE_FAILED, message)
+        if "not a database" in fact:
+            message = f"database {self.path} has to be an lcp-engine database; it is not SQLite at all"
+            return LcpError(ErrorCode.DATABASE_VERSION, message)
+        return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Turn the WAL on. Where others do the same, SQLite refuses at once, whatever the busy timeout."""
+        end = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    connection.close()
+                    raise
+                time.sleep(AGAIN_SECONDS)
+            else:
+                return
+
+    def _free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self.path.parent).free
+        except OSError:
+            return 0
+
+    def may_retry(self, error: Exception) -> bool:
+        return False
+
+    def is_usable(self, connection: Connection) -> bool:
+        return True
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )

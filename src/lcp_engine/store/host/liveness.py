@@ -1,0 +1,120 @@
+"""Prove that a runner is alive by an OS lock that dies with its process, and say what it was executing (R17)."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.row_types import RunnerRow
+
+LOCK = ".lock"
+"""How the names of the runners' lock files end."""
+_SLOT = struct.Struct("<qq")
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a process runs: a machine's name, and the id of its current boot."""
+
+    name: str
+    boot: str
+
+
+def this_host() -> Host:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return Host(socket.gethostname(), boot.read_text().strip() if boot.exists() else "unknown")
+
+
+def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
+    """The directory for locks and sockets of one database on this host, private to its user.
+
+    Sockets have short paths, so it is not beside the database. Raises `DATABASE_FAILED` where somebody else owns it.
+    """
+    given = environment.get("XDG_RUNTIME_DIR")
+    base = (
+        Path(given) if given and Path(given).is_dir() else Path(tempfile.gettempdir()) / f"lcp-{os.getuid()}"
+    )
+    digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+    directory = base / f"lcp-{digest}"
+    for part in (base, directory):
+        part.mkdir(mode=0o700, exist_ok=True)
+        status = part.stat(follow_symlinks=False)
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            message = (
+                f"runtime directory {part} has to belong to this user alone; it belongs to {status.st_uid}"
+            )
+            raise LcpError(ErrorCode.DATABASE_FAILED, message)
+    return directory
+
+
+class Presence:
+    """This process as others see it: a locked file, with one slot for each thread naming the job under way."""
+
+    def __init__(self, directory: Path, uid: str) -> None:
+        self._path = directory / f"{uid}{LOCK}"
+        self._guard = threading.Lock()
+        self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def starts(self, slot: int, job_id: int, attempt: int) -> None:
+        """Note that a job is started. It survives the process, not the machine: no fsync is needed."""
+        with self._guard:
+            if self._descriptor >= 0:
+                os.pwrite(self._descriptor, _SLOT.pack(job_id, attempt), slot * _SLOT.size)
+
+    def leave(self) -> None:
+        """Done here; a thread that hangs and goes on later writes nowhere."""
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+        with self._guard:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
+    """Whether a runner of this host is gone; None where that cannot be told from here.
+
+    A boot has one kernel, whose locks tell. Another boot may be this machine before, or another one of that name.
+    """
+    if runner.boot != host.boot:
+        return None
+    try:
+        # Not to write: whoever listens for departures (runner/death_watch.py) would take the close for one.
+        descriptor = os.open(directory / f"{runner.uid}{LOCK}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        # Shared: two that look at the same moment do not take each other for the runner.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def started_jobs(runner: RunnerRow, directory: Path) -> set[tuple[int, int]] | None:
+    """The `(job id, attempt)` that a dead runner was executing; None where it left no word."""
+    try:
+        left = (directory / f"{runner.uid}{LOCK}").read_bytes()
+    except FileNotFoundError:
+        return None
+    whole = len(left) - len(left) % _SLOT.size
+    return {(job_id, attempt) for job_id, attempt in _SLOT.iter_unpack(left[:whole]) if job_id}
+
+
+def forget(runner: RunnerRow, directory: Path) -> None:
+    """Remove what a dead runner left."""
+    for name in (f"{runner.uid}{LOCK}", f"{runner.uid}.sock"):
+        with suppress(FileNotFoundError):
+            (directory / name).unlink()

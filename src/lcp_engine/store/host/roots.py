@@ -1,0 +1,96 @@
+"""Tell which missions this machine can serve, and where their roots are here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from sqlalchemy import bindparam, func, select, text
+
+from lcp_engine.store.db.json_text import from_json
+from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.store.schema import jobs, missions
+
+_SIBLINGS = Statement(
+    select(missions.c.id).where(missions.c.root == bindparam("root"), missions.c.ended_at.is_(None))
+)
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Where the roots of missions are on this machine.
+
+    `named` maps names of roots to directories here: the path that a mission was launched with, one of its
+    `root_aliases`, or the path's last part; then no other root is served. Without names a root is where its path says:
+    with `only_here` also if nothing is there, since no other machine could serve it.
+    """
+
+    named: Mapping[str, Path] = field(default_factory=dict)
+    only_here: bool = True
+
+    @property
+    def serves_all(self) -> bool:
+        return self.only_here and not self.named
+
+    def find(self, root: str, spec: str) -> str | None:
+        """The directory that a mission's root is here, None where it is not served; `spec` is the mission's."""
+        if not self.named:
+            return root if self.only_here or Path(root).is_dir() else None
+        return next((str(self.named[name]) for name in _names(root, spec) if name in self.named), None)
+
+
+EVERY_ROOT = Roots()
+
+
+def _names(root: str, spec: str) -> Iterable[str]:
+    aliases = from_json(spec).get("root_aliases")
+    more = [str(alias) for alias in aliases] if isinstance(aliases, list) else []
+    return (root, *more, PurePath(root).name)
+
+
+class Share:
+    """The missions that a runner takes, learnt as it meets their jobs; those in `away` it leaves to others."""
+
+    def __init__(self, roots: Roots) -> None:
+        self.away: frozenset[int] = frozenset()
+        self._roots = roots
+        self._here: set[int] = set()
+        self._lock = threading.Lock()
+
+    def takes(self, tx: Tx, mission_id: int) -> bool:
+        """Whether the mission's root is served here, or it has none."""
+        if self._roots.serves_all or mission_id in self._here:
+            return True
+        if mission_id in self.away:
+            return False
+        spec, root = spec_and_root(tx, mission_id)
+        if root is None or self._roots.find(root, spec) is not None:
+            self._here.add(mission_id)
+            return True
+        # With its siblings at once: a claim meets few roots, and may meet many missions of each.
+        alike = {mission_id} if self._roots.named else {int(row[0]) for row in tx.rows(_SIBLINGS, root=root)}
+        with self._lock:
+            self.away |= {mission_id, *alike}
+        return False
+
+    def forget(self) -> None:
+        """Look anew at every root: directories come and go."""
+        with self._lock:
+            self.away = frozenset()
+            self._here = set()
+
+    def left(self, tx: Tx) -> dict[str, int]:
+        """How many jobs wait for a runner that serves their root, by the root."""
+        if not self.away:
+            return {}
+        query = (
+            select(missions.c.root, func.count())
+            .join_from(jobs, missions, jobs.c.mission_id == missions.c.id)
+            .where(missions.c.id.in_(sorted(self.away)), text("jobs.state = 'queued'"))
+            .group_by(missions.c.root)
+            .order_by(missions.c.root)
+        )
+        return {str(root): int(count) for root, count in tx.query(query)}

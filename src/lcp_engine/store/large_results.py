@@ -1,0 +1,58 @@
+"""Keep a large result once, however many jobs came to it.
+
+It is stored as it is and not compressed, so that the views show it to everybody who reads with SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import ColumnElement, bindparam, func, select, text, update
+
+from lcp_engine.store.changes import sha256
+from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.schema import jobs, results
+
+LARGE = 16 * 1024
+"""Characters; a result with more stands in a row of its own."""
+
+RESULT: ColumnElement[str] = func.coalesce(
+    jobs.c.result,
+    select(results.c.text).where(results.c.sha256 == jobs.c.result_sha256).scalar_subquery(),
+).label("result")
+"""What came of a job, wherever it stands; to be selected from `jobs`."""
+
+# The lock keeps whoever prunes from removing what a job is about to refer to.
+_THERE = Statement(
+    select(results.c.size)
+    .where(results.c.sha256 == bindparam("hash"))
+    .with_for_update(read=True, key_share=True)
+)
+_NEW = Statement(
+    text(
+        "INSERT INTO results (sha256, size, text) VALUES (:hash, :size, :told) ON CONFLICT (sha256) DO NOTHING"
+    )
+)
+_REFER = Statement(
+    update(jobs).where(jobs.c.id == bindparam("job")).values(result_sha256=bindparam("new_result_sha256"))
+)
+
+
+def in_row(result: str | None) -> str | None:
+    """What is stored in the job's own row: nothing where the result is large."""
+    return None if is_large(result) else result
+
+
+def is_large(result: str | None) -> bool:
+    return result is not None and len(result) > LARGE
+
+
+def keep(tx: Tx, found: Iterable[tuple[int, str]]) -> None:
+    """Let jobs (ids) that have none refer to their large results.
+
+    A new result is waited for where another transaction stores it as well: all do so in the order of their hashes.
+    """
+    for sha, job_id, result in sorted((sha256(result.encode()), job_id, result) for job_id, result in found):
+        if tx.row(_THERE, hash=sha) is None:
+            tx.run(_NEW, hash=sha, size=len(result.encode()), told=result)
+        tx.run(_REFER, job=job_id, new_result_sha256=sha)

@@ -1,0 +1,212 @@
+"""Compile the statements with which a ledger reads and writes its books."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from itertools import compress
+from operator import attrgetter, ne
+from typing import Generic, TypeVar
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    Table,
+    TextClause,
+    bindparam,
+    insert,
+    literal_column,
+    null,
+    select,
+    text,
+    update,
+)
+
+from lcp_engine.clock import Micros
+from lcp_engine.core.job_states import SUCCEED, Transition
+from lcp_engine.store import large_results
+from lcp_engine.store.db.bulk import insert_rows, update_rows
+from lcp_engine.store.db.transaction import Many, NewRow, Statement
+from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
+from lcp_engine.store.schema import attempts, events, jobs, missions, plans
+
+R = TypeVar("R", MissionRow, PlanRow, JobRow)
+
+
+def _columns(table: Table, record: type[R]) -> list[str]:
+    return [field.name for field in fields(record)]
+
+
+def _select(table: Table, record: type[R]) -> Select[tuple[object, ...]]:
+    return select(*(table.c[name] for name in _columns(table, record))).where(table.c.id == bindparam("id"))
+
+
+# The lock of its mission covers plans and jobs: nobody changes one without it.
+MISSION = Statement(_select(missions, MissionRow).with_for_update())
+MISSION_AT_ONCE = Statement(_select(missions, MissionRow).with_for_update(nowait=True))
+MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_locked=True))
+PLAN = Statement(_select(plans, PlanRow))
+JOB = Statement(_select(jobs, JobRow))
+RESULT = Statement(select(large_results.RESULT).where(jobs.c.id == bindparam("id")))
+SPEC = Statement(
+    select(missions.c.spec, missions.c.root, missions.c.pruned_at).where(missions.c.id == bindparam("id"))
+)
+_FIXED = {
+    "id",
+    "uid",
+    "name",
+    "goal",
+    "root",
+    "planner",
+    "mission_id",
+    "job_id",
+    "parent_id",
+    "depth",
+    "pruned_at",
+}
+
+
+@cache
+def save(table: Table, changed: tuple[str, ...]) -> tuple[Statement, tuple[str, ...]]:
+    """The UPDATE of some columns of a row, and its params in their order; that of the row's id is `row`."""
+    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in changed}
+    statement = Statement(update(table).where(table.c.id == bindparam("row")).values(values))
+    return statement, tuple(f"new_{name}" for name in changed)
+
+
+EVENT = insert_rows(events, ("mission_id", "seq", "job_id", "at", "event", "data"))
+ATTEMPT = insert_rows(attempts, [column.name for column in attempts.c])
+LEASES = Statement(
+    select(jobs.c.id, jobs.c.attempt).where(
+        text("state = 'running'"), jobs.c.runner_id == bindparam("runner")
+    )
+)
+NEW_PLAN = Statement(
+    insert(plans)
+    .values({name: bindparam(name) for name in ("mission_id", "job_id", "parent_id", "depth")})
+    .returning(plans.c.id)
+)
+
+
+@cache
+def new_job(columns: tuple[str, ...]) -> NewRow:
+    """Inserts a job with these columns; the others are NULL or their default."""
+    return NewRow(insert(jobs).values({name: bindparam(name) for name in columns}), jobs.c.id)
+
+
+_MOVED = (
+    "reason",
+    "ended_at",
+    "settled_seq",
+    "result",
+    "error",
+    "run_after",
+    "held_until",
+    "approved",
+    "failures",
+    "deaths",
+)
+
+
+@cache
+def move(transition: Transition, is_leased: bool) -> Statement:
+    """The guarded UPDATE of one transition; a leased one names its attempt, the fence (R17)."""
+    sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
+    target: ColumnElement[str] = literal_column(f"'{transition.target}'")
+
+    guard: list[ColumnElement[bool] | TextClause] = [
+        jobs.c.id == bindparam("job"),
+        # "coalesce": by an index over a state, PostgreSQL would look at every job that is in it.
+        text(f"coalesce(jobs.state IN ({sources}), false)"),
+    ]
+    if is_leased:
+        guard.append(jobs.c.attempt == bindparam("fence"))
+    values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
+    return Statement(update(jobs).where(*guard).values({"state": target, **values}))
+
+
+def _succeed() -> Many:
+    """`move` through `SUCCEED` for many leased jobs, with nothing but what differs between them."""
+    params = {
+        "job": jobs.c.id,
+        "fence": jobs.c.attempt,
+        "now": jobs.c.ended_at,
+        "seq": jobs.c.settled_seq,
+        "result": jobs.c.result,
+    }
+    nothing = {name: null() for name in ("reason", "error", "run_after", "held_until")}
+    return update_rows(
+        params,
+        lambda given: (
+            update(jobs)
+            .where(
+                jobs.c.id == given("job"),
+                text("coalesce(jobs.state = 'running', false)"),
+                jobs.c.attempt == given("fence"),
+            )
+            .values(
+                state=literal_column(f"'{SUCCEED.target}'"),
+                ended_at=given("now"),
+                settled_seq=given("seq"),
+                result=given("result"),
+                **nothing,
+            )
+        ),
+    )
+
+
+SUCCEEDED = _succeed()
+
+
+def move_params(
+    job: JobRow,
+    now: Micros,
+    settled_seq: int | None,
+    *,
+    reason: str | None = None,
+    result: str | None = None,
+    error: str | None = None,
+    run_after: Micros | None = None,
+    held_until: Micros | None = None,
+) -> dict[str, object]:
+    """The params of `move`; `settled_seq` is the number of its event where that settles the job."""
+    return {
+        "job": job.id,
+        "fence": job.attempt,
+        "new_reason": reason,
+        "new_ended_at": None if settled_seq is None else now,
+        "new_settled_seq": settled_seq,
+        "new_result": result,
+        "new_error": error,
+        "new_run_after": run_after,
+        "new_held_until": held_until,
+        "new_approved": job.approved,
+        "new_failures": job.failures,
+        "new_deaths": job.deaths,
+    }
+
+
+class Books(Generic[R]):
+    """The columns of a table that a ledger changes."""
+
+    def __init__(self, table: Table, record: type[R]) -> None:
+        names = [name for name in _columns(table, record) if name not in _FIXED]
+        self._table = table
+        self._names = names
+        self.read: Callable[[R], tuple[object, ...]] = attrgetter(*names)
+
+    def changes(self, record: R, before: tuple[object, ...]) -> tuple[Statement, dict[str, object]] | None:
+        """What saves a record that was read as `before`; None where nothing has changed."""
+        now = self.read(record)
+        if now == before:
+            return None
+        is_changed = list(map(ne, now, before))
+        names, values = compress(self._names, is_changed), compress(now, is_changed)
+        statement, params = save(self._table, tuple(names))
+        return statement, {**dict(zip(params, values, strict=True)), "row": record.id}
+
+
+OF_MISSIONS = Books(missions, MissionRow)
+OF_PLANS = Books(plans, PlanRow)

@@ -1,0 +1,152 @@
+"""Copy a database into one file while others use it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import version_of
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.maintenance.check import opened
+
+_DEBIAN = Path("/usr/lib/postgresql")
+"""Where Debian keeps the programs of each PostgreSQL version."""
+
+
+def back_up(
+    url: str,
+    file: Path,
+    *,
+    force: bool = False,
+    environment: Mapping[str, str] = os.environ,
+    busy_seconds: float = BUSY_SECONDS,
+) -> int:
+    """Copy the database at `url` into `file`, readable by this user alone; the size in bytes.
+
+    One consistent state is copied, and nobody waits for that. The file is there whole or not at all. SQLite gives a
+    SQLite file, PostgreSQL an archive of pg_dump (custom format). Raises `INVALID_ARGUMENT` for a file that is there
+    already (unless `force`), that is the database itself, or whose directory is not there; `DATABASE_FAILED` where
+    the copy cannot be made.
+    """
+    with opened(url, busy_seconds) as database:
+        _check_target(database, file, force=force)
+        if database.read(version_of) is None:
+            raise LcpError(ErrorCode.DATABASE_VERSION, "the database has to be lcp-engine's own; it is empty")
+        temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+        try:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            _copy(database, url, temporary, environment)
+            return _put(temporary, file, force=force)
+        except OSError as error:
+            message = f"backup {str(file)!r} has to be a file that can be written: {error.strerror}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _check_target(database: Database, file: Path, *, force: bool) -> None:
+    if not file.parent.is_dir():
+        message = f"backup {str(file)!r} needs its directory {str(file.parent)!r}; it is not there"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    if isinstance(database.backend, Sqlite):
+        own = database.backend.path.resolve()
+        if file.resolve() in (own, own.with_name(f"{own.name}-wal"), own.with_name(f"{own.name}-shm")):
+            message = f"backup {str(file)!r} has to be another file than the database; it is the same"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    if file.is_dir():
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"backup {str(file)!r} has to be a file; it is a directory"
+        )
+    if os.path.lexists(file) and not force:
+        raise _there_already(file)
+
+
+def _there_already(file: Path) -> LcpError:
+    return LcpError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"backup {str(file)!r} has to be a new file; it is there (--force replaces it)",
+    )
+
+
+def _copy(database: Database, url: str, file: Path, environment: Mapping[str, str]) -> None:
+    if not isinstance(database.backend, Sqlite):
+        _dump(url, file, environment)
+        return
+    with database.explained(), closing(database.backend.connect()) as connection:
+        # Reads one state, as any reader does: in WAL mode writers go on meanwhile.
+        connection.cursor().execute("VACUUM INTO :file", {"file": str(file)})
+
+
+def _dump(url: str, file: Path, environment: Mapping[str, str]) -> None:
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    parts = conninfo_to_dict(url.replace("postgresql+psycopg://", "postgresql://", 1))
+    secret = parts.pop("password", None)
+    parts.pop("sslpassword", None)  # it has no variable, and arguments can be read by everybody
+    place = make_conninfo("", **parts)
+    command = [
+        _pg_dump(environment),
+        "--format=custom",
+        "--no-password",
+        f"--file={file}",
+        f"--dbname={place}",
+    ]
+    own = {**environment, "LC_ALL": "C", **({} if secret is None else {"PGPASSWORD": str(secret)})}
+    done = subprocess.run(  # noqa: S603 -- pg_dump, as this user would run it
+        command, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
+        raise LcpError(ErrorCode.DATABASE_FAILED, f"pg_dump has to copy the database; it says: {said}")
+
+
+def _pg_dump(environment: Mapping[str, str]) -> str:
+    found = shutil.which("pg_dump", path=environment.get("PATH"))
+    if found is not None:
+        return found
+    versions = sorted(_DEBIAN.glob("*/bin/pg_dump"), key=lambda program: _version(program.parts[-3]))
+    if versions:
+        return str(versions[-1])
+    message = (
+        f"a backup of PostgreSQL needs pg_dump on PATH or beneath {_DEBIAN}; it is not there "
+        "(Debian: the package postgresql-client)"
+    )
+    raise LcpError(ErrorCode.DATABASE_FAILED, message)
+
+
+def _version(name: str) -> float:
+    try:
+        return float(name)
+    except ValueError:
+        return 0.0
+
+
+def _put(temporary: Path, file: Path, *, force: bool) -> int:
+    """Have `file` be what is in `temporary`, also after a power cut."""
+    _sync(temporary)
+    count = temporary.stat().st_size
+    if force:
+        temporary.replace(file)
+    else:
+        try:
+            os.link(temporary, file)  # unlike a rename, this replaces nothing
+        except FileExistsError as error:
+            raise _there_already(file) from error
+    with suppress(OSError):  # some file systems have no fsync for directories
+        _sync(file.parent)
+    return count
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,121 @@
+"""Check that a database is whole, and measure it; neither changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from sqlalchemy import func, select
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import make_backend, tables_of, version_of
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.maintenance.check_contents import content_faults
+from lcp_engine.store.maintenance.check_history import history_faults
+from lcp_engine.store.maintenance.check_rows import broken_rules
+from lcp_engine.store.schema import HEAD, metadata
+
+MOST_FAULTS = 100
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """How large a table is; bytes with its indexes, None where the database cannot tell."""
+
+    name: str
+    rows: int
+    bytes: int | None
+
+
+def find_version(url: str, busy_seconds: float = BUSY_SECONDS) -> str | None:
+    """The version of the database at `url`; None where it is not there or empty."""
+    backend = make_backend(url, busy_seconds)
+    if isinstance(backend, Sqlite) and not (backend.path.is_file() and backend.path.stat().st_size):
+        return None
+    with opened(url, busy_seconds) as database:
+        return database.read(version_of)
+
+
+def check_database(
+    url: str, busy_seconds: float = BUSY_SECONDS, *, kept_bytes: int | None = None
+) -> list[str]:
+    """What is wrong with the database, a sentence each, at most `MOST_FAULTS`; others may use it meanwhile.
+
+    `kept_bytes` is the size up to which contents that are replaced are kept. Raises `DATABASE_FAILED` where there is
+    no database.
+    """
+    with opened(url, busy_seconds) as database:
+        broken = database.read(_broken_pages)
+        if broken:
+            return broken
+        version = database.read(version_of)
+        if version is None:
+            return ["the database has to be lcp-engine's own; it is empty"]
+        if version != HEAD:
+            way = "`lcp db upgrade` brings it there" if version < HEAD else "a newer engine reads it"
+            return [f"the database stands at version {version!r}, this engine at {HEAD!r}: {way}"]
+        return database.read(lambda tx: faults_in(tx, kept_bytes))
+
+
+def faults_in(tx: Tx, kept_bytes: int | None = None) -> list[str]:
+    """Like `check_database` for a database that is open and whose pages are whole."""
+    found = chain(broken_rules(tx), history_faults(tx), content_faults(tx, kept_bytes))
+    return [*islice(found, MOST_FAULTS)]
+
+
+def try_writing(url: str, busy_seconds: float = BUSY_SECONDS) -> None:
+    """Begin and end a transaction that could write. Raises `DATABASE_BUSY`, `DATABASE_FAILED` where none can."""
+    with opened(url, busy_seconds) as database:
+        database.write(lambda tx: None)
+
+
+def measure(url: str, busy_seconds: float = BUSY_SECONDS) -> list[TableSize]:
+    """The size of every table. Raises `DATABASE_FAILED` where there is no database."""
+    with opened(url, busy_seconds) as database:
+        return database.read(_sizes)
+
+
+@contextmanager
+def opened(url: str, busy_seconds: float) -> Iterator[Database]:
+    """The database as it is: nothing is created or upgraded."""
+    backend = make_backend(url, busy_seconds)
+    if isinstance(backend, Sqlite) and not backend.path.is_file():
+        message = f"database {backend.path} has to be a file; it is not there"
+        raise LcpError(ErrorCode.DATABASE_FAILED, message)
+    database = Database(backend)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _broken_pages(tx: Tx) -> list[str]:
+    if not tx.is_sqlite:
+        return []
+    found = [str(row[0]) for row in tx.query_plain(f"PRAGMA integrity_check({MOST_FAULTS})")]
+    return [] if found == ["ok"] else [f"the file is damaged: {fault}" for fault in found]
+
+
+def _sizes(tx: Tx) -> list[TableSize]:
+    if version_of(tx) is None:
+        raise LcpError(ErrorCode.DATABASE_VERSION, "the database has to be lcp-engine's own; it is empty")
+    taken, there = _bytes(tx), set(tables_of(tx))
+    return [
+        TableSize(table.name, tx.query(select(func.count()).select_from(table))[0][0], taken.get(table.name))
+        for table in metadata.sorted_tables
+        if table.name in there
+    ]
+
+
+def _bytes(tx: Tx) -> dict[str, int]:
+    if not tx.is_sqlite:
+        sql = "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE relkind = 'r'"
+        return {str(name): int(size) for name, size in tx.query_plain(sql)}
+    if not tx.query_plain("SELECT 1 FROM pragma_module_list WHERE name = 'dbstat'"):
+        return {}  # SQLite may be built without it
+    sql = "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY 1"
+    return {str(name): int(size) for name, size in tx.query_plain(sql)}

@@ -1,0 +1,202 @@
+"""Remove what ended long ago, in short transactions (`lcp db prune`).
+
+A mission is marked first, which takes it out of every view and away from everybody who would change it; then its rows
+go, those of a job together with the events that began with it. An interrupted prune is finished by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import bindparam, delete, distinct, func, select, text
+
+from lcp_engine.clock import Micros
+from lcp_engine.core.job_states import CREATIONS
+from lcp_engine.store.changes import changed_paths
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.maintenance.delete_in_batches import Sweep, Work, sweep
+from lcp_engine.store.schema import events, metadata, plans
+
+_MARKED_AT_ONCE = 20
+"""Missions that are marked in one transaction; each is locked, judged again and written."""
+_SETTLED = "queued = 0 AND running = 0 AND blocked = 0 AND held = 0"
+_UNREFERENCED = {
+    "blobs": "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256)",
+    "results": "NOT EXISTS (SELECT 1 FROM jobs j WHERE j.result_sha256 = results.sha256)",
+}
+
+_OF_JOB = (
+    ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"), ("approvals", "job_id"),
+    ("jobs", "id"),
+)  # fmt: skip
+"""The jobs last: the other rows refer to them."""
+_REMOVE_BETWEEN = [
+    Statement(delete(table).where(table.c[column].between(bindparam("lowest"), bindparam("highest"))))
+    for table, column in ((metadata.tables[name], column) for name, column in _OF_JOB)
+]
+_THESE = (
+    events.c.mission_id == bindparam("mission"),
+    events.c.seq.between(bindparam("first"), bindparam("last")),
+)
+_BEGIN = text(
+    f"event IN ({', '.join(repr(made.event) for made in CREATIONS.values())}) AND job_id IS NOT NULL"
+)
+_JOB_ID = distinct(events.c.job_id)
+_BEGUN = Statement(
+    select(func.count(_JOB_ID), func.min(events.c.job_id), func.max(events.c.job_id)).where(*_THESE, _BEGIN)
+)
+_BEGUN_IDS = Statement(select(events.c.job_id).distinct().where(*_THESE, _BEGIN))
+_REMOVE_EVENTS = Statement(delete(events).where(*_THESE))
+_REMOVE_PLANS = Statement(delete(plans).where(plans.c.mission_id == bindparam("mission")))
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What went, or would go. `kept_for_undo` missions were left because somebody may take back what they changed."""
+
+    missions: int = 0
+    kept_for_undo: int = 0
+    rows: int = 0
+    contents: int = 0
+    runners: int = 0
+
+
+def prune(
+    database: Database, *, ended_before: Micros, keep: int = 0, preimages: bool = False, dry_run: bool = False
+) -> Pruned:
+    """Remove the missions that ended before a time and have nothing open, and contents that nobody refers to.
+
+    The `keep` missions that ended last stay, and so do those whose changes of files could still be undone, unless
+    `preimages` says that these may go too. Their ids and keys are never used again.
+    """
+    wanted, kept = database.read(
+        lambda tx: choose(tx, ended_before=ended_before, keep=keep, preimages=preimages)
+    )
+    if dry_run:
+        return Pruned(len(wanted), kept)
+    for at in range(0, len(wanted), _MARKED_AT_ONCE):
+        database.write(partial(_mark, missions=wanted[at : at + _MARKED_AT_ONCE]))
+    with sweep(database) as sweeping:
+        marked = database.read(_marked)
+        rows = sweeping.remove(
+            [Work(range(1, last + 1), partial(_remove_events, mission=mission)) for mission, last in marked]
+        )
+        contents = sum(_sweep_contents(sweeping, database, table) for table in _UNREFERENCED)
+        idle = database.read(partial(_idle_runners, ended_before=ended_before))
+        gone = sweeping.remove([Work(idle, _remove_runners)])
+    pruned = Pruned(len(wanted), kept, rows, contents, gone)
+    if pruned != Pruned(kept_for_undo=kept):
+        database.write(_make_durable)
+    return pruned
+
+
+def choose(tx: Tx, *, ended_before: Micros, keep: int, preimages: bool) -> tuple[list[int], int]:
+    """The missions that may go, the oldest first, and how many stay for undo alone."""
+    # SQLite gives the highest id again where its row is gone, and a late attempt knows its job by that id.
+    newest = "(SELECT mission_id FROM jobs WHERE id = (SELECT max(id) FROM jobs))"
+    ended = [
+        row[0]
+        for row in tx.query_plain(
+            "SELECT id FROM missions WHERE pruned_at IS NULL AND ended_at IS NOT NULL ORDER BY ended_at DESC, id DESC"
+        )
+    ]
+    old = {
+        row[0]
+        for row in tx.query_plain(
+            f"SELECT id FROM missions WHERE pruned_at IS NULL AND ended_at < {int(ended_before)} AND {_SETTLED} "
+            f"AND id <> coalesce({newest}, 0) "
+            "AND id NOT IN (SELECT mission_id FROM changes WHERE state = 'intent')"
+        )
+    }
+    found = [mission for mission in reversed(ended[keep:]) if mission in old]
+    if preimages:
+        return found, 0
+    changed = {
+        row[0] for row in tx.query_plain("SELECT DISTINCT mission_id FROM changes WHERE state = 'applied'")
+    }
+    needed = {mission for mission in found if mission in changed and changed_paths(tx, mission)}
+    return [mission for mission in found if mission not in needed], len(needed)
+
+
+def _mark(tx: Tx, missions: Sequence[int]) -> None:
+    """Those that somebody has begun again meanwhile stay."""
+    ledger = ledger_of(tx)
+    ledger.lock(missions)
+    for mission_id in missions:
+        mission = ledger.mission(mission_id)
+        if mission.has_ended and mission.open == 0 and mission.held == 0:
+            tx.plain(
+                f"UPDATE missions SET pruned_at = {tx.now}, spec = '{{}}', summary = NULL, deliverables = NULL, "
+                f"metrics = NULL, error = NULL, root_plan = NULL WHERE id = {mission_id}"
+            )
+
+
+def _marked(tx: Tx) -> list[tuple[int, int]]:
+    """Missions whose rows are not gone yet, with the number of their last event: an earlier prune may have stopped."""
+    rows = tx.query_plain(
+        "SELECT id, events FROM missions m WHERE pruned_at IS NOT NULL "
+        "AND EXISTS (SELECT 1 FROM events e WHERE e.mission_id = m.id) ORDER BY id"
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def _remove_events(tx: Tx, some: Sequence[int], mission: int) -> int:
+    """Some of a mission's events, in order, and all rows of the jobs that begin with them."""
+    these = {"mission": mission, "first": some[0], "last": some[-1]}
+    ((count, lowest, highest),) = tx.rows(_BEGUN, **these)
+    gone, counts = 0, []
+    if count and highest - lowest + 1 == count:  # nobody made jobs between them
+        counts = [tx.start(statement, lowest=lowest, highest=highest) for statement in _REMOVE_BETWEEN]
+    elif count:
+        gone = _remove_named(tx, tx.rows(_BEGUN_IDS, **these))
+    if some[0] == 1:
+        counts.append(tx.start(_REMOVE_PLANS, mission=mission))
+    counts.append(tx.start(_REMOVE_EVENTS, **these))
+    return gone + sum(changed() for changed in counts)
+
+
+def _remove_named(tx: Tx, found: Sequence[Row]) -> int:
+    ids = ", ".join(str(row[0]) for row in found)
+    return sum(tx.run_plain(f"DELETE FROM {table} WHERE {column} IN ({ids})") for table, column in _OF_JOB)
+
+
+def _sweep_contents(sweeping: Sweep, database: Database, table: str) -> int:
+    hashes = database.read(partial(_unreferenced, table=table))
+    return sweeping.remove([Work(hashes, partial(_remove_contents, table=table))])
+
+
+def _unreferenced(tx: Tx, table: str) -> list[str]:
+    rows = tx.query_plain(f"SELECT sha256 FROM {table} WHERE {_UNREFERENCED[table]} ORDER BY sha256")
+    return [str(row[0]) for row in rows]
+
+
+def _remove_contents(tx: Tx, hashes: Sequence[str], table: str) -> int:
+    """Somebody may refer to one of them by now."""
+    named = ", ".join(f"'{sha}'" for sha in hashes)
+    if not tx.is_sqlite:  # whoever is about to refer to one of them comes first
+        rows = tx.query_plain(f"SELECT sha256 FROM {table} WHERE sha256 IN ({named}) FOR UPDATE SKIP LOCKED")
+        named = ", ".join(f"'{row[0]}'" for row in rows)
+    these = f"sha256 IN ({named}) AND {_UNREFERENCED[table]}"
+    return tx.run_plain(f"DELETE FROM {table} WHERE {these}") if named else 0
+
+
+def _idle_runners(tx: Tx, ended_before: Micros) -> list[int]:
+    """Runners that ended before a time and that nothing names: one that has ended is named by nothing new."""
+    ended = f"SELECT id FROM runners WHERE ended_at < {int(ended_before)}"
+    found = {int(row[0]) for row in tx.query_plain(ended)}
+    for table in ("attempts", "jobs") if found else ():
+        found -= {row[0] for row in tx.query_plain(f"SELECT DISTINCT runner_id FROM {table}")}
+    return sorted(found)
+
+
+def _remove_runners(tx: Tx, ids: Sequence[int]) -> int:
+    return tx.run_plain(f"DELETE FROM runners WHERE id IN ({', '.join(map(str, ids))})")
+
+
+def _make_durable(tx: Tx) -> None:
+    """A commit that waits for the disk, for all before it."""
+    tx.plain("UPDATE missions SET pruned_at = pruned_at WHERE id = (SELECT max(id) FROM missions)")

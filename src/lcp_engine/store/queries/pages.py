@@ -1,0 +1,178 @@
+"""Read history a page at a time and without what may be large: missions, jobs, turns, moves (for the page)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from lcp_engine.core.job_states import TRANSITIONS
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.queries.history import in_column
+from lcp_engine.store.queries.job_search import find_where
+from lcp_engine.store.queries.view_reader import Columns, Condition, equal
+
+LARGEST = 64 * 1024
+"""Params and results with more characters are left out of a page."""
+
+_MISSIONS = Columns(
+    "mission_overview",
+    ("id", "name", "goal", "root", "status", "outcome", "turns", "jobs", "created_at", "started_at", "ended_at"),
+)  # fmt: skip
+_JOBS = Columns(
+    "job_history",
+    ("id", "mission_id", "turn", "parent_id", "name", "kind", "state", "reason", "attempt", "run_after", "created_at",
+     "started_at", "ended_at", "error"),
+    large={"params": LARGEST, "result": LARGEST},
+)  # fmt: skip
+_HELD = Columns("job_history", ("id", "mission_id", "kind", "reason"))
+_TURN = (
+    "number", "turn", "job_id", "corrects", "last_turn", "action", "errors", "input_tokens", "output_tokens", "latency",
+    "asked_at", "replied_at",
+)  # fmt: skip
+_TURNS = Columns("turn_history", _TURN)
+_WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))
+_MOVES = Columns("event_history", ("job_id", "at", "event"))
+_COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
+_COUNT_RUNNERS = Statement(text("SELECT count(*) FROM runners WHERE ended_at IS NULL AND alive_until > :now"))
+_ANY_CHANGE = Statement(
+    text("SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' LIMIT 1")
+)
+_SEARCHED_TEXT = ("name", "kind", "reason")
+_SEARCHED_JSON = ("params", "error", "result")
+_IS_MOVE = Condition(f"event IN ({', '.join(repr(transition.event) for transition in TRANSITIONS)})")
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs are looked for; what is empty does not matter. `text` stands anywhere, in either case."""
+
+    mission_id: int | None = None
+    states: Sequence[str] = ()
+    kind: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows, and the id to go on behind; None at the end."""
+
+    rows: Sequence[JsonObject]
+    behind: int | None
+
+
+def page_missions(tx: Tx, *, before: int | None, status: str, limit: int) -> Page:
+    """Missions, the newest first."""
+    where = [] if before is None else [Condition("id < :before", {"before": in_column(before)})]
+    if status:
+        where.append(equal("status", status))
+    return _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
+
+
+def page_jobs(
+    tx: Tx, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False
+) -> Page:
+    """Jobs that fit, in the order of their ids. Params and results above `LARGEST` read as None."""
+    count, where = _find(tx, wanted)
+    if not count:
+        return Page([], None)
+    if behind is not None:
+        is_behind = "id < :behind" if newest_first else "id > :behind"
+        where.append(Condition(is_behind, {"behind": in_column(behind)}))
+    return _page(_JOBS.read(tx, *where, newest_first=newest_first, limit=min(limit + 1, count)), limit)
+
+
+@dataclass(frozen=True)
+class HeldHead:
+    """A held job without what may be large."""
+
+    id: int
+    mission_id: int
+    kind: str
+    reason: str | None
+
+
+def find_held_heads(
+    tx: Tx, wanted: JobFilter, *, among: Collection[int] | None, limit: int
+) -> list[HeldHead]:
+    """Jobs that fit, in the order of their ids; only those with the ids `among`, where these are given."""
+    _, where = _find(tx, wanted)
+    if among is not None:
+        where.append(Condition(f"id IN ({', '.join(map(str, sorted(among)))})"))
+    return [HeldHead(*row) for row in _HELD.rows(tx, *where, limit=limit)]
+
+
+def find_turn_heads(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
+    """The questions that jobs `first` to `last` asked, without prompt and reply."""
+    return _TURNS.read(tx, equal("mission_id", in_column(mission_id)), _of_jobs(first, last), order="number")
+
+
+def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
+    """A question with prompt and reply. Raises `NOT_FOUND`."""
+    where = (equal("mission_id", in_column(mission_id)), equal("number", in_column(number)))
+    found = _WHOLE_TURNS.read(tx, *where, order="number")
+    if not found:
+        raise LcpError(
+            ErrorCode.NOT_FOUND, f"question {number} of mission {mission_id} is not in the database"
+        )
+    return found[0]
+
+
+def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
+    """The changes of state of jobs `first` to `last`, in order."""
+    return _MOVES.read(tx, equal("mission_id", mission_id), _of_jobs(first, last), _IS_MOVE, order="seq")
+
+
+def count_held(tx: Tx) -> int:
+    """How many jobs wait for a person, in all missions."""
+    return int(tx.query_plain(_COUNT_HELD)[0][0])
+
+
+def count_runners(tx: Tx) -> int:
+    """How many processes execute jobs of this database now."""
+    return int(tx.rows(_COUNT_RUNNERS, now=tx.now)[0][0])
+
+
+def has_changed(tx: Tx, mission_id: int) -> bool:
+    """Whether the mission has done anything to a file."""
+    return tx.row(_ANY_CHANGE, mission=in_column(mission_id)) is not None
+
+
+def _find(tx: Tx, wanted: JobFilter) -> tuple[int, list[Condition]]:
+    """How many jobs fit at most, and what holds for those that do."""
+    mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
+    found = find_where(tx, mission_id, wanted.states)
+    where = list(found.conditions)
+    if wanted.kind:
+        where.append(equal("kind", wanted.kind))
+    if wanted.text:
+        where.append(_contains(wanted.text))
+    return found.count, where
+
+
+def _contains(sought: str) -> Condition:
+    written = json.dumps(sought, ensure_ascii=False)[1:-1]
+    searched = (
+        *((name, "plain") for name in _SEARCHED_TEXT),
+        *((name, "written") for name in _SEARCHED_JSON),
+    )
+    each = (f"lower({name}) LIKE lower(:{param}) ESCAPE '\\'" for name, param in searched)
+    return Condition(f"({' OR '.join(each)})", {"plain": _pattern(sought), "written": _pattern(written)})
+
+
+def _pattern(sought: str) -> str:
+    literally = sought.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{literally}%"
+
+
+def _of_jobs(first: int, last: int) -> Condition:
+    return Condition("job_id BETWEEN :first AND :last", {"first": first, "last": last})
+
+
+def _page(rows: list[JsonObject], limit: int) -> Page:
+    last = rows[limit - 1]["id"] if len(rows) > limit else None
+    return Page(rows[:limit], last if isinstance(last, int) else None)

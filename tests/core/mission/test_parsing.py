@@ -1,0 +1,305 @@
+"""A mission file is read strictly: what is wrong is one line that names it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from lcp_engine.core.mission.parse import build_mission, outline_mission, parse_mission
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.yaml import MAX_CHARACTERS, NotReadable, read_document, read_scalar
+from lcp_engine.core.policy import Verdict
+from lcp_engine.errors import ErrorCode, LcpError
+
+GOOD = "goal: Look around.\nplanner: {type: surveyor}\n"
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+def refusal(text: str, **given: object) -> str:
+    with pytest.raises(LcpError) as refused:
+        parse_mission(text, source="m.yaml", **given)  # type: ignore[arg-type]  # forwarded from a table
+    assert refused.value.code is ErrorCode.INVALID_MISSION
+    message = str(refused.value)
+    assert message.isprintable(), "one line without control characters"
+    return message
+
+
+BAD_TEXTS = [
+    ("", "a mapping with a goal and a planner is expected; there is nothing in it"),
+    ("- a", 'a mapping with a goal and a planner is expected, not ["a"]'),
+    ("just words", 'is expected, not "just words"'),
+    ("[", "line 1, column 2"),
+    ("a: b: c", "line 1, column 5: mapping values are not allowed here"),
+    (f"{GOOD}goal: twice", "line 3: the key 'goal' stands there twice"),
+    ('{"goal": "a", "goal": "b"}', "the key 'goal' stands there twice"),
+    ('{"goal": NaN}', "NaN is no JSON number"),
+    ('{"goal": "a\\u0000b", "planner": "script"}', "U+0000"),
+    (f"{GOOD}---\na: b", "another document"),
+    (
+        f"{GOOD}name: !!python/name:os.system x",
+        "the tag 'tag:yaml.org,2002:python/name:os.system' is not used",
+    ),
+    (f"{GOOD}? [a]\n: b", "line 3: a key is text"),
+    ("\x00\x01\x02", "line 1: plain text is expected, not the character U+0000"),
+    ("goal: \ud800", "not the character U+D800"),
+    ("goal: *nowhere", "undefined alias"),
+    ("a" * (MAX_CHARACTERS + 1), f"at most {MAX_CHARACTERS} characters"),
+    ("[" * 100_000, "nests deeper"),
+    ('{"a":' * 100_000, "nests deeper"),
+    ("a: &a [*a]", "aliases counted"),
+    (LAUGHS, "aliases counted"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_TEXTS)
+def test_a_text_that_is_no_mission_is_refused_in_one_line(text: str, said: str) -> None:
+    message = refusal(text)
+    assert message.startswith("m.yaml: ")
+    assert said in message
+
+
+BAD_KEYS = [
+    ("planner: script", "goal: is required and missing"),
+    ("goal: x", "planner: is required and missing"),
+    ("goal: ''\nplanner: script", 'goal: should be text that is not empty, not ""'),
+    ("goal: '  '\nplanner: script", "goal: should be text that is not empty"),
+    ("goal: 5\nplanner: script", "goal: should be text, not 5"),
+    ("goal: x\nplanner: {}", "planner.type: is required and missing"),
+    ("goal: x\nplanner: [script]", "planner: should be a mapping"),
+    (f"{GOOD}limit: {{}}", "limit: is not a known key; did you mean 'limits'?"),
+    (f"{GOOD}zzz: 1", "zzz: is not a known key; known: accept, allow_admin, continue, description, goal"),
+    (f"{GOOD}limits: {{max_job: 1}}", "limits.max_job: is not a known key; did you mean 'max_jobs'?"),
+    (f"{GOOD}limits: {{max_jobs: many}}", 'limits.max_jobs: should be a whole number, not "many"'),
+    (f"{GOOD}limits: {{max_jobs: true}}", "limits.max_jobs: should be a number, not true"),
+    (f"{GOOD}limits: {{max_turns: 1.5}}", "limits.max_turns: should be a whole number, not 1.5"),
+    (
+        f"{GOOD}limits: {{max_followups: 0}}",
+        "limits.max_followups: should be greater than or equal to 1, not 0",
+    ),
+    (f"{GOOD}limits: {{max_seconds: .inf}}", 'limits.max_seconds: should be a number, not ".inf"'),
+    (f"{GOOD}limits: 5", "limits: should be a mapping, not 5"),
+    (f"{GOOD}policy: {{do: auto}}", "policy: should be a list"),
+    (f"{GOOD}policy: [{{kind: [a], do: auto}}]", "policy.0.kind: is not a known key; did you mean 'kinds'?"),
+    (f"{GOOD}policy: [{{do: maybe}}]", "policy.0.do: should be 'auto', 'hold' or 'deny', not \"maybe\""),
+    (f"{GOOD}continue: on", "continue: should be 'per_batch' or 'per_result', not \"on\""),
+    (f"{GOOD}accept: [{{}}]", "accept.0: should state exactly one of file_exists, file_matches, file_parses"),
+    (f"{GOOD}accept: [{{file_exists: a, file_parses: b}}]", "accept.0: should state exactly one of"),
+    (
+        f"{GOOD}accept: [{{file_exist: a}}]",
+        "accept.0.file_exist: is not a known key; did you mean 'file_exists'?",
+    ),
+    (f"{GOOD}accept: [{{file_exists: ../a}}]", "accept.0.file_exists: should be a path beneath the root"),
+    (f"{GOOD}accept: [{{file_exists: /a}}]", "accept.0.file_exists: should be a path beneath the root"),
+    (
+        f"{GOOD}accept: [{{file_matches: {{path: a, pattern: '('}}}}]",
+        "file_matches.pattern: should be a regular",
+    ),
+    (f"{GOOD}accept: [{{file_matches: {{paths: a, pattern: a}}}}]", "did you mean 'path'?"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_KEYS)
+def test_a_wrong_key_or_value_is_named_with_what_is_expected(text: str, said: str) -> None:
+    assert said in refusal(text)
+
+
+def test_every_problem_is_in_the_details() -> None:
+    with pytest.raises(LcpError) as refused:
+        parse_mission("goals: x", source="m.yaml")
+    assert refused.value.failed.details == {
+        "problems": [
+            "goal: is required and missing",
+            "planner: is required and missing",
+            "goals: is not a known key; did you mean 'goal'?",
+        ]
+    }
+
+
+def test_a_whole_mission_is_read_as_the_contract_states_it() -> None:
+    text = r"""
+name: survey
+goal: Describe this project in SURVEY.md.
+root: .
+root_aliases: ["C:\\Sheratan\\2_sheratan_core"]
+planner: {type: local, model: small, temperature: 0.5}
+limits: {max_followups: 5, max_jobs: 100, max_turns: 25, max_seconds: null}
+policy:
+  - {kinds: [write_file], paths: ["docs/**"], do: auto}
+accept:
+  - {file_exists: SURVEY.md}
+  - {file_matches: {path: SURVEY.md, pattern: "^# "}}
+continue: per_result
+on_job_failure: fail
+"""
+    spec = parse_mission(text, source="m.yaml")
+    assert spec.root_aliases == (r"C:\Sheratan\2_sheratan_core",)
+    assert spec.planner.options == {"model": "small", "temperature": 0.5}
+    assert spec.limits.max_seconds is None
+    assert spec.policy[0].do is Verdict.AUTO
+    assert spec.continue_ == "per_result"
+    assert [check.description for check in spec.accept] == [
+        "the file SURVEY.md exists",
+        "the file SURVEY.md matches ^# ",
+    ]
+
+
+def test_json_with_tabs_is_a_mission_file_too() -> None:
+    text = '{\n\t"goal": "x",\n\t"planner": {"type": "script", "replies": ["a", {"ok": true}]}\n}'
+    assert parse_mission(text, source="m.json").planner.options == {"replies": ["a", {"ok": True}]}
+
+
+def test_a_flow_mapping_that_is_not_json_is_yaml() -> None:
+    assert parse_mission("{goal: x, planner: script}", source="m.yaml").goal == "x"
+
+
+def test_aliases_are_copied_where_they_stay_small() -> None:
+    text = f"{GOOD}policy:\n- &rule {{kinds: [write_file], do: hold}}\n- *rule\n"
+    assert len(parse_mission(text, source="m.yaml").policy) == 2
+
+
+SCALARS = [
+    ("no", "no"), ("on", "on"), ("1:30", "1:30"), ("2026-01-01", "2026-01-01"), ("1_000", "1_000"), ("007", 7),
+    ("0o17", 15), ("0x1f", 31), ("true", True), ("~", None), ("null", None), ("-1.5e3", -1500.0), (".5", 0.5),
+    ("1e999", "1e999"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), SCALARS)
+def test_plain_words_read_as_in_yaml_1_2(text: str, value: object) -> None:
+    assert read_scalar(text) == value
+    assert read_document(f"- {text}") == [value]
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(NotReadable):
+        json.dumps(read_document(text), allow_nan=False)
+
+
+SIMPLE = st.none() | st.booleans() | st.integers() | st.text("ab\"'\\\n", max_size=8)
+
+
+@given(st.recursive(SIMPLE, st.lists, max_leaves=9))
+def test_what_json_writes_is_read_back(value: object) -> None:
+    assert read_document(json.dumps({"a": value})) == {"a": value}
+
+
+def test_a_value_that_is_read_already_has_no_variables() -> None:
+    stated: dict[str, JsonValue] = {"goal": "${x}", "planner": {"type": "script"}}
+    assert build_mission(stated, source="m", settings=["name=n"]).goal == "${x}"
+    assert "name" not in stated
+
+
+class TestVariables:
+    def test_are_replaced_in_strings_at_any_depth(self) -> None:
+        text = "goal: Look at ${what}.\nplanner: {type: script, replies: [{summary: '${what}!'}]}"
+        spec = parse_mission(text, source="m.yaml", variables={"what": "it"})
+        assert spec.goal == "Look at it."
+        assert spec.planner.options == {"replies": [{"summary": "it!"}]}
+
+    def test_are_not_replaced_in_what_they_bring(self) -> None:
+        spec = parse_mission(
+            "name: ${b}\ngoal: ${a}\nplanner: script",
+            source="m",
+            variables={"a": "${b} {x: y}\n", "b": "no"},
+        )
+        assert (spec.name, spec.goal) == ("no", "${b} {x: y}\n")
+
+    def test_are_escaped_by_a_second_dollar(self) -> None:
+        assert parse_mission("goal: $${a} costs $5\nplanner: script", source="m").goal == "${a} costs $5"
+
+    def test_are_not_replaced_in_keys(self) -> None:
+        message = refusal(f"{GOOD}name: ${{key}}\n${{key}}: 1", variables={"key": "name"})
+        assert "${key}: is not a known key" in message
+
+    UNKNOWN: tuple[tuple[str, dict[str, str], str], ...] = (
+        ("goal: ${who}", {}, "goal: the variable 'who' has no value; give it with --var who=VALUE"),
+        ("goal: ${who}", {"whom": "x"}, "--var whom: no variable is named so; did you mean 'who'?"),
+        ("goal: ${a} ${b}", {"a": "x"}, "goal: the variable 'b' has no value; give it with --var b=VALUE"),
+        ("policy: [{paths: ['${x}']}]", {}, "policy.0.paths.0: the variable 'x' has no value"),
+        ("goal: ${a b}", {}, "goal: '${' begins a variable"),
+    )
+
+    @pytest.mark.parametrize(("text", "variables", "said"), UNKNOWN)
+    def test_without_a_value_are_named(self, text: str, variables: dict[str, str], said: str) -> None:
+        assert said in refusal(text, variables=variables)
+
+
+class TestSettings:
+    def set(self, *settings: str) -> MissionSpec:
+        return parse_mission(f"{GOOD}policy: [{{do: hold}}]", source="m", settings=settings)
+
+    def test_replace_values_before_validation(self) -> None:
+        spec = self.set("limits.max_jobs=200", "limits.max_seconds=null", "policy.0.do=auto", "name = a name")
+        assert (spec.limits.max_jobs, spec.limits.max_seconds, spec.name) == (200, None, "a name")
+        assert spec.policy[0].do is Verdict.AUTO
+
+    def test_take_text_as_it_stands_and_quoted_or_flow_values_as_yaml(self) -> None:
+        spec = self.set("goal=Do: this = that", 'name="5"', "root_aliases=[a, 'C:\\b']", "planner=script")
+        assert (spec.goal, spec.name, spec.root_aliases) == ("Do: this = that", "5", ("a", "C:\\b"))
+        assert (spec.planner.type, spec.planner.options) == ("script", {})
+
+    WRONG = (
+        ("limits.max_job=3", "limits.max_job: is not a known key; did you mean 'max_jobs'?"),
+        ("limits", '--set: key=value is expected, not "limits"'),
+        ("a..b=3", "--set: key=value is expected"),
+        (".".join("a" * 30) + "=1", "--set: key=value is expected"),
+        ("goal.x=3", "--set goal.x: 'x' needs a mapping or a list around it, not \"Look around.\""),
+        ("policy.7.do=auto", "--set policy.7.do: '7' should be an index of a list of 1"),
+        ("name=[a", "--set name: line 1"),
+    )
+
+    @pytest.mark.parametrize(("setting", "said"), WRONG)
+    def test_that_do_not_fit_are_named(self, setting: str, said: str) -> None:
+        assert said in refusal(f"{GOOD}policy: [{{do: hold}}]", settings=[setting])
+
+
+class TestDeclaredVariables:
+    TEXT = (
+        f"{GOOD}name: ${{out}}\nvariables:\n  module: the module to look at\n"
+        "  out: {description: where to write, default: 'docs/${module}.md'}\n"
+    )
+
+    def test_have_a_default_that_may_name_the_ones_before(self) -> None:
+        assert parse_mission(self.TEXT, source="m", variables={"module": "a.py"}).name == "docs/a.py.md"
+        given = {"module": "a.py", "out": "${x}"}
+        assert parse_mission(self.TEXT, source="m", variables=given).name == "${x}"
+
+    def test_without_a_value_say_what_they_are_for(self) -> None:
+        said = "the variable 'module' has no value: the module to look at; give it with --var module=VALUE"
+        assert refusal(self.TEXT) == f"m.yaml: {said}"
+
+    def test_are_the_only_ones_that_can_be_given(self) -> None:
+        message = refusal(self.TEXT, variables={"modul": "a.py"})
+        assert message == "m.yaml: --var modul: no variable is named so; did you mean 'module'?"
+
+    BAD: ClassVar = [
+        ("variables: [a]", "variables: should be"),
+        ("variables: {a b: x}", "variables.a b"),
+        ("variables: {a: ''}", "variables.a.description: should be text that is not empty"),
+        ("variables: {a: {about: x}}", "variables.a.about: is not a known key"),
+        ("variables: {a: {description: x, defualt: y}}", "did you mean 'default'?"),
+        (
+            "variables: {a: {description: x, default: '${b}'}, b: {description: x, default: y}}",
+            "'b' has no value",
+        ),
+        ("variable: {a: x}", "variable: is not a known key; did you mean 'variables'?"),
+    ]
+
+    @pytest.mark.parametrize(("text", "said"), BAD)
+    def test_are_read_strictly(self, text: str, said: str) -> None:
+        assert said in refusal(f"{GOOD}{text}\n")
+
+    def test_are_told_before_they_have_values(self) -> None:
+        outline = outline_mission(self.TEXT, source="m")
+        assert (outline.description, outline.planner) == ("Look around.", "surveyor")
+        assert [variable.default for variable in outline.variables.values()] == [None, "docs/${module}.md"]

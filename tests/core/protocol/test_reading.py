@@ -1,0 +1,339 @@
+"""R2 and R3: one of five actions with all it needs and nothing of another, or every reason why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, ErrorAction, Malformed, WriteFile
+from lcp_engine.core.protocol.read_reply import NO_REASON, read_reply
+from lcp_engine.workers.registry import BUILT_IN
+
+Body: TypeAlias = dict[str, JsonValue]
+
+KINDS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BUILT_IN.items()}
+SEED = json.loads((Path(__file__).parent / "seed_003.json").read_text(encoding="utf-8"))
+CASES = Path(__file__).parents[4] / "shared" / "cases" / "replies.jsonl"
+
+WRITE: Body = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "x"}
+COMPLETE: Body = {"ok": True, "action": "mission_complete", "summary": "s"}
+ANALYSIS: Body = {"ok": True, "action": "analysis_result", "summary": "s"}
+RESULTS = {"LIST FILES RESULT", "READ FILE RESULT"}
+
+
+def read(body: Body) -> Action | Malformed:
+    return read_reply(json.dumps(body), KINDS)
+
+
+def ask(*jobs: JsonValue) -> Body:
+    return {"ok": True, "action": "create_followup_jobs", "new_jobs": list(jobs)}
+
+
+def read_job(job: Body) -> Body:
+    action = read(ask(job))
+    assert isinstance(action, CreateFollowupJobs), action
+    return action.new_jobs[0].model_dump()
+
+
+def errors(body: Body) -> dict[str, str]:
+    malformed = read(body)
+    assert isinstance(malformed, Malformed)
+    return {problem.path: problem.message for problem in malformed.errors}
+
+
+@pytest.mark.parametrize("reply", SEED["replies"], ids=lambda reply: reply["title"])
+def test_every_reply_of_the_reference_is_read_as_it_is_labelled(reply: dict[str, str]) -> None:
+    read_as = read_reply(reply["text"], KINDS)
+    if any(title in reply["title"] for title in RESULTS):
+        assert isinstance(read_as, Malformed)
+        assert "a planner invents no results" in read_as.errors[0].message
+        return
+    assert not isinstance(read_as, Malformed)
+    assert read_as.recovered == read_as.warnings == ()
+    given_fields = json.loads(reply["text"])
+    assert {
+        key: value for key, value in read_as.model_dump(mode="json").items() if key in given_fields
+    } == given_fields
+
+
+@pytest.mark.parametrize("job", SEED["params"])
+def test_all_params_of_the_reference_fit_their_kind(job: Body) -> None:
+    assert read_job(job)["params"] == job["params"]
+
+
+def _cases() -> list[dict[str, JsonValue]]:
+    if not CASES.exists():
+        return []
+    lines = CASES.read_text(encoding="utf-8").splitlines()
+    return [case for case in map(json.loads, lines) if case["dialect"] == "lcp"]
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the collected replies are not beside this checkout")
+@pytest.mark.parametrize("case", _cases(), ids=lambda case: str(case["id"]))
+def test_every_collected_reply_is_read_as_it_is_labelled(case: dict[str, JsonValue]) -> None:
+    reply = read_reply(str(case["text"]), KINDS)
+    if isinstance(reply, Malformed):
+        assert not case["valid"], reply.errors
+    else:
+        assert case["valid"], case["why"]
+        assert reply.action == case["action"]
+
+
+@pytest.mark.parametrize("commentary", ["why", None])
+@pytest.mark.parametrize("body", [ask(), WRITE, COMPLETE, ANALYSIS])
+def test_commentary_is_welcome_everywhere(body: Body, commentary: str | None) -> None:
+    action = read({**body, "commentary": commentary})
+    assert not isinstance(action, Malformed)
+    assert action.commentary == commentary
+    assert action.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, {"ok": "ok is missing", "action": "action is missing"}),
+        ({"ok": None, **{k: v for k, v in COMPLETE.items() if k != "ok"}}, {"ok": "ok is missing"}),
+        ({**COMPLETE, "ok": "true"}, {"ok": 'ok is true or false; found "true"'}),
+        ({**COMPLETE, "ok": 1}, {"ok": "ok is true or false; found 1"}),
+        ({"ok": True, "action": 7}, {"action": "found 7"}),
+        ({"ok": True, "action": "mission_completed"}, {"action": "did you mean 'mission_complete'?"}),
+        (
+            {"ok": True, "action": "noop"},
+            {"action": "unknown action 'noop'; known are create_followup_jobs, "},
+        ),
+        ({"ok": True, "action": "list_files_result", "files": []}, {"action": "invents no results"}),
+        ({"ok": True, "action": "read_file_result"}, {"action": "invents no results"}),
+        ({"ok": True, "action": "error", "error": "x"}, {"ok": "the action error goes with ok: false"}),
+        ({**COMPLETE, "error": "x"}, {"error": "ok: true goes without error"}),
+        ({**COMPLETE, "error": ""}, {"error": "ok: true goes without error"}),
+        ({**COMPLETE, "new_jobs": []}, {"new_jobs": "new_jobs belongs to create_followup_jobs"}),
+        ({**ANALYSIS, "new_jobs": [{"kind": "x"}]}, {"new_jobs": "never mix actions"}),
+        ({**ANALYSIS, "deliverables": []}, {"deliverables": "deliverables belongs to mission_complete"}),
+        ({**ANALYSIS, "content": "x"}, {"content": "content belongs to write_file"}),
+        ({**COMPLETE, "issues": []}, {"issues": "issues belongs to analysis_result"}),
+        ({**COMPLETE, "error_code": "X"}, {"error_code": "error_code belongs to error"}),
+        ({**COMPLETE, "root": "."}, {"root": "root belongs to write_file"}),
+        ({**ask(), "rel_path": "a"}, {"rel_path": "never mix actions"}),
+        ({**ask(), "summary": "s"}, {"summary": "summary belongs to analysis_result and mission_complete"}),
+        ({**WRITE, "new_jobs": []}, {"new_jobs": "never mix actions"}),
+        (
+            {"ok": True, "action": "mission_complete"},
+            {"summary": "mission_complete needs summary; it is missing"},
+        ),
+        ({**COMPLETE, "summary": None}, {"summary": "mission_complete needs summary; it is missing"}),
+        ({**COMPLETE, "summary": 3}, {"summary": "summary is a string; found 3"}),
+        ({**COMPLETE, "deliverables": "x"}, {"deliverables": 'deliverables is a list; found "x"'}),
+        ({**COMPLETE, "metrics": [1]}, {"metrics": "metrics is an object; found a list of 1"}),
+        ({"ok": True, "action": "create_followup_jobs"}, {"new_jobs": "needs new_jobs"}),
+        ({"ok": True, "action": "create_followup_jobs", "new_jobs": None}, {"new_jobs": "needs new_jobs"}),
+        (
+            {"ok": True, "action": "create_followup_jobs", "new_jobs": {}},
+            {"new_jobs": "is a list of jobs; found {}"},
+        ),
+        ({"ok": True, "action": "write_file"}, {"rel_path": "it is missing", "content": "it is missing"}),
+        ({**WRITE, "content": None}, {"content": "write_file needs content; it is missing"}),
+        ({**WRITE, "rel_path": "a\tb"}, {"rel_path": "control character"}),
+        ({**WRITE, "root": "C:\temp\new", "mode": "w"}, {"root": "control character", "mode": 'found "w"'}),
+        ({**WRITE, "rel_path": ""}, {"rel_path": "rel_path is not empty"}),
+        ({**WRITE, "path": "a.md"}, {"path": "write_file names its file with rel_path"}),
+        ({**WRITE, "new_content": "y"}, {"new_content": "content and new_content are one field"}),
+    ],
+)
+def test_what_is_wrong_with_an_action_is_said_where_it_is(body: Body, expected: dict[str, str]) -> None:
+    found = errors(body)
+    assert found.keys() == expected.keys()
+    for path, message in expected.items():
+        assert message in found[path]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"ok": False}, NO_REASON),
+        ({"ok": False, "error": " ", "message": "", "summary": "\t"}, NO_REASON),
+        ({"ok": False, "error": "e", "message": "m", "summary": "s"}, "e"),
+        ({"ok": False, "error": " \n", "message": "m", "summary": "s"}, "m"),
+        ({"ok": False, "error": {"code": 1}, "message": None, "summary": "s"}, "s"),
+        ({"ok": False, "action": 5, "error": "e"}, "e"),
+        ({**COMPLETE, "ok": False}, "s"),
+        ({**ask({"kind": 5}), "ok": False, "error": "e"}, "e"),
+        ({"ok": False, "action": "read_file_result", "error": "e", "error_code": 4, "commentary": []}, "e"),
+    ],
+)
+def test_ok_false_reads_as_error_and_nothing_else_is_looked_at(body: Body, text: str) -> None:
+    action = read(body)
+    assert isinstance(action, ErrorAction)
+    assert action.error == text
+
+
+@pytest.mark.parametrize(
+    ("body", "warnings"),
+    [
+        ({**COMPLETE, "meta": {"a": 1}}, ["meta: unknown key, ignored"]),
+        ({**COMPLETE, "deliverable": []}, ["deliverable: unknown key, ignored; did you mean 'deliverables'?"]),
+        ({**COMPLETE, "message": "m", "new_jobs": None, "error": None}, ["message: unknown key, ignored"]),
+        ({**COMPLETE, "commentary": 5}, ["commentary: not a string, ignored: 5"]),
+        (ask({"kind": "x", "description": 1}), ["new_jobs[0].description: unknown key, ignored"]),
+        (ask({"kind": "x", "task": "y"}), ["new_jobs[0].task: unknown key, ignored"]),
+        ({"ok": False, "action": "x", "details": 1}, ['action: ok: false reads as error; "x" is ignored',
+                                                      "details: ignored beside ok: false"]),
+        ({**COMPLETE, **{f"k{n}": n for n in range(25)}}, [*(f"k{n}: unknown key, ignored" for n in range(20)),
+                                                           "… and 5 more"]),
+    ],
+)  # fmt: skip
+def test_what_is_ignored_is_named(body: Body, warnings: list[str]) -> None:
+    action = read(body)
+    assert not isinstance(action, Malformed)
+    assert list(action.warnings) == warnings
+
+
+@pytest.mark.parametrize(
+    ("fields", "content"),
+    [
+        ({"content": "x"}, "x"),
+        ({"new_content": "x"}, "x"),
+        ({"content": "x", "new_content": "x"}, "x"),
+        ({"content": None, "new_content": ""}, ""),
+    ],
+)
+def test_content_and_new_content_are_one_field(fields: Body, content: str) -> None:
+    action = read({"ok": True, "action": "write_file", "rel_path": "a", "root": None, "mode": None, **fields})
+    assert isinstance(action, WriteFile)
+    assert (action.content, action.mode, action.root) == (content, "overwrite", None)
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (3, {"": "a job is an object with kind and params; found 3"}),
+        ({}, {".kind": "a job needs kind; it is missing"}),
+        ({"kind": None}, {".kind": "a job needs kind; it is missing"}),
+        ({"task": "read_file"}, {".task": "task is not read", ".kind": "it is missing"}),
+        ({"kind": 5}, {".kind": "kind is a string; found 5"}),
+        ({"kind": ""}, {".kind": "kind is 1 to 64 of the characters"}),
+        ({"kind": "a b"}, {".kind": 'found "a b"'}),
+        ({"kind": "x\n"}, {".kind": "kind is 1 to 64 of the characters"}),
+        ({"kind": "x" * 65}, {".kind": "kind is 1 to 64 of the characters"}),
+        ({"kind": "mission_complete"}, {".kind": "is an action or a result, not a kind of job"}),
+        ({"kind": "read_file_result"}, {".kind": "is an action or a result, not a kind of job"}),
+        ({"kind": "x", "name": "n" * 201}, {".name": "name has at most 200 characters; found 201"}),
+        ({"kind": "x", "name": 5, "auto_dispatch": "no"}, {".name": "found 5", ".auto_dispatch": 'found "no"'}),
+        ({"kind": "x", "params": []}, {".params": "params is an object; found []"}),
+        ({"kind": "read_file"}, {".params": "rel_path or path is missing"}),
+        ({"kind": "read_file", "params": None}, {".params": "rel_path or path is missing"}),
+        ({"kind": "read_file", "params": {"rel_path": None}}, {".params": "rel_path or path is missing"}),
+        ({"kind": "read_file", "params": {"rel_path": "a", "path": "b"}}, {".params": "rel_path and path"}),
+        ({"kind": "list_files", "params": {"pattern": ["x"]}},
+         {".params.pattern": "unknown param 'pattern'; did you mean 'patterns'?"}),
+        ({"kind": "list_files", "params": {"zzz": None}}, {".params.zzz": "unknown param 'zzz'; known are root, "}),
+        ({"kind": "list_files", "params": {"patterns": "*.py"}}, {".params.patterns": "patterns is a list; found"}),
+        ({"kind": "list_files", "params": {"patterns": ["a", 1, "b\n"]}},
+         {".params.patterns[1]": "a string; found 1", ".params.patterns[2]": "control character"}),
+        ({"kind": "read_file", "params": {"path": "C:\temp"}}, {".params.path": "control character"}),
+        ({"kind": "agent_plan", "params": {"user_prompt": "p", "project_root": "\n"}},
+         {".params.project_root": "control character"}),
+        ({"kind": "agent_plan", "params": {}}, {".params.user_prompt": "agent_plan needs user_prompt"}),
+        ({"kind": "write_file", "params": {"rel_path": "a"}}, {".params": "content or new_content is missing"}),
+        ({"kind": "write_file", "params": {"rel_path": "a", "content": "x", "new_content": "y"}},
+         {".params": "content and new_content"}),
+        ({"kind": "list_files", "params": {"patterns": ["x"] * 10_001}}, {".params.patterns": "at most 10,000"}),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_job_is_said_where_it_is(job: JsonValue, expected: dict[str, str]) -> None:
+    found = errors(ask({"kind": "x"}, job))
+    assert found.keys() == {f"new_jobs[1]{path}" for path in expected}
+    for path, message in expected.items():
+        assert message in found[f"new_jobs[1]{path}"]
+
+
+def test_every_error_of_every_job_is_listed() -> None:
+    found = errors(
+        ask({"kind": "a b", "name": 1}, {"kind": "x"}, {"kind": "list_files", "params": {"root": 1}}, 5)
+    )
+    assert list(found) == ["new_jobs[0].name", "new_jobs[0].kind", "new_jobs[2].params.root", "new_jobs[3]"]
+
+
+@pytest.mark.parametrize("kind", ["write_file", "rewrite_file"])
+def test_an_empty_file_is_a_choice(kind: str) -> None:
+    params: Body = {"rel_path": "a", "content": ""}
+    assert read_job({"kind": kind, "params": params})["params"] == params
+
+
+def test_params_of_a_custom_kind_are_any_object() -> None:
+    params: Body = {"a": None, "b": [1, {"c": 1.5}], "root": "\t", "n": 10**999}
+    job = read_job({"kind": "Any.custom-kind_1", "params": params})
+    assert job == {"name": None, "kind": "Any.custom-kind_1", "params": params, "auto_dispatch": None}
+
+
+def test_a_null_in_an_optional_place_reads_as_absent() -> None:
+    job = read_job({"kind": "list_files", "name": None, "params": {"patterns": None}, "auto_dispatch": None})
+    assert job == {"name": None, "kind": "list_files", "params": {}, "auto_dispatch": None}
+
+
+def test_jobs_are_not_counted() -> None:
+    action = read({**ask(), "new_jobs": [{"kind": "x"} for _ in range(1000)]})
+    assert isinstance(action, CreateFollowupJobs)
+    assert len(action.new_jobs) == 1000
+
+
+def test_a_reply_of_errors_only_does_not_list_them_without_end() -> None:
+    malformed = read(ask(*(5 for _ in range(5000))))
+    assert isinstance(malformed, Malformed)
+    assert len(malformed.errors) == 1001
+    assert malformed.errors[-1].message == "the jobs from number 1000 on were not looked at any more"
+
+
+def test_what_was_removed_is_told_with_the_action_and_with_the_errors() -> None:
+    for body in (COMPLETE, {"ok": True}):
+        reply = read_reply(f"Here:\n```json\n{json.dumps(body)}\n```", KINDS)
+        assert reply.recovered == ("Markdown fence", "prose before the object")
+
+
+# U+0000 is Malformed wherever it stands, before any key is looked at (R1); it has tests of its own.
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), TEXTS, st.sampled_from(["list_files", "write_file", "a"]),
+    st.just([]), st.just({}), st.just([{"kind": "list_files", "params": {"patterns": [1]}}]),
+)  # fmt: skip
+NAMES = [
+    "create_followup_jobs",
+    "write_file",
+    "analysis_result",
+    "mission_complete",
+    "error",
+    "list_files_result",
+]
+KEYS = ["new_jobs", "rel_path", "path", "root", "content", "new_content", "mode", "summary", "issues", "error",
+        "error_code", "message", "commentary", "metrics", "x"]  # fmt: skip
+
+
+@given(
+    st.fixed_dictionaries(
+        {"ok": st.sampled_from([True, True, True, False, None])},
+        optional={"action": st.sampled_from(NAMES) | VALUES, **dict.fromkeys(KEYS, VALUES)},
+    )
+)
+def test_any_object_gives_an_action_or_the_reasons_why_not(body: Body) -> None:
+    reply = read(body)
+    if isinstance(reply, Malformed):
+        assert reply.errors
+        assert body["ok"] is not False
+    else:
+        assert reply.ok is body["ok"]
+        assert type(reply).model_validate(reply.model_dump()) == reply.note((), ())
+
+
+def test_u0000_is_malformed_even_where_the_reply_says_that_it_failed() -> None:
+    assert isinstance(read({"ok": False, "error": "a\0b"}), Malformed)
+
+
+@given(st.text())
+def test_any_text_gives_an_action_or_the_reasons_why_not(text: str) -> None:
+    reply = read_reply(text, KINDS)
+    assert not isinstance(reply, Malformed) or reply.errors

@@ -1,0 +1,167 @@
+"""Which rule decides about a job (R5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.errors import ErrorCode, LcpError
+
+AUTO, HOLD, DENY = Verdict.AUTO, Verdict.HOLD, Verdict.DENY
+
+
+def rule(do: Verdict, *paths: str, kinds: tuple[str, ...] = ("*",), final: bool = False) -> Rule:
+    return Rule(kinds=kinds, paths=paths or None, do=do, final=final)
+
+
+DOCS = rule(AUTO, "docs/**", kinds=("write_file",))
+
+
+@pytest.mark.parametrize(
+    ("mission", "user", "kind", "path", "verdict", "says"),
+    [
+        ([], [], "read_file", "a.txt", AUTO, "default policy: kinds without effects run"),
+        ([], [], "agent_plan", "", AUTO, "default policy: kinds without effects run"),
+        ([], [], "write_file", "a.txt", HOLD, "default policy: kinds with effects wait"),
+        ([DOCS], [], "write_file", "docs/a.md", AUTO, "mission rule 1 (write_file docs/**) says auto"),
+        ([DOCS], [], "write_file", "DOCS/a.md", HOLD, "default policy"),
+        ([DOCS], [rule(DENY)], "write_file", "DOCS/a.md", DENY, "user rule 1"),
+        ([rule(AUTO, "**", "!docs/**")], [], "write_file", "DOCS/a.md", HOLD, "default policy"),
+        ([rule(DENY, "docs/**")], [], "read_file", "DOCS/a.md", DENY, "mission rule 1"),
+        ([rule(DENY, "**", "!docs/**")], [], "read_file", "DOCS/a.md", DENY, "mission rule 1"),
+        ([], [rule(AUTO, ".env")], "read_file", ".ENV", DENY, "secrets"),
+        ([DOCS], [], "write_file", "src/a.md", HOLD, "default policy"),
+        ([DOCS], [], "rewrite_file", "docs/a.md", HOLD, "default policy"),
+        ([rule(HOLD, "docs/private/**"), DOCS], [], "write_file", "docs/private/a", HOLD, "mission rule 1"),
+        ([DOCS], [rule(DENY)], "write_file", "docs/a.md", AUTO, "mission rule 1"),
+        ([DOCS], [rule(DENY)], "write_file", "src/a.md", DENY, "user rule 1 (*) says deny"),
+        (
+            [DOCS],
+            [rule(HOLD, final=True)],
+            "write_file",
+            "docs/a.md",
+            HOLD,
+            "final user rule 1 (*) says hold",
+        ),
+        ([rule(DENY, final=True)], [rule(AUTO, final=True)], "read_file", "a", AUTO, "final user rule 1"),
+        ([rule(AUTO)], [], "read_file", ".env", DENY, "default policy: secrets are denied"),
+        ([rule(AUTO, ".env")], [], "read_file", ".env", DENY, "secrets"),
+        ([], [rule(AUTO)], "read_file", ".env", DENY, "secrets"),
+        ([], [rule(AUTO, "/.env")], "read_file", ".env", AUTO, "user rule 1"),
+        ([], [rule(AUTO, "/.env")], "read_file", "sub/.env", DENY, "secrets"),
+        ([], [rule(HOLD, ".env", final=True)], "write_file", ".env", HOLD, "final user rule 1"),
+        ([rule(HOLD, ".env")], [rule(AUTO, ".env")], "read_file", ".env", HOLD, "mission rule 1"),
+        ([], [rule(AUTO, ".gitmodules")], "write_file", ".gitmodules", AUTO, "user rule 1"),
+    ],
+)
+def test_the_first_rule_that_matches_decides(  # noqa: PLR0917 - a table has as many columns as it has
+    mission: list[Rule], user: list[Rule], kind: str, path: str, verdict: Verdict, says: str
+) -> None:
+    writes = kind in ("write_file", "rewrite_file")
+    ruling = Policy(mission, user).judge(
+        kind, has_effects=writes, writes=writes, paths=(path,) if path else ()
+    )
+    assert ruling.verdict is verdict
+    assert says in ruling.reason
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env", ".ENV", "a/.env", ".env.production", ".env.local", ".envrc", "keys/server.pem", "A.KEY", "x.p12",
+        "id_rsa", "deploy/id_ed25519", "id_work", "id_rsa.old", ".ssh/config", "home/.SSH/x", ".aws/credentials",
+        ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".docker/config.json", ".lcp/engine.db", "a\\.env",
+        "C:\\x\\.ssh\\id_rsa", ".lcp-0123.tmp",
+    ],
+)  # fmt: skip
+def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
+    for writes in (False, True):
+        assert Policy().for_kind("any", has_effects=writes, writes=writes)(path).verdict is DENY
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env.example", ".env.sample", "env/readme.md", "monkey.py", "key.md", "id_rsa.pub", "id_generator.py",
+        "secret_santa.py", ".environment", ".gitignore", ".github/workflows/ci.yml", "pem.txt", ".lcpx/a", "ssh/a",
+        "digit~1", "gitk", ".gitattributes",
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_secret_is_none(path: str) -> None:
+    assert Policy().for_kind("read_file", has_effects=False, writes=False)(path).verdict is AUTO
+    assert Policy().for_kind("write_file", has_effects=True, writes=True)(path).verdict is HOLD
+
+
+@pytest.mark.parametrize(
+    ("path", "reading", "writing"),
+    [
+        (".git/config", DENY, DENY),
+        ("sub/.git/config", DENY, DENY),
+        (".git/modules/x/config", DENY, DENY),
+        (".git/HEAD", AUTO, DENY),
+        (".git/hooks/pre-commit", AUTO, DENY),
+        (".git", AUTO, DENY),
+        (".GIT/hooks/x", AUTO, DENY),
+        (".gitmodules", AUTO, DENY),
+        (".git::$INDEX_ALLOCATION/hooks/x", AUTO, DENY),
+        ("GIT~1/hooks/x", AUTO, DENY),
+        (".git ./x", AUTO, DENY),
+        (".g\u200cit/x", AUTO, DENY),
+        ("\ufeff.git/x", AUTO, DENY),
+        ("GITMOD~1", AUTO, DENY),
+        ("GI7EBA~1", AUTO, DENY),
+        ("config", AUTO, HOLD),
+    ],
+)
+def test_git_is_read_in_part_and_never_written(path: str, reading: Verdict, writing: Verdict) -> None:
+    assert Policy().for_kind("read_file", has_effects=False, writes=False)(path).verdict is reading
+    assert Policy().for_kind("write_file", has_effects=True, writes=True)(path).verdict is writing
+
+
+def test_of_several_paths_the_strictest_counts() -> None:
+    policy = Policy([DOCS, rule(DENY, "secret/**")])
+    for paths, verdict in (
+        (("docs/a", "docs/b"), AUTO),
+        (("docs/a", "src/b"), HOLD),
+        (("docs/a", "src/b", "secret/c"), DENY),
+    ):
+        assert policy.judge("write_file", has_effects=True, writes=True, paths=paths).verdict is verdict
+
+
+def test_the_engines_database_in_the_root_is_denied() -> None:
+    policy = Policy(engine_paths=("state/lcp.db",))
+    assert policy.judge("read_file", has_effects=False, writes=False, paths=("State/LCP.db",)).verdict is DENY
+
+
+def test_a_path_is_judged_relative_to_the_root() -> None:
+    policy = Policy([DOCS], relative=lambda path: path.removeprefix("/root/"))
+    assert policy.judge("write_file", has_effects=True, writes=True, paths=("/root/docs/a",)).verdict is AUTO
+
+
+def test_a_rule_whose_path_is_no_pattern_is_refused() -> None:
+    with pytest.raises(LcpError) as refused:
+        Policy([rule(AUTO, "../x")])
+    assert refused.value.code is ErrorCode.INVALID_PATTERN
+
+
+@pytest.mark.parametrize(
+    ("mission", "user", "left"),
+    [
+        ([rule(HOLD, "/docs/a.md"), rule(DENY, "*")], [], ("docs/a.md",)),
+        ([rule(AUTO, "/a.md", "/b.md"), rule(DENY)], [rule(AUTO, "docs/**")], ("a.md", "b.md")),
+        ([rule(DENY, "/a.md"), rule(AUTO, "/a.md", "/b.md"), rule(DENY)], [], ("b.md",)),
+        ([rule(AUTO, "/.env.md", "/.git/x.md", "/.github/a.md"), rule(DENY)], [], (".github/a.md",)),
+        ([rule(DENY, kinds=("write_file",))], [], ()),
+        ([rule(HOLD, "/docs/a.md")], [rule(DENY, "**")], ("docs/a.md",)),
+        ([rule(HOLD, "/docs/a.md")], [], None),
+        ([rule(HOLD, "/docs"), rule(DENY)], [], None),
+        ([rule(HOLD, "a.md"), rule(DENY)], [], None),
+        ([rule(HOLD, "/*.md"), rule(DENY)], [], None),
+        ([rule(HOLD, "/a.md"), rule(DENY, "*", "!docs/**")], [], None),
+        ([rule(HOLD, "/a.md"), rule(DENY, kinds=("read_file",))], [], None),
+    ],
+)
+def test_rules_that_name_files_and_deny_all_others_leave_these(
+    mission: list[Rule], user: list[Rule], left: tuple[str, ...] | None
+) -> None:
+    assert Policy(mission, user).only_files("write_file", has_effects=True, writes=True) == left

@@ -1,0 +1,254 @@
+"""When something that recurs is due, on both sides of every change of clocks."""
+
+from __future__ import annotations
+
+import string
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcp_engine.cli.schedule import here
+from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.recurrence import (
+    MOST_MISSED,
+    Cron,
+    Every,
+    Recurrence,
+    first_due,
+    go_on,
+    read_cron,
+    read_every,
+)
+from lcp_engine.errors import ErrorCode, LcpError
+
+ZURICH = "Europe/Zurich"
+HOUR = 3600 * SECOND
+MOMENTS = st.integers(0, 4_000_000_000).map(lambda seconds: seconds * SECOND)
+FIELDS = st.text(alphabet=f"{string.digits}*/-,L#WMONJA ", max_size=8)
+
+
+def at(text: str, zone: str = ZURICH) -> Micros:
+    return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()) * SECOND
+
+
+def shown(moment: Micros, zone: str = ZURICH) -> str:
+    return datetime.fromtimestamp(moment // SECOND, ZoneInfo(zone)).strftime("%m-%d %H:%M %Z")
+
+
+def dues(recurrence: Recurrence, start: Micros, count: int) -> list[Micros]:
+    """The first due times, each reckoned from the one before as a runner does it that is always there."""
+    found = [first_due(recurrence, start)]
+    while len(found) < count:
+        onward = go_on(recurrence, found[-1], found[-1])
+        assert onward.missed == 0
+        found.append(onward.next_due)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "written"),
+    [
+        ("30s", 30, "30s"),
+        ("90m", 5400, "1h30m"),
+        ("1h30m", 5400, "1h30m"),
+        ("2w", 14 * 86_400, "14d"),
+        ("36500d", 36500 * 86_400, "36500d"),
+    ],
+)
+def test_a_length_is_read_and_written(text: str, seconds: int, written: str) -> None:
+    assert read_every(text) == Every(seconds * SECOND)
+    assert read_every(text).text == written
+    assert read_every(written) == read_every(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "h", "1.5h", "-1h", "1h 30m", "1y", "٣h", "1H", "0s", "0h0m", "36501d"]
+)
+def test_what_is_no_length_is_refused(text: str) -> None:
+    with pytest.raises(LcpError, match=r"^every has to be .* it is ") as refused:
+        read_every(text)
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("expression", "fact"),
+    [
+        ("", r"'' has 0"),
+        ("* * * *", r"has 4"),
+        ("0 * * * * *", r"has 6"),
+        ("61 * * * *", r"minute has to be 0-59; it is '61'"),
+        ("* 24 * * *", r"hour has to be 0-23; it is '24'"),
+        ("* * 0 * *", r"day-of-month has to be"),
+        ("* * * 13 *", r"month has to be 1-12 or JAN-DEC; it is '13'"),
+        ("* * * * 8", r"day-of-week has to be 0-7"),
+        ("*/0 * * * *", r"it is '\*/0'"),
+        ("5-1 * * * *", r"it is '5-1'"),
+        ("0 0 30 2 *", r"in one of the months"),
+        ("* * */20 * 1L", r"is not within 50 years"),
+        ("9" * 300 + " * * * *", r"at most 200 characters"),
+    ],
+)
+def test_what_is_no_expression_is_refused(expression: str, fact: str) -> None:
+    with pytest.raises(LcpError, match=fact) as refused:
+        read_cron(expression, "UTC")
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "zone", ["", "Europe", "Europe/Zürich", "../etc/passwd", "/etc/localtime", "a\0b", "\udc80"]
+)
+def test_what_is_no_timezone_is_refused(zone: str) -> None:
+    with pytest.raises(LcpError, match="timezone has to be one that is known here"):
+        read_cron("0 7 * * *", zone)
+
+
+@given(st.lists(FIELDS, min_size=5, max_size=5), MOMENTS)
+def test_any_expression_is_refused_or_due_later(fields: list[str], now: Micros) -> None:
+    try:
+        cron = read_cron(" ".join(fields), ZURICH)
+    except LcpError:
+        return
+    due = first_due(cron, now)
+    assert due > now
+    assert go_on(cron, due, due).next_due > due
+
+
+@given(
+    st.builds(
+        "{} {} {} * {}".format,
+        st.sampled_from(["*", "*/7", "0", "30", "5,35", "10-50/20"]),
+        st.sampled_from(["*", "*/2", "1", "2", "2,3", "0-4"]),
+        st.sampled_from(["*", "28-30", "L"]),
+        st.sampled_from(["*", "SUN", "MON-SAT", "SUN#1"]),
+    ),
+    st.sampled_from(["2026-03-28 20:00", "2026-10-24 20:00"]),
+    st.integers(0, 12 * 3600),
+    st.integers(0, 40 * 3600),
+)
+def test_who_was_away_over_a_change_of_clocks_stands_where_they_stand_who_stayed(
+    expression: str, evening: str, start: int, away: int
+) -> None:
+    cron = read_cron(expression, ZURICH)
+    due = first_due(cron, at(evening) + start * SECOND)
+    now, stepwise, missed = due + away * SECOND, due, -1
+    while stepwise <= now:
+        onward = go_on(cron, stepwise, stepwise)
+        assert onward.next_due > stepwise
+        stepwise, missed = onward.next_due, missed + 1
+    assert go_on(cron, due, now) == (stepwise, missed)
+
+
+def test_hours_are_those_of_the_timezone() -> None:
+    cron = read_cron("0  7 * * mon-fri", ZURICH)
+    assert cron == Cron("0 7 * * mon-fri", ZURICH)
+    friday = at("2026-11-20 06:59")
+    assert [shown(due) for due in dues(cron, friday, 3)] == [
+        "11-20 07:00 CET", "11-23 07:00 CET", "11-24 07:00 CET"
+    ]  # fmt: skip
+
+
+def test_a_fixed_time_that_daylight_saving_leaves_out_is_due_right_after_the_gap() -> None:
+    cron = read_cron("30 2 * * *", ZURICH)
+    assert [shown(due) for due in dues(cron, at("2026-03-28 00:00"), 3)] == [
+        "03-28 02:30 CET", "03-29 03:00 CEST", "03-30 02:30 CEST"
+    ]  # fmt: skip
+
+
+def test_fixed_times_of_one_gap_are_due_together_once() -> None:
+    cron = read_cron("0,20,40 2,3 * * *", ZURICH)
+    assert [shown(due) for due in dues(cron, at("2026-03-29 00:00"), 4)] == [
+        "03-29 03:00 CEST", "03-29 03:20 CEST", "03-29 03:40 CEST", "03-30 02:00 CEST"
+    ]  # fmt: skip
+
+
+def test_a_fixed_time_that_comes_twice_is_due_the_first_time() -> None:
+    cron = read_cron("30 2 * * *", ZURICH)
+    assert [shown(due) for due in dues(cron, at("2026-10-25 00:00"), 2)] == [
+        "10-25 02:30 CEST",
+        "10-26 02:30 CET",
+    ]
+
+
+def test_who_begins_between_two_equal_times_waits_for_the_next_day() -> None:
+    cron = read_cron("30 2 * * *", ZURICH)
+    second_time = int(datetime(2026, 10, 25, 1, 15, tzinfo=UTC).timestamp()) * SECOND
+    assert shown(second_time) == "10-25 02:15 CET"
+    assert shown(first_due(cron, second_time)) == "10-26 02:30 CET"
+
+
+def test_an_interval_by_the_clock_goes_by_time_that_passes() -> None:
+    half_hours = read_cron("*/30 * * * *", ZURICH)
+    for day in ("2026-03-29 00:15", "2026-10-25 00:15"):
+        found = dues(half_hours, at(day), 12)
+        assert {later - due for due, later in pairwise(found)} == {HOUR // 2}
+
+
+def test_minutes_of_an_hour_that_is_not_there_are_not_made_up_for_and_those_of_a_double_hour_all_count() -> (
+    None
+):
+    cron = read_cron("*/30 2 * * *", ZURICH)
+    assert [shown(due) for due in dues(cron, at("2026-03-28 02:15"), 2)] == [
+        "03-28 02:30 CET",
+        "03-30 02:00 CEST",
+    ]
+    assert [shown(due) for due in dues(cron, at("2026-10-25 00:00"), 5)] == [
+        "10-25 02:00 CEST", "10-25 02:30 CEST", "10-25 02:00 CET", "10-25 02:30 CET", "10-26 02:00 CET"
+    ]  # fmt: skip
+
+
+def test_a_length_does_not_care_for_daylight_saving() -> None:
+    found = dues(read_every("1d"), at("2026-03-28 12:00"), 2)
+    assert [shown(due) for due in found] == ["03-29 13:00 CEST", "03-30 13:00 CEST"]
+
+
+def test_missed_times_are_counted_and_the_rhythm_stays() -> None:
+    assert go_on(read_every("1h"), at("2026-11-20 10:00"), at("2026-11-20 13:30")) == (
+        at("2026-11-20 14:00"),
+        3,
+    )
+    assert go_on(read_every("1h"), at("2026-11-20 10:00"), at("2026-11-20 13:00")) == (
+        at("2026-11-20 14:00"),
+        3,
+    )
+    daily = read_cron("0 7 * * *", ZURICH)
+    assert go_on(daily, at("2026-03-27 07:00"), at("2026-03-30 12:00")) == (at("2026-03-31 07:00"), 3)
+    assert go_on(daily, at("2026-03-27 07:00"), at("2026-03-28 07:00")) == (at("2026-03-29 07:00"), 1)
+
+
+def test_a_clock_that_was_set_back_makes_nothing_due_again() -> None:
+    due, before = at("2026-11-20 07:00"), at("2026-11-20 05:00")
+    for rule in (read_every("1h"), read_cron("0 7 * * *", ZURICH)):
+        assert go_on(rule, due, before) == go_on(rule, due, due)
+        assert go_on(rule, due, before).next_due > due
+
+
+def test_years_of_minutes_are_not_counted_to_the_end() -> None:
+    minutes = read_cron("* * * * *", "UTC")
+    assert go_on(minutes, at("2016-01-01 00:00", "UTC"), at("2026-01-01 00:00", "UTC")) == (
+        at("2026-01-01 00:01", "UTC"),
+        MOST_MISSED,
+    )
+
+
+@given(MOMENTS, st.integers(1, 10**9), st.integers(0, 10**10))
+def test_a_length_keeps_its_grid_however_late_it_is(due: Micros, seconds: int, late: int) -> None:
+    length, now = seconds * SECOND, due + late * SECOND
+    onward = go_on(Every(length), due, now)
+    assert onward.next_due == due + (onward.missed + 1) * length
+    assert onward.next_due - length <= now < onward.next_due
+
+
+def test_the_timezone_of_the_machine_is_found(tmp_path: Path) -> None:
+    linked, copied = tmp_path / "localtime", tmp_path / "copied"
+    (tmp_path / "zoneinfo" / "Europe").mkdir(parents=True)
+    linked.symlink_to(tmp_path / "zoneinfo" / "Europe" / "Zurich")
+    copied.touch()
+    assert here({}, linked) == "Europe/Zurich"
+    assert here({"TZ": ":Asia/Tokyo"}, linked) == "Asia/Tokyo"
+    assert here({"TZ": "CET-1CEST"}, linked) == "Europe/Zurich"
+    assert here({}, copied) == "UTC"

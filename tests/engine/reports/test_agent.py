@@ -1,0 +1,71 @@
+"""A mission as the answer to a request fits the published schema and the reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator, Draft202012Validator
+from pydantic import JsonValue
+
+from lcp_engine.engine.reports.agent_response import AgentResponse, respond_as_agent
+from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, Object
+
+SEED = json.loads((Path(__file__).parent / "seed_001.json").read_text(encoding="utf-8"))
+REFERENCE = Draft7Validator(SEED["AgentResponse"])
+PUBLISHED = Draft202012Validator(AgentResponse.model_json_schema())
+UID = "req-0b6ecf5e-9c1a-4f0b-8a55-3d8e3c2f7a10"
+ERROR: JsonValue = {"error_code": "LIMIT_REACHED", "user_message": "no turn is left"}
+
+
+def answer(more: Object | None = None, event: int = 9) -> dict[str, JsonValue]:
+    mission: Object = {
+        "id": 1, "uid": UID, "name": "m", "goal": "Do it.", "root": "/r", "status": "completed",
+        "outcome": "mission_complete", "summary": None, "error": None, "turns": 1, "started_at": None, "ended_at": None,
+        **(more or {}),
+    }  # fmt: skip
+    file: Object = {
+        "path": "a.md", "created": True, "changes": 1, "size_bytes": 3, "sha256": "1", "job_id": 2,
+        "changed_at": "2025-01-01T00:00:00.000000+00:00",
+    }  # fmt: skip
+    facts = Facts(
+        mission=mission, files=Excerpt([file, {**file, "created": False}], 7), done={"read_file": 2}
+    )
+    course = Course(
+        event=event, at="2025-01-01T00:00:01+00:00", since=0, percentage=100, before=0, seconds=1.5
+    )
+    return respond_as_agent(facts, course).model_dump(mode="json")
+
+
+@pytest.mark.parametrize("more", [{}, {"status": "failed", "outcome": "limit:max_turns", "error": ERROR}])
+def test_the_answer_fits_both_schemas(more: dict[str, JsonValue]) -> None:
+    REFERENCE.validate(answer(more))
+    PUBLISHED.validate(answer(more))
+
+
+@pytest.mark.parametrize("name", ["id", "request_id", "timestamp", "content"])
+def test_what_the_reference_needs_is_needed(name: str) -> None:
+    less = {key: value for key, value in answer().items() if key != name}
+    assert not PUBLISHED.is_valid(less)
+    assert not REFERENCE.is_valid(less)
+
+
+def test_the_id_follows_from_the_request_and_the_history() -> None:
+    assert answer()["id"] == answer()["id"] != answer(event=10)["id"]
+    assert answer()["request_id"] == UID
+
+
+def test_files_are_the_actions_that_were_taken() -> None:
+    actions, metadata = answer()["actions"], answer()["metadata"]
+    assert isinstance(actions, list)
+    assert isinstance(metadata, dict)
+    assert [action["action_type"] for action in actions if isinstance(action, dict)] == [
+        "file_create",
+        "file_edit",
+    ]
+    assert (metadata["execution_time_ms"], metadata["tools_used"], metadata["omitted_actions"]) == (
+        1500,
+        ["read_file"],
+        5,
+    )

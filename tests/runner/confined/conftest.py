@@ -1,0 +1,92 @@
+"""A root with a neighbour that must never be reached, and processes that execute workers nobody should trust."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from pydantic import BaseModel
+
+from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.errors import LcpError
+from lcp_engine.runner.confined.pool import Assignment, Confinement
+from lcp_engine.runner.confined.setup import Setup
+from lcp_engine.runner.confined.spawner import FILE_KINDS, Nursery
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.syscalls import landlock_version
+from lcp_engine.workers.base import Caps, FileEffect, Hold, Worker
+from lcp_engine.workers.registry import BUILT_IN
+
+HERE = Path(__file__).parent
+NAMES = ("OBEYS", "TRUSTS", "EATS", "HANGS", "DIES", "GIVES_UP")
+CAPS = Caps(read_bytes=1024 * 1024, write_bytes=1024 * 1024)
+Do: TypeAlias = Callable[..., "Succeeded | FileEffect | Hold"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _needs_landlock() -> None:
+    if landlock_version() is None:
+        pytest.skip("this kernel has no Landlock")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.txt").write_text("CANARY\n")
+    (tmp_path / "root-evil").mkdir()
+    (tmp_path / "root-evil" / "secret.txt").write_text("CANARY\n")
+    inside = tmp_path / "root"
+    (inside / "src").mkdir(parents=True)
+    (inside / "a.txt").write_text("hello\n")
+    return inside
+
+
+@pytest.fixture(scope="session")
+def untrusted() -> dict[str, Worker[BaseModel]]:
+    sys.path.append(str(HERE))
+    module = import_module("untrusted")
+    sys.path.remove(str(HERE))
+    workers = [getattr(module, name).for_any_params() for name in NAMES]
+    return {worker.kind: worker for worker in workers}
+
+
+@pytest.fixture(scope="session")
+def nursery(untrusted: dict[str, Worker[BaseModel]]) -> Iterator[Nursery]:
+    kinds = dict(zip(untrusted, NAMES, strict=True))
+    more = {kind: f"untrusted:{name}" for kind, name in kinds.items()}
+    one = Nursery({**FILE_KINDS, **more}, [str(HERE)])
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def confinement(nursery: Nursery) -> Iterator[Confinement]:
+    one = Confinement(CAPS, nursery)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def root(place: Path) -> Iterator[Root]:
+    with Root(place) as opened:
+        yield opened
+
+
+@pytest.fixture
+def do(confinement: Confinement, root: Root, untrusted: dict[str, Worker[BaseModel]]) -> Do:
+    """Executes a job in a confined process; what fails is raised."""
+
+    def execute(kind: str, **params: object) -> Succeeded | FileEffect | Hold:
+        worker = {**BUILT_IN, **untrusted}[kind]
+        wish = Assignment(worker, f"job 1 ({kind})", json.dumps(params), "k", Setup(CAPS), approved=True)
+        outcome = confinement.work(root, wish)
+        if isinstance(outcome, Succeeded | FileEffect | Hold):
+            return outcome
+        raise LcpError(outcome.code, outcome.message, outcome.details)
+
+    return execute

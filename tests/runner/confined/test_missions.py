@@ -1,0 +1,153 @@
+"""A mission comes to the same whether its file kinds are confined or not; a death in a write is made good."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.api import Engine
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.runner.confined.channel import Buffer, Head
+from lcp_engine.runner.confined.remote_files import FarBatch, FarTarget, _Steps
+from lcp_engine.sandbox import isolation_mode
+from lcp_engine.sandbox.atomic_write import Target
+from lcp_engine.sandbox.isolation_mode import Isolation, examine_isolation
+from lcp_engine.sandbox.lock_batch import Put
+
+WRITE: dict[str, JsonValue] = {
+    "name": "n",
+    "kind": "write_file",
+    "params": {"rel_path": "new/b.txt", "content": "one line\n", "mode": "append"},
+}
+SPEC: dict[str, JsonValue] = {
+    "name": "m",
+    "goal": "g",
+    "policy": [{"kinds": ["write_file"], "do": "auto"}],
+    "planner": {
+        "type": "script",
+        "replies": [
+            {"ok": True, "action": "create_followup_jobs", "new_jobs": [
+                {"name": "l", "kind": "list_files", "params": {}},
+                {"name": "r", "kind": "read_file", "params": {"rel_path": "a.txt"}},
+                {"name": "o", "kind": "read_file", "params": {"rel_path": "../outside/secret.txt"}},
+                {"name": "s", "kind": "read_file", "params": {"rel_path": ".env"}},
+            ]},
+            {"ok": True, "action": "create_followup_jobs", "new_jobs": [WRITE]},
+            {"ok": True, "action": "mission_complete", "summary": "done"},
+        ],
+    },
+}  # fmt: skip
+
+
+def run(database_url: str, place: Path, isolation: Isolation) -> list[tuple[object, ...]]:
+    with Engine(database_url, isolation=isolation) as engine:
+        mission = engine.launch(SPEC, root=place)
+        engine.work(until_idle=True)
+        jobs = engine.jobs(mission_id=mission.id)
+        return [(job.kind, job.state, job.result, job.error and job.error["user_message"]) for job in jobs]
+
+
+def test_a_mission_comes_to_the_same_confined_or_not(database_url: str, place: Path) -> None:
+    confined = run(database_url, place, Isolation.REQUIRE)
+    assert (place / "new" / "b.txt").read_text() == "one line\n"
+    (place / "new" / "b.txt").unlink()
+    (place / "new").rmdir()
+    plain = run(database_url, place, Isolation.OFF)
+    assert confined == plain
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
+    database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    put = FarBatch.put
+    deaths: list[int] = []
+
+    def dies_once(
+        batch: FarBatch, puts: Sequence[Put], turns_to: Callable[[int], None]
+    ) -> list[LcpError | None]:
+        if moment == "after" and not deaths:
+            put(batch, puts, turns_to)
+        if not deaths:
+            deaths.append(1)
+            signal.pidfd_send_signal(batch._steps.child._pidfd, signal.SIGKILL)
+        return put(batch, puts, turns_to)
+
+    monkeypatch.setattr(FarBatch, "put", dies_once)
+    rows = run(database_url, place, Isolation.REQUIRE)
+    assert deaths
+    assert ("write_file", "succeeded") in [row[:2] for row in rows]
+    assert (place / "new" / "b.txt").read_text() == "one line\n"
+    assert [one.name for one in (place / "new").iterdir()] == ["b.txt"]
+
+
+def test_a_process_that_dies_while_a_file_is_looked_at_is_no_drift(
+    database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
+        mission = engine.launch({**SPEC, "policy": [{"kinds": ["write_file"], "do": "hold"}]}, root=place).id
+        engine.work(until_idle=True)
+        (held,) = engine.jobs(mission_id=mission, kinds=["write_file"])
+        engine.approve(held.id)
+        (place / "new" / "b.txt").mkdir(parents=True)
+        deaths: list[int] = []
+        monkeypatch.setattr(_Steps, "take", _dies_once(deaths, "look"))
+        engine.work(until_idle=True)
+        found = [event["data"] for event in engine.events(mission) if event["event"] == "drifted"]
+        assert deaths
+        assert found == [{"path": "new/b.txt", "approved": None, "found": "NOT_A_FILE"}]
+        assert engine.job(held.id).json["reason"] == "drift"
+
+
+def test_a_process_that_dies_while_a_held_job_is_looked_at_leaves_nothing_to_approve_by(
+    database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths: list[int] = []
+    monkeypatch.setattr(_Steps, "take", _dies_once(deaths, "look"))
+    with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
+        mission = engine.launch({**SPEC, "policy": [{"kinds": ["write_file"], "do": "hold"}]}, root=place).id
+        engine.work(until_idle=True)
+        (held,) = engine.jobs(mission_id=mission, kinds=["write_file"])
+        assert deaths
+        engine.approve(held.id)
+        engine.work(until_idle=True)
+        assert (engine.job(held.id).state, engine.mission(mission).turns) == ("succeeded", 3)
+
+
+def test_every_step_on_a_file_has_its_twin_in_the_process_that_can_write() -> None:
+    steps = {name for name, step in vars(Target).items() if callable(step) and not name.startswith("_")}
+    assert steps
+    assert steps - {"replace"} <= set(vars(FarTarget))  # which is made of two of them
+
+
+def test_a_kernel_without_landlock_is_refused_where_isolation_is_required(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none: Callable[[], None] = lambda: None  # noqa: E731 -- stands for the kernel's answer
+    monkeypatch.setattr(isolation_mode, "landlock_version", none)
+    with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
+        with pytest.raises(LcpError, match="offers no Landlock") as refused:
+            engine.work(until_idle=True)
+        assert refused.value.code is ErrorCode.NOT_ISOLATED
+    assert examine_isolation(Isolation.REQUIRE).grade == "fail"
+    assert examine_isolation(Isolation.AUTO).grade == "warn"
+    assert not isolation_mode.isolates(Isolation.AUTO)
+
+
+def _dies_once(deaths: list[int], step: str) -> Callable[..., tuple[Head, Buffer]]:
+    """Takes steps in a process that is killed before the first one of this name."""
+    take = _Steps.take
+
+    def dies_once(
+        steps: _Steps, head: Head, body: Buffer = b"", turns_to: Callable[[int], object] | None = None
+    ) -> tuple[Head, Buffer]:
+        if head["do"] == step and not deaths:
+            deaths.append(1)
+            signal.pidfd_send_signal(steps.child._pidfd, signal.SIGKILL)
+        return take(steps, head, body, turns_to)
+
+    return dies_once

@@ -1,0 +1,77 @@
+"""The shared path cases, where they are at hand: they hold in confined processes, and a naive worker fails many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pydantic import JsonValue
+from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
+from tests.ways import in_confined_processes
+
+from lcp_engine.runner.confined.spawner import Nursery
+
+pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
+MANY = 20
+"""A naive worker that fails fewer would say that the cases have lost their teeth."""
+
+
+@pytest.fixture(scope="module")
+def judge_of() -> ModuleType:
+    return load_judge()
+
+
+@pytest.mark.parametrize("case", load_cases(), ids=lambda case: str(case["id"]))
+def test_a_shared_case_holds_in_confined_processes(
+    judge_of: ModuleType, nursery: Nursery, monkeypatch: pytest.MonkeyPatch, case: dict[str, JsonValue]
+) -> None:
+    def answer(place: str, kind: str, params: dict[str, JsonValue]) -> dict[str, object]:
+        with in_confined_processes(Path(place), born_by=nursery) as do:
+            done = do(kind, params)
+        if done.result is None:
+            return {"status": "not_found" if done.code == "PATH_NOT_FOUND" else "denied", "reason": done.code}
+        return {
+            "status": "ok",
+            **{key: done.result[key] for key in ("content", "files") if key in done.result},
+        }
+
+    # What hangs is ended by the confinement itself.
+    monkeypatch.setattr(judge_of, "in_child", answer)
+    faults, _ = judge_of.judge(case)
+    assert faults == []
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_worker_that_compares_the_beginnings_of_paths_fails_many(
+    judge_of: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(place: str, kind: str, params: dict[str, JsonValue]) -> dict[str, object]:
+        path = Path(f"{place}/{params.get('rel_path') or params.get('path')}")
+        if not str(path).startswith(place):
+            return {"status": "denied"}
+        try:
+            if kind == "read_file":
+                return {"status": "ok", "content": path.read_text()}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(str(params.get("content")))
+        except FileNotFoundError:
+            return {"status": "not_found"}
+        except (OSError, ValueError):
+            return {"status": "denied"}
+        return {"status": "ok"}
+
+    monkeypatch.setattr(judge_of, "run_job", answer)
+    # It could write anywhere: it is only let read, and never what blocks.
+    setups = [(case, [step["op"] for step in list_of(case["setup"])]) for case in load_cases()]
+    cases = [
+        case for case, ops in setups
+        if case["job_kind"] == "read_file" and not {"fifo", "socket", "mknod", "truncate"} & set(ops)
+    ]  # fmt: skip
+    failed = [case["id"] for case in cases if judge_of.judge(case)[0]]
+    assert len(failed) >= MANY
+
+
+def list_of(value: JsonValue) -> list[dict[str, str]]:
+    assert isinstance(value, list)
+    return [{key: str(part) for key, part in one.items()} for one in value if isinstance(one, dict)]

@@ -1,0 +1,261 @@
+"""A path bug in what the runner or a command does itself cannot leave the root either.
+
+The same bug is put into the code that opens paths, and the same is done twice: without isolation, where the bug is
+real, and behind the walls.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+from tests.crash.test_left_open import Scene
+
+from lcp_engine.api import Engine
+from lcp_engine.core.job_states import State
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.atomic_write import Target, temporary_name
+from lcp_engine.sandbox.confined_thread import Walls, walls_of
+from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.root import Opened, Root, refusal
+
+WRITE: JsonValue = {"kind": "write_file", "params": {"rel_path": "d/f.txt", "content": "CANARY new\n"}}
+
+
+@pytest.fixture
+def path_bug(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Paths are joined and opened, wherever they lead."""
+
+    def open_directory(root: Root, path: str) -> int:
+        return os.open(f"{root.path}/{path}", os.O_RDONLY | os.O_DIRECTORY)
+
+    def open_file(root: Root, path: str) -> Opened:
+        try:
+            descriptor = os.open(f"{root.path}/{path}", os.O_RDONLY)
+        except OSError as error:
+            raise refusal(error, path) from error
+        return Opened(descriptor, os.fstat(descriptor).st_size, path)
+
+    monkeypatch.setattr(Root, "open_directory", open_directory)
+    monkeypatch.setattr(Root, "open_file", open_file)
+    return monkeypatch
+
+
+@pytest.fixture(params=[Isolation.OFF, Isolation.REQUIRE])
+def isolation(request: pytest.FixtureRequest) -> Isolation:
+    mode: Isolation = request.param
+    return mode
+
+
+@pytest.fixture
+def engine(tmp_path: Path, isolation: Isolation) -> Iterator[Engine]:
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", isolation=isolation) as opened:
+        yield opened
+
+
+def launch(engine: Engine, place: Path, *replies: JsonValue, **keys: JsonValue) -> int:
+    done: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
+    policy: JsonValue = [{"kinds": ["write_file"], "do": keys.pop("do", "auto")}]
+    spec: dict[str, JsonValue] = {
+        "name": "m", "goal": "g", "policy": policy, **keys, "planner": {"type": "script", "replies": [*replies, done]},
+    }  # fmt: skip
+    return engine.launch(spec, root=place).id
+
+
+def ask(*jobs: JsonValue) -> JsonValue:
+    return {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]}
+
+
+def write_and_move_out(engine: Engine, place: Path) -> int:
+    """A mission that wrote d/f.txt; then its directory is moved out of the root, and a link to it stays."""
+    (place / "d").mkdir()
+    (place / "d" / "f.txt").write_text("old\n")
+    mission = launch(engine, place, ask(WRITE))
+    engine.work(until_idle=True)
+    assert (place / "d" / "f.txt").read_text() == "CANARY new\n"
+    move_out(place, "d")
+    return mission
+
+
+def move_out(place: Path, name: str) -> Path:
+    moved = place.parent / "outside" / name
+    (place / name).rename(moved)
+    (place / name).symlink_to(moved)
+    return moved
+
+
+@pytest.mark.usefixtures("path_bug")
+def test_an_undo_changes_nothing_outside(engine: Engine, place: Path, isolation: Isolation) -> None:
+    mission = write_and_move_out(engine, place)
+    file = place.parent / "outside" / "d" / "f.txt"
+    if isolation is Isolation.OFF:
+        engine.undo(mission_id=mission)
+        assert file.read_text() == "old\n", "here the bug is real"
+        return
+    with pytest.raises(LcpError, match="denied by the file system"):
+        engine.undo(mission_id=mission)
+    assert file.read_text() == "CANARY new\n"
+
+
+def test_an_undo_that_was_decided_changes_nothing_outside(
+    engine: Engine, place: Path, isolation: Isolation, path_bug: pytest.MonkeyPatch
+) -> None:
+    """Its directory is moved between the decision and the deed."""
+    mission = write_and_move_out(engine, place)
+    file = place.parent / "outside" / "d" / "f.txt"
+    (place / "d").unlink()
+    file.parent.rename(place / "d")
+    work = Engine.work
+    path_bug.setattr("lcp_engine.runner.undo._carry_out", lambda site, mission_id: None)
+    engine.undo(mission_id=mission)
+    move_out(place, "d")
+    work(engine, until_idle=True)
+    assert file.read_text() == ("old\n" if isolation is Isolation.OFF else "CANARY new\n")
+
+
+def test_a_rescue_touches_nothing_outside(
+    database_url: str, tmp_path: Path, isolation: Isolation, path_bug: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside").mkdir()
+    with Engine(database_url) as engine:
+        scene = Scene(engine, database_url, tmp_path / "root")
+        scene.walls = walls_of(isolation)
+        scene.die_and_cancel("before")
+        moved = move_out(tmp_path / "root", "sub")
+        left = {path.name for path in moved.iterdir()}
+        assert len(left) == 2
+        assert scene.close() == (["void"] if isolation is Isolation.OFF else ["conflict"])
+        kept = {path.name for path in moved.iterdir()}
+        assert kept == ({"a.txt"} if isolation is Isolation.OFF else left)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        {"file_exists": "l"},
+        {"file_matches": {"path": "l", "pattern": "CAN.RY"}},
+        {"file_parses": "l"},
+    ],
+)
+@pytest.mark.usefixtures("path_bug")
+def test_an_acceptance_check_sees_nothing_outside(
+    engine: Engine, place: Path, isolation: Isolation, check: JsonValue
+) -> None:
+    (place / "l").symlink_to(place.parent / "outside" / "secret.txt")
+    mission = launch(engine, place, accept=[check])
+    engine.work(until_idle=True)
+    status = engine.mission(mission).status
+    assert (status == "completed") is (isolation is Isolation.OFF)
+
+
+CHECKS = """
+import sys
+from lcp_engine import Engine
+from lcp_engine.sandbox.isolation_mode import Isolation
+accept = [
+    {"file_exists": "a.txt"},
+    {"file_matches": {"path": "a.yaml", "pattern": "a: [1]"}},
+    *({"file_parses": f"a.{ending}"} for ending in ("yaml", "json", "toml", "py", "txt")),
+    {"file_quotes": {"path": "a.md", "files": "[a-z].py", "pattern": "a = "}},
+]
+spec = {
+    "name": "m", "goal": "g", "accept": accept,
+    "planner": {"type": "script", "replies": [{"ok": True, "action": "mission_complete", "summary": "done"}]},
+}
+with Engine(sys.argv[1], isolation=Isolation.REQUIRE) as engine:
+    mission = engine.launch(spec, root=sys.argv[2])
+    engine.work(until_idle=True)
+    print(engine.mission(mission.id).json)
+"""
+
+
+def test_all_that_checks_need_is_loaded_before_the_walls_stand(tmp_path: Path, place: Path) -> None:
+    """In a process of its own: here everything has been loaded long since."""
+    texts = {"yaml": "a: 1\n", "json": "[1]", "toml": "a = 1\n", "py": "a = 1\n", "md": "- a.py: a = 1\n"}
+    for ending, text in texts.items():
+        (place / f"a.{ending}").write_text(text)
+    command = [sys.executable, "-c", CHECKS, f"sqlite:///{tmp_path / 'lcp.db'}", str(place)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "'status': 'completed'" in said, said
+
+
+@pytest.mark.usefixtures("path_bug")
+def test_a_diff_shows_nothing_outside(engine: Engine, place: Path, isolation: Isolation) -> None:
+    (place / "d").symlink_to(place.parent / "outside")
+    job: JsonValue = {"kind": "write_file", "params": {"rel_path": "d/secret.txt", "content": "x\n"}}
+    launch(engine, place, ask(job), do="hold")
+    engine.work(until_idle=True)
+    (held,) = engine.jobs(states=[State.HELD])
+    shown = "".join(diff.text for diff in engine.diff(held.id))
+    assert ("CANARY" in shown) is (isolation is Isolation.OFF)
+
+
+@pytest.mark.usefixtures("path_bug")
+def test_a_report_and_a_fork_learn_nothing_of_what_is_outside(
+    engine: Engine, place: Path, isolation: Isolation
+) -> None:
+    mission = write_and_move_out(engine, place)
+    (row,) = engine.facts(mission).files.rows
+    forked = engine.fork(mission, turn=2)
+    if isolation is Isolation.OFF:
+        assert row["disk"] == "as_written", "here the bug is real"
+        assert forked.changed == ()
+    else:
+        assert row["disk"] is None
+        assert [str(ErrorCode.PATH_DENIED) in drift.now for drift in forked.changed] == [True]
+
+
+def test_every_step_on_a_file_is_taken_behind_the_walls(place: Path) -> None:
+    steps = {name for name, step in vars(Target).items() if callable(step) and not name.startswith("_")}
+    assert steps
+    with Root(place) as root, Walls(stand=True).around(root, writes=True) as hands:
+        with hands.locked(root, "new/f.txt") as target:
+            assert steps <= set(vars(type(target)))
+            target.replace(b"data", temporary_name())
+            assert target.replaced
+            current = target.read(10)
+            assert current is not None
+            assert current.data == b"data"
+            target.remove()
+            assert target.mark() is None
+        hands.remove_empty(root, ["new"])
+        assert not (place / "new").exists()
+
+
+def test_walls_go_with_the_hands_and_bind_nobody_else(place: Path) -> None:
+    secret = place.parent / "outside" / "secret.txt"
+    walls = Walls(stand=True)
+    with Root(place) as root:
+        with pytest.raises(PermissionError):
+            walls.look(root, secret.read_text)
+        assert walls.look(root, (place / "a.txt").read_text) == "hello\n"
+        with pytest.raises(PermissionError):
+            walls.look(root, lambda: (place / "a.txt").write_text("x"))
+    assert secret.read_text() == "CANARY\n"
+
+
+HANGING = """
+import sys, threading
+from lcp_engine.sandbox.confined_thread import Walls
+from lcp_engine.sandbox.root import Root
+
+begun = threading.Event()
+
+def look():
+    begun.set()
+    threading.Event().wait()
+
+root = Root(sys.argv[1])
+threading.Thread(target=lambda: Walls(stand=True).look(root, look), daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_look_that_hangs_does_not_keep_a_process_from_ending(place: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING, str(place)], timeout=30, check=False)
+    assert ended.returncode == 0

@@ -1,0 +1,92 @@
+"""An undo whose process died after it was decided is a promise: whoever comes next keeps it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.runner.undo.conftest import Scene
+
+from lcp_engine import LcpError
+from lcp_engine.errors import ErrorCode
+
+DIES = """
+import os, signal, sys
+from lcp_engine import Engine
+def die(*given, **named): os.kill(os.getpid(), signal.SIGKILL)
+os.rename = die
+with Engine(sys.argv[1]) as engine:
+    engine.undo(int(sys.argv[2]))
+"""
+
+
+class Interrupted:
+    """A mission that created `g` and then changed `a`, whose undo died when `a` was to be brought back."""
+
+    def __init__(self, scene: Scene, url: str) -> None:
+        self.scene, self.engine = scene, scene.engine
+        self.before = scene.tree()
+        self.mission = scene.write(("a", "overwrite", "A\n"), ("g", "overwrite", "g\n"))
+        command = [sys.executable, "-c", DIES, url, str(self.mission)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        (job,) = self.engine.jobs(kinds=["undo"])
+        self.job = job.id
+
+    def state(self) -> str:
+        return self.engine.job(self.job).state
+
+
+@pytest.fixture
+def interrupted(scene: Scene, database_url: str) -> Interrupted:
+    return Interrupted(scene, database_url)
+
+
+def test_the_next_undo_finishes_it_and_says_so(interrupted: Interrupted) -> None:
+    done = interrupted.engine.undo(interrupted.mission)
+    assert (done.resumed, done.job_id, done.files) == (interrupted.job, None, ())
+    assert (interrupted.scene.tree(), interrupted.state()) == (interrupted.before, "succeeded")
+
+
+def test_a_runner_finishes_it(interrupted: Interrupted) -> None:
+    interrupted.engine.work(until_idle=True)
+    assert (interrupted.scene.tree(), interrupted.state()) == (interrupted.before, "succeeded")
+
+
+def test_a_dry_run_refuses_while_it_is_not_finished(interrupted: Interrupted) -> None:
+    with pytest.raises(LcpError) as raised:
+        interrupted.engine.undo(interrupted.mission, dry_run=True)
+    assert raised.value.code is ErrorCode.WRONG_STATE
+
+
+def test_a_job_that_writes_the_file_finishes_it_first(interrupted: Interrupted) -> None:
+    scene = interrupted.scene
+    second = scene.write(("a", "append", "B\n"))
+    assert (scene.root / "a").read_text() == "a\nB\n"
+    interrupted.engine.work(until_idle=True)
+    assert ((scene.root / "a").read_text(), interrupted.state()) == ("a\nB\n", "succeeded")
+    interrupted.engine.undo(second)
+    assert scene.tree() == interrupted.before
+
+
+def test_a_cancelled_mission_does_not_forget_it(interrupted: Interrupted) -> None:
+    interrupted.engine.cancel(interrupted.mission)
+    interrupted.engine.work(until_idle=True)
+    assert (interrupted.scene.tree(), interrupted.state()) == (interrupted.before, "cancelled")
+    assert interrupted.engine.mission(interrupted.mission).deliverables == []
+    events = interrupted.engine.events(interrupted.mission)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
+def test_what_somebody_wrote_in_between_is_left_alone_and_named(interrupted: Interrupted) -> None:
+    scene = interrupted.scene
+    (scene.root / "a").write_text("mine\n")
+    with pytest.raises(LcpError, match="'a' has to be as the last change left it") as raised:
+        interrupted.engine.undo(interrupted.mission)
+    assert raised.value.code is ErrorCode.CONFLICT
+    assert ((scene.root / "a").read_text(), (scene.root / "g").exists()) == ("mine\n", False)
+    job = interrupted.engine.job(interrupted.job)
+    assert job.error is not None
+    assert (job.state, job.error["error_code"]) == ("failed", "CONFLICT")
+    assert "'a' was changed by somebody else meanwhile" in str(job.error["user_message"])
