@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lcp_engine.errors import MEANINGS, ErrorCode, ErrorType
+from lcp_engine.errors import MEANINGS, ErrorCode, ErrorType, LcpError
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
 
 TYPES = {
-    ErrorType.INPUT: "What was asked for cannot be done as it was asked.",
-    ErrorType.EXECUTION: "It was begun and could not be done.",
+    ErrorType.INPUT: "The request cannot be carried out as given.",
+    ErrorType.EXECUTION: "It was started and could not be finished.",
     ErrorType.RESOURCE: "Something is used up, too large or busy.",
     ErrorType.PERMISSION: "It is not allowed.",
     ErrorType.TIMEOUT: "It took too long.",
-    ErrorType.SYSTEM: "Something the engine stands on does not work.",
+    ErrorType.SYSTEM: "Something that the engine depends on does not work.",
 }
 
 
@@ -23,16 +23,23 @@ def page() -> str:
     lines = [
         "# Errors",
         "",
-        "Written by `python tools/errors.py` from `src/lcp_engine/errors.py`. Every error has one of these",
-        'codes, wherever it appears: on stderr, in `--json` as `{"error": …}`, in the `error` of a job or a',
-        "mission. The message beside it names the thing, the expectation and the fact. *Tried again* marks",
-        "errors that a retry can help: an attempt that ends with one is repeated with backoff, up to the",
-        "kind's number of attempts; the others fail the job at once.",
+        "Written by `python tools/errors.py` from `src/lcp_engine/errors.py`. Every error has one of these codes",
+        'wherever it appears: on stderr, in `--json` as `{"error": …}`, in the `error` of a job or a mission. Python',
+        "programs catch the class, a subclass of `LcpError`. The message names the thing, the fact and the",
+        "expectation. An attempt that ends with a code marked *retried* is repeated with backoff, up to the number",
+        "of attempts of its kind; with any other code the job fails at once.",
     ]
     for error_type, sentence in TYPES.items():
-        lines += ["", f"## `{error_type}`", "", sentence, "", "| code | means | what to do | tried again |"]
         lines += [
-            "|---|---|---|---|",
+            "",
+            f"## `{error_type}`",
+            "",
+            sentence,
+            "",
+            "| code | class | means | what to do | retried |",
+        ]
+        lines += [
+            "|---|---|---|---|---|",
             *(_row(code) for code in ErrorCode if MEANINGS[code].type is error_type),
         ]
     return "\n".join(lines) + "\n"
@@ -40,7 +47,9 @@ def page() -> str:
 
 def _row(code: ErrorCode) -> str:
     meaning = MEANINGS[code]
-    return f"| `{code}` | {meaning.text} | {meaning.advice} | {'yes' if meaning.retry else ''} |"
+    retried = "yes" if meaning.retry else ""
+    name = type(LcpError(code, "")).__name__
+    return f"| `{code}` | `{name}` | {meaning.text} | {meaning.advice} | {retried} |"
 
 
 if __name__ == "__main__":

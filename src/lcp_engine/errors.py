@@ -1,17 +1,17 @@
-"""Name everything that can go wrong: one taxonomy with stable codes and words for people (R15)."""
+"""Every error of the engine: stable codes, what each means and advises, and the exceptions that carry them (R15)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | tuple[Json, ...] | str | int | float | bool | None"
 
 
 class ErrorType(StrEnum):
-    """The six categories of `AgentError` (seed 001)."""
+    """The six categories of `AgentError`."""
 
     INPUT = "input_error"
     EXECUTION = "execution_error"
@@ -23,7 +23,7 @@ class ErrorType(StrEnum):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a code stands for: its category, a sentence for the docs, what to do, and whether trying again can help."""
+    """What a code means: its category, a sentence for the docs, advice, and whether another attempt can succeed."""
 
     type: ErrorType
     text: str
@@ -32,7 +32,7 @@ class Meaning:
 
 
 class ErrorCode(StrEnum):
-    """Stable names of errors; scripts may rely on them. `MEANINGS` explains each."""
+    """The stable name of an error, which scripts may rely on; `MEANINGS` explains each."""
 
     PATH_NOT_FOUND = "PATH_NOT_FOUND"
     PATH_OUTSIDE_ROOT = "PATH_OUTSIDE_ROOT"
@@ -69,12 +69,12 @@ class ErrorCode(StrEnum):
 
 
 OF_DATABASE = frozenset({ErrorCode.DATABASE_BUSY, ErrorCode.DATABASE_VERSION, ErrorCode.DATABASE_FAILED})
-"""Trouble with the database itself; no job is to blame for it."""
+"""Errors of the database itself: they are never a job's result."""
 
 _T = ErrorType
 MEANINGS: Mapping[ErrorCode, Meaning] = {
     ErrorCode.PATH_NOT_FOUND: Meaning(
-        _T.INPUT, "No file or directory has that path.", "Check the path; list the directory first."
+        _T.INPUT, "No file or directory has that path.", "Check the path; list its directory first."
     ),
     ErrorCode.PATH_OUTSIDE_ROOT: Meaning(
         _T.PERMISSION, "The path leaves the mission's root.", "Name a path beneath the root, relative to it."
@@ -82,24 +82,27 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ErrorCode.PATH_DENIED: Meaning(
         _T.PERMISSION,
         "Policy or the file system denies this path.",
-        "Leave the file alone, or let a user's rule or its permissions allow it.",
+        "Leave the file alone, or allow it with a user's rule or with its permissions.",
     ),
     ErrorCode.NOT_A_FILE: Meaning(
         _T.INPUT, "The path is a directory, FIFO, device or socket.", "Name a regular file."
     ),
     ErrorCode.TOO_LARGE: Meaning(
         _T.RESOURCE,
-        "The file or the content is above its cap.",
+        "The file or the content is larger than its cap.",
         "Read a part with offset and limit, or raise the cap.",
     ),
     ErrorCode.BINARY: Meaning(_T.INPUT, "The file is not text.", "Read text files only."),
     ErrorCode.CONFLICT: Meaning(
         _T.EXECUTION,
-        "The file is not what the change was made for.",
-        "Look at the difference, then decide again.",
+        "The file, or the row, has changed since the change was made or approved.",
+        "Look at what has changed, then decide again.",
     ),
     ErrorCode.FILE_SYSTEM: Meaning(
-        _T.RESOURCE, "The file system refused.", "Check space, permissions and mounts.", retry=True
+        _T.RESOURCE,
+        "The file system refused the operation.",
+        "Check space, permissions and mounts.",
+        retry=True,
     ),
     ErrorCode.INVALID_PARAMS: Meaning(
         _T.INPUT,
@@ -107,59 +110,67 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         "Correct the params; `lcp schema KIND` shows them.",
     ),
     ErrorCode.INVALID_PATTERN: Meaning(
-        _T.INPUT, "A pattern is not a usable gitignore-style pattern.", "Write a simpler pattern."
+        _T.INPUT,
+        "A pattern is not a valid gitignore-style pattern, or costs too much to match.",
+        "Write a simpler pattern.",
     ),
     ErrorCode.INVALID_MISSION: Meaning(_T.INPUT, "The mission file is not valid.", "Correct the named key."),
     ErrorCode.INVALID_REPLY: Meaning(
         _T.INPUT,
         "The planner's reply is not one valid LCP action.",
-        "See the turn's errors; try another planner.",
+        "Read the errors of the turn; try another planner.",
     ),
-    ErrorCode.INVALID_ARGUMENT: Meaning(_T.INPUT, "An argument is not usable.", "Correct the argument."),
+    ErrorCode.INVALID_ARGUMENT: Meaning(
+        _T.INPUT, "An argument has a value that cannot be used.", "Correct the argument."
+    ),
     ErrorCode.SCRIPT_EXHAUSTED: Meaning(
         _T.INPUT, "A scripted planner has no reply left.", "Add a reply that ends the mission."
     ),
     ErrorCode.CLARIFICATION_EXHAUSTED: Meaning(
         _T.INPUT,
         "The planner asked for clarification too often.",
-        "State the goal more exactly, then launch the mission anew.",
+        "State the goal more precisely, then launch the mission again.",
     ),
     ErrorCode.PLANNER_FAILED: Meaning(
-        _T.SYSTEM, "The planner gave no reply.", "Check that it is reachable.", retry=True
+        _T.SYSTEM, "The planner did not reply.", "Check that it is reachable.", retry=True
     ),
     ErrorCode.PLANNER_REFUSED: Meaning(
         _T.INPUT,
-        "The planner's server refuses the question: its key, model, address or options do not fit.",
+        "The planner's server rejects the request: the key, the model, the address or an option is wrong.",
         "Correct what the message names; `lcp doctor --planner NAME` finds it. Then resume the mission.",
     ),
-    ErrorCode.NO_PLANNER: Meaning(_T.INPUT, "No planner has that name.", "Name one that is installed."),
+    ErrorCode.NO_PLANNER: Meaning(
+        _T.INPUT, "No installed planner has that name.", "Use the name of an installed planner."
+    ),
     ErrorCode.NO_WORKER: Meaning(
         _T.INPUT,
         "No worker executes this kind of job.",
         "Install or register a worker for it, or reject the job.",
     ),
     ErrorCode.WORKER_FAILED: Meaning(
-        _T.EXECUTION, "The worker raised an exception.", "Look at the attempt's details.", retry=True
+        _T.EXECUTION, "The worker raised an exception.", "Read the details of the attempt.", retry=True
     ),
     ErrorCode.WORKER_DIED: Meaning(
-        _T.SYSTEM, "The process that executed the job ended.", "Find out what ends it.", retry=True
+        _T.SYSTEM, "The process that executed the job died.", "Find out what killed it.", retry=True
     ),
     ErrorCode.OUT_OF_MEMORY: Meaning(
         _T.RESOURCE,
-        "The job took more memory than the process that executed it may.",
-        "Make the job smaller, or raise the caps: the memory follows them.",
+        "The job used more memory than its process is allowed.",
+        "Make the job smaller, or raise the caps: the memory limit follows from them.",
     ),
     ErrorCode.NOT_ISOLATED: Meaning(
         _T.SYSTEM,
-        "File kinds have to run in confined processes, and cannot.",
+        "Isolation is required, and this kernel cannot confine the processes of file kinds.",
         "Use a kernel with Landlock, or set isolation to auto.",
     ),
     ErrorCode.RUNNER_DIED: Meaning(
-        _T.SYSTEM, "The runner died during the job too often.", "Find out what kills it before a retry."
+        _T.SYSTEM,
+        "The job was running in too many runners that died.",
+        "Find out what kills the runner before you retry the job.",
     ),
     ErrorCode.TIMEOUT: Meaning(
         _T.TIMEOUT,
-        "The attempt took longer than it may.",
+        "The attempt took longer than its timeout.",
         "Raise the timeout, or make the job smaller.",
         retry=True,
     ),
@@ -168,15 +179,20 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ),
     ErrorCode.NOT_ALLOWED: Meaning(
         _T.PERMISSION,
-        "The permission level of the kind forbids it.",
+        "The job is not allowed: by the permission level of its kind, by a person, or by its deadline.",
         "Launch the mission with that permission.",
     ),
-    ErrorCode.NOT_FOUND: Meaning(_T.INPUT, "Nothing has that id or name.", "List what there is."),
+    ErrorCode.NOT_FOUND: Meaning(
+        _T.INPUT, "Nothing has that id or name.", "List the ids and names that exist."
+    ),
     ErrorCode.WRONG_STATE: Meaning(
-        _T.INPUT, "The job or mission is in another state than this needs.", "Look at its state first."
+        _T.INPUT, "The job or mission is in a state that does not permit this.", "Check its state first."
     ),
     ErrorCode.DATABASE_BUSY: Meaning(
-        _T.RESOURCE, "The database stayed locked.", "Try again; end what holds the lock.", retry=True
+        _T.RESOURCE,
+        "The database stayed locked.",
+        "Try again; stop the program that holds the lock.",
+        retry=True,
     ),
     ErrorCode.DATABASE_VERSION: Meaning(
         _T.SYSTEM,
@@ -191,19 +207,36 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
 
 @dataclass(frozen=True)
 class Failed:
-    """Expected trouble as a value: a code, one sentence (thing, expectation, fact), and details for machines."""
+    """An expected failure as a value."""
 
     code: ErrorCode
     message: str
+    """One sentence that names the thing, the fact and the expectation."""
     details: Mapping[str, Json] = field(default_factory=dict)
+    """More about it, for programs."""
 
     @property
     def meaning(self) -> Meaning:
+        """What the code means, advises, and whether another attempt can succeed."""
         return MEANINGS[self.code]
 
 
+_C = ErrorCode
+
+
 class LcpError(Exception):
-    """Trouble that a caller has to see; carries a `Failed`."""
+    """A failure that the caller has to handle, with its `Failed`.
+
+    The class follows from the code, as it does for `OSError`: `LcpError(ErrorCode.NOT_FOUND, …)` makes a `NotFound`, so
+    callers catch a class and need not compare codes.
+    """
+
+    codes: ClassVar[frozenset[ErrorCode]] = frozenset()
+    """The codes of this class."""
+
+    def __new__(cls, code: ErrorCode, *_: object) -> Self:
+        """An error of the subclass that `code` belongs to."""
+        return super().__new__(next((one for one in cls.__subclasses__() if code in one.codes), cls))
 
     def __init__(self, code: ErrorCode, message: str, details: Mapping[str, Json] | None = None) -> None:
         super().__init__(message)
@@ -211,12 +244,83 @@ class LcpError(Exception):
 
     @property
     def code(self) -> ErrorCode:
+        """The stable code of the failure."""
         return self.failed.code
+
+
+class NotFound(LcpError):
+    """A file, mission, job, worker or planner does not exist."""
+
+    codes = frozenset({_C.PATH_NOT_FOUND, _C.NOT_FOUND, _C.NO_PLANNER, _C.NO_WORKER})
+
+
+class InvalidInput(LcpError):
+    """An argument, mission, params, pattern, reply or file cannot be used as given."""
+
+    codes = frozenset(
+        {
+            _C.INVALID_ARGUMENT,
+            _C.INVALID_MISSION,
+            _C.INVALID_PARAMS,
+            _C.INVALID_PATTERN,
+            _C.INVALID_REPLY,
+            _C.SCRIPT_EXHAUSTED,
+            _C.CLARIFICATION_EXHAUSTED,
+            _C.NOT_A_FILE,
+            _C.BINARY,
+        }
+    )
+
+
+class WrongState(LcpError):
+    """The job or mission is in a state that does not permit this."""
+
+    codes = frozenset({_C.WRONG_STATE})
+
+
+class Conflict(LcpError):
+    """A file or row has changed since it was read, shown or approved, or was decided on otherwise."""
+
+    codes = frozenset({_C.CONFLICT})
+
+
+class Refused(LcpError):
+    """The root, policy, a permission level or a person does not allow this."""
+
+    codes = frozenset({_C.PATH_OUTSIDE_ROOT, _C.PATH_DENIED, _C.NOT_ALLOWED})
+
+
+class LimitReached(LcpError):
+    """A cap, a limit of the mission, a timeout or the memory is used up."""
+
+    codes = frozenset({_C.TOO_LARGE, _C.LIMIT_REACHED, _C.TIMEOUT, _C.OUT_OF_MEMORY})
+
+
+class ExecutionFailed(LcpError):
+    """A planner, worker, runner, the file system or the isolation did not work."""
+
+    codes = frozenset(
+        {
+            _C.PLANNER_FAILED,
+            _C.PLANNER_REFUSED,
+            _C.WORKER_FAILED,
+            _C.WORKER_DIED,
+            _C.RUNNER_DIED,
+            _C.FILE_SYSTEM,
+            _C.NOT_ISOLATED,
+        }
+    )
+
+
+class DatabaseFailed(LcpError):
+    """The database is busy, out of date or refuses a statement; it is never a job's result."""
+
+    codes = frozenset({_C.DATABASE_BUSY, _C.DATABASE_VERSION, _C.DATABASE_FAILED})
 
 
 @dataclass(frozen=True)
 class AgentError:
-    """An error as it is stored and printed (seed 001, `AgentError`)."""
+    """An error as it is stored and printed."""
 
     error_id: str
     request_id: str
