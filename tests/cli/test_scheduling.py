@@ -136,7 +136,7 @@ def test_a_name_that_is_taken_or_unknown_is_told_so(call: Call, lcp: Lcp) -> Non
     again = call("schedule", "add", "nightly", mission, "--every", "2d")
     assert (again.code, again.err) == (
         2,
-        "schedule 'nightly' has to be a new name; there is one (--replace gives it other settings)\n",
+        "schedule 'nightly' already exists; --replace changes its settings\n",
     )
     assert call("schedule", "add", "nightly", mission, "--every", "2d", "--replace").code == 0
     assert "every 2d" in call("schedule", "list").out

@@ -1,50 +1,89 @@
-"""Offer the engine to programs: launch missions, work, run missions again (CONTRACT.md, Python)."""
+"""The engine for programs: launch missions, execute jobs, query, decide, undo, replay."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.api.base import user_name
-from lcp_engine.api.records import Mission
-from lcp_engine.api.schedules import Scheduling, existing_directory
-from lcp_engine.clock import SECOND, Clock
+from lcp_engine.api.arguments import (
+    check_delay,
+    check_priority,
+    check_states,
+    checked_spec,
+    existing_directory,
+    known_worker,
+    user_name,
+)
+from lcp_engine.api.queries import explain_policy, find_standing, read_reply_to, with_files_on_disk
+from lcp_engine.api.records import Job, Mission, Schedule
+from lcp_engine.changes import show
+from lcp_engine.changes.show import FileNow, Look
+from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.clock import Clock
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
+from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Rule
-from lcp_engine.engine.instance import open_site
+from lcp_engine.core.protocol.actions import Action, Malformed
+from lcp_engine.core.recurrence import read_recurrence
+from lcp_engine.engine import schedules
+from lcp_engine.engine.instance import Options, open_site
 from lcp_engine.engine.missions import steer
+from lcp_engine.engine.people.answer import answer
+from lcp_engine.engine.people.approve import approve, reject
+from lcp_engine.engine.people.message import say
+from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
+from lcp_engine.runner.undo import Undo, undo
 from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.store.approvals import Sight
+from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.host.roots import Roots
-from lcp_engine.store.ledger import Ledger, ledger_of
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.queries import history
 from lcp_engine.store.queries.history import known_id
-from lcp_engine.workers.base import Caps, Worker
+from lcp_engine.store.queries.hold_deadlines import find_expiries
+from lcp_engine.store.queries.mission_facts import Course, Facts
+from lcp_engine.store.queries.mission_report import MOST, find_facts
+from lcp_engine.store.schedules import list_schedules
+from lcp_engine.workers.base import Caps, Worker, Workers
 
 if TYPE_CHECKING:
     from lcp_engine.replay.fork import Forked
     from lcp_engine.replay.replay import Replayed
 
 QUEUE = "jobs"
-LONGEST_DELAY = 100 * 365 * 24 * 3600
-MOST_PRIORITY = 2**31 - 1
+"""The mission of jobs that are enqueued without one."""
 
 
-class Engine(Scheduling):
-    """The engine over one database; a context manager, usable from any thread.
+class Engine:
+    """The engine over one database. A context manager; its methods may be called from any thread.
 
-    `database_url` is `sqlite:///PATH` or `postgresql://…`; a new database is created. `workers` are added to the
-    built-in and the installed ones. `user_rules` are policy rules of the person who runs this (R5),
-    `planners` options for planners by their type, where a mission leaves them open. `on_wait` is a command that is
-    run when a mission starts to wait for a person while this works. `isolation`: whether file kinds run in confined
-    processes, which `lcp` does where it can; with `require` runners raise `NOT_ISOLATED` on a kernel without Landlock.
+    - `database_url`: `sqlite:///PATH` or `postgresql://HOST/NAME`. A missing SQLite file is created, an older schema
+      upgraded.
+    - `workers`: custom kinds of jobs, beside the built-in and the installed ones. Default: none.
+    - `user_rules`: policy rules of the user, after those of the mission, before the default policy (R5). Default: none.
+    - `caps`: the most that one job may read, write, list and replace, in bytes and paths. Default: `Caps()`.
+    - `clock`: a function that returns microseconds since 1970, for schedules and all times in the database. Default:
+      the clock of the system (SQLite) or of the server (PostgreSQL).
+    - `busy_seconds`: how many seconds to wait for a database that another process has locked. Default: 30.
+    - `planners`: options for planners by their type, used where a mission states none. Default: none.
+    - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
+      Default: none.
+    - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
+      `Isolation.AUTO`. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on a kernel without Landlock.
+
+    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed.
+
+    Methods that decide take `by`: the name that history records. Default: the user of this process.
     """
 
     def __init__(
@@ -60,18 +99,17 @@ class Engine(Scheduling):
         on_wait: Sequence[str] = (),
         isolation: Isolation = Isolation.OFF,
     ) -> None:
-        self.site = open_site(
-            database_url,
+        options = Options(
             workers=workers,
             user_rules=user_rules,
-            caps=caps,
+            caps=caps or Caps(),
             clock=clock,
             busy_seconds=busy_seconds,
-            planners=planners,
+            planners=planners or {},
             on_wait=on_wait,
             isolation=isolation,
         )
-        self._database = self.site.database
+        self.site = open_site(database_url, options)
         self._queue: int | None = None
 
     def __enter__(self) -> Self:
@@ -83,8 +121,15 @@ class Engine(Scheduling):
         self.close()
 
     def close(self) -> None:
-        self._database.close()
-        self.site.bell.close()
+        """Finish the transactions that have begun, then close every connection."""
+        self.site.close()
+
+    @property
+    def workers(self) -> Workers:
+        """The worker of each kind."""
+        return self.site.bench.workers
+
+    # -- Launch and execute
 
     def launch(
         self,
@@ -93,14 +138,13 @@ class Engine(Scheduling):
         root: str | os.PathLike[str],
         key: str | None = None,
     ) -> Mission:
-        """Store a mission over the directory `root`; nothing runs before somebody works.
+        """Store a mission over the directory `root`; nothing runs until a runner is started.
 
-        With a `key` that was used before, the mission of then. Raises `INVALID_MISSION`, `PATH_NOT_FOUND`,
-        `NOT_A_FILE`, `NO_PLANNER`.
+        With a `key` that was used before, returns the mission that was launched with it. Raises `INVALID_MISSION`,
+        `PATH_NOT_FOUND`, `NOT_A_FILE`, `NO_PLANNER`.
         """
-        checked, directory = self._checked(spec), existing_directory(root)
-        mission_id = self._books(lambda ledger: steer.launch(ledger, checked, directory, key=key))
-        return self.mission(mission_id)
+        checked, directory = checked_spec(self.site, spec), existing_directory(root)
+        return self.mission(self.site.write(steer.launch, checked, directory, key=key))
 
     def enqueue(
         self,
@@ -119,32 +163,24 @@ class Engine(Scheduling):
         transaction) the job exists when the caller commits. Raises `NO_WORKER`, `INVALID_PARAMS`, `NOT_FOUND`,
         `INVALID_ARGUMENT`.
         """
-        if not 0 <= delay <= LONGEST_DELAY:  # false for what is no number, too
-            message = f"delay has to be between 0 and {LONGEST_DELAY} seconds; it is {delay}"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-        if not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
-            message = f"priority has to be between {-MOST_PRIORITY} and {MOST_PRIORITY}; it is {priority}"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        check_delay(delay)
+        check_priority(priority)
         if mission_id is not None:
             known_id("mission", mission_id)
-        worker = self._worker(kind)
+        worker = known_worker(self.workers, kind)
         given = dict(params or {})
         worker.read(given)
-
-        def put(ledger: Ledger) -> tuple[int, int]:
-            mission = mission_id or steer.open_queue(ledger, QUEUE, self._queue)
-            after = None if delay <= 0 else ledger.tx.now + int(delay * SECOND)
-            return mission, steer.enqueue(
-                ledger, worker, mission, given, name=name, priority=priority, run_after=after
-            )
-
+        enqueue = partial(
+            steer.enqueue_alone, worker=worker, params=given, mission_id=mission_id, queue=(QUEUE, self._queue),
+            name=name, priority=priority, delay=delay,
+        )  # fmt: skip
         if connection is None:
-            mission, job_id = self._books(put)
+            mission, job_id = self.site.write(enqueue)
             if mission_id is None:
-                self._queue = mission  # committed now
+                self._queue = mission  # only now: it is committed
             return job_id
-        tx = self._database.join(connection)
-        _, job_id = put(ledger_of(tx))
+        tx = self.site.database.join(connection)
+        _, job_id = enqueue(ledger_of(tx))
         tx.end()
         return job_id
 
@@ -156,7 +192,7 @@ class Engine(Scheduling):
         mission_id: int | None = None,
         kinds: Sequence[str] | None = None,
     ) -> None:
-        """Execute jobs in this process: until nothing is queued, delayed or leased, or else until it is stopped."""
+        """Execute jobs in this process, until it is stopped; with the same arguments as `runner`."""
         self.runner(until_idle=until_idle, threads=threads, mission_id=mission_id, kinds=kinds).run()
 
     def runner(
@@ -168,10 +204,12 @@ class Engine(Scheduling):
         kinds: Sequence[str] | None = None,
         roots: Mapping[str, Path] | None = None,
     ) -> Runner:
-        """What `work` runs, to be run in a thread of your own and stopped from another one.
+        """A runner to run in a thread of your own (`run`) and to stop from another one (`stop`).
 
-        With `roots` it takes the missions alone whose root has one of these names (its path, an alias, the last part of
-        its path), and works in the directory that stands for it.
+        `until_idle`: return once nothing is queued, delayed or leased. `threads`: how many jobs run at a time, from 1.
+        `mission_id`: execute the jobs of this mission only. `kinds`: execute these kinds only; None for every kind that
+        has a worker. `roots`: serve only missions whose root has one of these names (its path, an alias, the last part
+        of its path), and use the directory it maps to. Raises `INVALID_ARGUMENT`, `NOT_FOUND`, `NO_WORKER`.
         """
         return Runner(
             self.site,
@@ -182,11 +220,265 @@ class Engine(Scheduling):
             roots=Roots(roots) if roots else None,
         )
 
-    def replay(self, mission_id: int, *, keep: Path | None = None) -> Replayed:
-        """Run a finished mission again from its history, without a planner; what came out differently.
+    # -- Query
 
-        Its root is not touched. With `keep` the scratch database and root are left in that directory. Raises
-        `NOT_FOUND`, `WRONG_STATE` for a mission that goes on or whose history is not whole, `INVALID_ARGUMENT`.
+    def mission(self, mission_id: int) -> Mission:
+        """The mission as it is now. Raises `NOT_FOUND`."""
+        return Mission(self.site.read(history.find_mission, mission_id))
+
+    def missions(self, *, limit: int | None = None, schedule: str | None = None) -> list[Mission]:
+        """Missions, newest first; with `schedule` those that the schedule of that name launched."""
+        return [Mission(row) for row in self.site.read(history.find_missions, limit=limit, schedule=schedule)]
+
+    def job(self, job_id: int) -> Job:
+        """The job with its attempts. Raises `NOT_FOUND`."""
+        return Job(self.site.read(history.find_job, job_id))
+
+    def jobs(
+        self,
+        *,
+        mission_id: int | None = None,
+        states: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Job]:
+        """Jobs that match every filter, in the order of their ids. Raises `INVALID_ARGUMENT` for an unknown state."""
+        check_states(states)
+        found = self.site.read(
+            history.find_jobs, mission_id=mission_id, states=states, kinds=kinds, limit=limit,
+            newest_first=newest_first,
+        )  # fmt: skip
+        return [Job(row) for row in found]
+
+    def events(
+        self,
+        mission_id: int,
+        *,
+        after_seq: int = 0,
+        job_id: int | None = None,
+        event: str | None = None,
+        limit: int | None = None,
+    ) -> list[JsonObject]:
+        """Events of the mission after number `after_seq`, in order; with `event` only those of that name."""
+        return self.site.read(
+            history.find_events, mission_id, after_seq=after_seq, job_id=job_id, event=event, limit=limit
+        )
+
+    def event_counts(self) -> dict[int, int]:
+        """The number of the last event of every mission, by the mission's id."""
+        return self.site.read(history.count_events)
+
+    def turns(self, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
+        """Questions and replies in order; with `job_id` those of one turn."""
+        return self.site.read(history.find_turns, mission_id, job_id=job_id)
+
+    def steps(self, mission_id: int) -> dict[int, int]:
+        """The job that began the sub-plan of each later turn of one, by the turn's job."""
+        return self.site.read(history.find_steps, mission_id)
+
+    def changes(self, mission_id: int) -> list[JsonObject]:
+        """File effects of the mission in order, with their state."""
+        return self.site.read(history.find_changes, mission_id)
+
+    def expiries(self) -> dict[int, str]:
+        """When each held job with a deadline is rejected (ISO 8601), by the job's id."""
+        return self.site.read(find_expiries)
+
+    def diff(self, job_id: int, *, by: str | None = None) -> list[Diff]:
+        """What a held job would change now, which is then recorded as seen by `by`; or what the job has changed.
+
+        Empty for a job that changes no file. Raises `NOT_FOUND`.
+        """
+        return show.show_job(self.site, known_id("job", job_id), by or user_name())
+
+    def mission_diff(self, mission_id: int) -> list[Diff]:
+        """What the mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
+        return show.show_mission(self.site, known_id("mission", mission_id))
+
+    def look_over(self, jobs: Sequence[JsonObject], *, by: str | None = None) -> dict[int, Look]:
+        """What held jobs would change now, by their ids, which is then recorded as seen by `by`."""
+        return show.look_over(self.site, jobs, by or user_name())
+
+    def changed_files(self, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
+        """Like `mission_diff`, compared with the disk: at most `most` files from index `first`, and the total.
+
+        Raises `NOT_FOUND`.
+        """
+        return show.show_files(self.site, known_id("mission", mission_id), first=first, most=most)
+
+    def saw(self, jobs: Sequence[Job], *, by: str | None = None) -> None:
+        """Record that a person saw a list of held jobs. It never replaces what that person saw of a job before."""
+        show.note_first_sight(self.site, [job.json for job in jobs], by or user_name())
+
+    def facts(self, mission_id: int, *, most: int = MOST) -> Facts:
+        """What a report says about the mission: at most `most` rows of each list, files compared with the disk.
+
+        Raises `NOT_FOUND`.
+        """
+        return with_files_on_disk(self.site, self.site.read(find_facts, mission_id, most=most))
+
+    def standing(
+        self, mission_id: int, *, since: int | None = None, most: int = MOST
+    ) -> tuple[Facts, Course]:
+        """Like `facts`, with every held job, and the mission's progress since event `since`.
+
+        Default of `since`: the newest question to the planner.
+        """
+        facts, course = self.site.read(find_standing, mission_id, since, most)
+        return with_files_on_disk(self.site, facts), course
+
+    def explain_policy(self, job_id: int) -> JsonObject:
+        """Which rule decides about a job, and every rule that was considered. Raises `NOT_FOUND`."""
+        return explain_policy(self.site, self.job(job_id))
+
+    def read_reply(self, mission_id: int, text: str) -> Action | Malformed:
+        """The action that `text` states, in the mission's dialect and with its kinds; nothing is stored.
+
+        Raises `NOT_FOUND`.
+        """
+        return read_reply_to(self.site, known_id("mission", mission_id), text)
+
+    # -- Decide
+
+    def approve(
+        self,
+        job_id: int,
+        *,
+        params: Mapping[str, JsonValue] | None = None,
+        by: str | None = None,
+        shown: Sight | None = None,
+    ) -> bool:
+        """Let a held job run, with other `params` if given. False if it was approved before.
+
+        The approval is for what this person was `shown` (`look_over`), else for what they last saw (`diff`), else for
+        what the file was when the job was held. Raises `NOT_FOUND`; `CONFLICT` if the file has changed since or someone
+        decided otherwise; `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`, `NOT_ALLOWED`.
+        """
+        job, revised = known_id("job", job_id), None if params is None else dict(params)
+        now = show.sight_now(self.site, job, revised)
+        return self.site.write(
+            approve, self.site.bench, job, by=by or user_name(), now=now, params=revised, shown=shown
+        )
+
+    def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:
+        """Refuse a held job; the planner reads the reason. False if it was rejected before.
+
+        Raises `NOT_FOUND`, `CONFLICT`, `WRONG_STATE`.
+        """
+        return self.site.write(reject, known_id("job", job_id), reason, by=by or user_name())
+
+    def answer(self, job_id: int, text: str, *, by: str | None = None) -> bool:
+        """Answer a held question (R13). False if it was given the same answer before.
+
+        If the question has options, `text` may be the number of one, or the beginning of exactly one. Raises
+        `NOT_FOUND`, `INVALID_ARGUMENT`, `WRONG_STATE`.
+        """
+        return self.site.write(answer, known_id("job", job_id), text, by=by or user_name())
+
+    def say(self, mission_id: int, text: str, *, job_id: int | None = None, by: str | None = None) -> None:
+        """Send the planner a message, perhaps about a job, for its next turn; it decides nothing (R14).
+
+        Raises `NOT_FOUND`, `INVALID_ARGUMENT`, and `WRONG_STATE` for a mission that has ended.
+        """
+        job = None if job_id is None else known_id("job", job_id)
+        self.site.write(say, known_id("mission", mission_id), text, by=by or user_name(), job_id=job)
+
+    def cancel(self, mission_id: int, *, by: str | None = None) -> bool:
+        """Stop a mission. False if it was cancelled before. Raises `NOT_FOUND`, `WRONG_STATE`."""
+        return self.site.write(steer.cancel, known_id("mission", mission_id), by=by or user_name())
+
+    def resume(
+        self, mission_id: int, *, limits: Mapping[str, JsonValue] | None = None, by: str | None = None
+    ) -> Mission:
+        """Continue a mission that has ended, with other `limits` if given.
+
+        Raises `NOT_FOUND`, `WRONG_STATE`, `INVALID_MISSION`.
+        """
+        self.site.write(steer.resume, known_id("mission", mission_id), limits or {}, by=by or user_name())
+        return self.mission(mission_id)
+
+    def retry(self, job_id: int, *, by: str | None = None) -> Job:
+        """Queue a failed, skipped or cancelled job again; one that was held and never approved is held again.
+
+        Raises `NOT_FOUND`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`.
+        """
+        self.site.write(steer.retry, known_id("job", job_id), by=by or user_name(), workers=self.workers)
+        return self.job(job_id)
+
+    def undo(
+        self,
+        mission_id: int | None = None,
+        *,
+        job_id: int | None = None,
+        dry_run: bool = False,
+        by: str | None = None,
+    ) -> Undo:
+        """Restore the files that a mission, or one job, has changed; with `dry_run` only report what would be done.
+
+        Raises `INVALID_ARGUMENT` unless exactly one of `mission_id` and `job_id` is given; `NOT_FOUND`; `WRONG_STATE`
+        while jobs of the mission are queued or running; `CONFLICT`, before anything is restored, for a file that is not
+        what the last change left; and the error of a restoration that failed, which lists the files not restored.
+        """
+        if (mission_id is None) == (job_id is None):
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job")
+        return undo(self.site, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or user_name())
+
+    # -- Schedules
+
+    def add_schedule(
+        self,
+        name: str,
+        spec: MissionSpec | Mapping[str, JsonValue],
+        *,
+        root: str | os.PathLike[str],
+        every: str | None = None,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        overlap: Overlap = "skip",
+        replace: bool = False,
+    ) -> Schedule:
+        """Have runners launch a mission over the directory `root` repeatedly.
+
+        Either `every` a length of time (`"1h30m"`), or by a `cron` expression of five fields in a `timezone`. With
+        `overlap="skip"` a due time passes while a mission of the schedule runs or waits. `replace` changes the settings
+        of an existing schedule. Raises like `launch`, and `INVALID_ARGUMENT` for an invalid name, one in use, or an
+        invalid time.
+        """
+        recurrence = read_recurrence(every=every, cron=cron, timezone=timezone)
+        new = NewSchedule(name, checked_spec(self.site, spec), existing_directory(root), recurrence, overlap)
+        self.site.write(schedules.add_schedule, new, self.site.clock(), replace=replace)
+        return self.schedule(name)
+
+    def schedule(self, name: str) -> Schedule:
+        """The schedule. Raises `NOT_FOUND`."""
+        found = {schedule.name: schedule for schedule in self.schedules()}
+        if name not in found:
+            raise schedules.unknown_schedule(name, sorted(found))
+        return found[name]
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        return [Schedule(found) for found in self.site.read(list_schedules)]
+
+    def remove_schedule(self, name: str) -> None:
+        """Remove a schedule; missions that it launched continue. Raises `NOT_FOUND`."""
+        self.site.write(schedules.remove_schedule, name)
+
+    def launch_scheduled(self, name: str) -> Mission:
+        """Launch the mission of a schedule now; its next due time stays. Raises `NOT_FOUND`, and like `launch`."""
+        row = self.site.write(schedules.lock_schedule, name)
+        checked_spec(self.site, spec_of(row.spec))
+        existing_directory(row.root)
+        return self.mission(self.site.write(schedules.launch_now, name))
+
+    # -- Replay and fork
+
+    def replay(self, mission_id: int, *, keep: Path | None = None) -> Replayed:
+        """Run a finished mission again from its history, without its planner, and compare the results.
+
+        The mission's root is not touched. With `keep` the scratch database and root are left in that directory. Raises
+        `NOT_FOUND`, `WRONG_STATE` for a mission that has not ended or whose history is incomplete, `INVALID_ARGUMENT`.
         """
         from lcp_engine.replay.replay import replay  # seldom needed, and slow to load
 
@@ -201,19 +493,12 @@ class Engine(Scheduling):
         planner: PlannerSpec | None = None,
         by: str | None = None,
     ) -> Forked:
-        """Queue a new mission that stands where this one stood when it asked `turn`, on the root as it is.
+        """Queue a new mission in the state that this one had when it asked question `turn`, over the root as it is now.
 
-        The turn is answered by `reply` if given, else by `planner` or the mission's own. Raises `NOT_FOUND`,
-        `WRONG_STATE` for a mission without turns, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
+        The question is answered by `reply` if given, else by `planner`, else by the mission's own planner. Raises
+        `NOT_FOUND`, `WRONG_STATE` for a mission without turns, `NO_PLANNER`, `PATH_NOT_FOUND` for a missing root.
         """
         from lcp_engine.replay.fork import fork  # seldom needed, and slow to load
 
         known = known_id("mission", mission_id)
         return fork(self.site, known, turn, reply=reply, planner=planner, by=by or user_name())
-
-    def _worker(self, kind: str) -> Worker[BaseModel]:
-        worker = self.workers.get(kind)
-        if worker is None:
-            known = ", ".join(sorted(self.workers))
-            raise LcpError(ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}; there are {known}")
-        return worker

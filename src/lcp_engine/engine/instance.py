@@ -1,11 +1,12 @@
-"""Open what a process works with: the database, the workers, the bell, a place for locks and sockets."""
+"""The resources that one process shares: database, workers, wake-up channel, runtime directory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -18,17 +19,35 @@ from lcp_engine.sandbox.isolation_mode import Isolation
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
-from lcp_engine.store.db.transaction import Backend
+from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.host.liveness import runtime_directory
 from lcp_engine.store.host.wakeup import Bell, make_bell
 from lcp_engine.store.host.writer_queue import make_line
+from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How an engine works; `lcp_engine.Engine` documents each field."""
+
+    workers: Sequence[Worker[BaseModel]] = ()
+    user_rules: Sequence[Rule] = ()
+    caps: Caps = field(default_factory=Caps)
+    clock: Clock | None = None
+    busy_seconds: float = BUSY_SECONDS
+    planners: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    on_wait: Sequence[str] = ()
+    isolation: Isolation = Isolation.OFF
 
 
 @dataclass(frozen=True)
 class Site:
-    """What producers and runners of one process share. Schedules go by `clock`."""
+    """What the producers and runners of one process share. Schedules go by `clock`."""
 
     database: Database
     bench: Bench
@@ -40,45 +59,49 @@ class Site:
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
 
+    def read(self, query: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return `query(tx, …)`, all of it read from one state of the database."""
+        return self.database.read(lambda tx: query(tx, *args, **kwargs))
 
-def open_site(
-    url: str,
-    *,
-    workers: Sequence[Worker[BaseModel]] = (),
-    user_rules: Sequence[Rule] = (),
-    caps: Caps | None = None,
-    clock: Clock | None = None,
-    busy_seconds: float = BUSY_SECONDS,
-    planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
-    on_wait: Sequence[str] = (),
-    isolation: Isolation = Isolation.OFF,
-) -> Site:
+    def write(self, use_case: Callable[Concatenate[Ledger, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `use_case(ledger, …)` in a transaction, and return its result once that is committed.
+
+        The transaction may be shared and repeated: a use case has no effects besides its statements.
+        """
+        return self.database.write(lambda tx: use_case(ledger_of(tx), *args, **kwargs))
+
+    def close(self) -> None:
+        self.database.close()
+        self.bell.close()
+
+
+def open_site(url: str, options: Options) -> Site:
     """Open the database at `url`, created or upgraded as needed.
 
-    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or is none.
+    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed.
     """
-    found = find_workers(workers)
-    database = open_database(url, clock, busy_seconds)
+    workers = find_workers(options.workers)
+    database = open_database(url, options.clock, options.busy_seconds)
     runtime = runtime_directory(identity_of(url), os.environ)
     if isinstance(database.backend, Sqlite):
-        database.line = make_line(runtime / "writers.line", busy_seconds) or database.line
+        database.line = make_line(runtime / "writers.line", options.busy_seconds) or database.line
     bell = make_bell(database, runtime)
     bell.attach(database)
     return Site(
         database,
-        Bench(found, tuple(user_rules), _engine_files(database.backend)),
+        Bench(workers, tuple(options.user_rules), _engine_files(database.backend)),
         bell,
         runtime,
-        caps or Caps(),
-        Surroundings(planners or {}, StoredProbes(database)),
-        tuple(on_wait),
-        isolation,
-        clock or system_clock,
+        options.caps,
+        Surroundings(options.planners, StoredProbes(database)),
+        tuple(options.on_wait),
+        options.isolation,
+        options.clock or system_clock,
     )
 
 
 def identity_of(url: str) -> str:
-    """What all processes over one database call it: the file after links, or the URL."""
+    """The same name for a database in every process that uses it: the file with links resolved, or the URL."""
     backend = make_backend(url)
     return str(backend.path.resolve()) if isinstance(backend, Sqlite) else url
 

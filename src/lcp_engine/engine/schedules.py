@@ -1,4 +1,4 @@
-"""Launch missions again and again: keep schedules, and deal with what is due (one transaction each)."""
+"""Schedules: add, remove, launch what is due. One transaction each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.missions import steer
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import schedules
-from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.schedules import ScheduleRow, Tick
 
@@ -25,10 +24,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A schedule to be stored: `spec` over `root` is launched when `recurrence` says.
+class NewSchedule:
+    """A schedule to store: a mission of `spec` over `root` is launched whenever `recurrence` is due.
 
-    `overlap`: what to do where a mission of it runs or waits still when the next is due.
+    `overlap`: with `skip` a due time passes while a mission of the schedule runs or waits.
     """
 
     name: str
@@ -38,67 +37,63 @@ class Wanted:
     overlap: Overlap = "skip"
 
 
-def add(tx: Tx, wanted: Wanted, now: Micros, *, replace: bool = False) -> None:
-    """Store a schedule, which is due first after `now`. Raises `INVALID_ARGUMENT` for a name that is none or taken.
+def add_schedule(ledger: Ledger, new: NewSchedule, now: Micros, *, replace: bool = False) -> None:
+    """Store a schedule that is first due after `now`. Raises `INVALID_ARGUMENT` for an invalid name or one in use.
 
-    With `replace` one of that name gets the other settings, and keeps its missions and its counts.
+    With `replace` the schedule of that name gets these settings, and keeps its missions and its counts.
     """
-    if not _NAME.fullmatch(wanted.name):
-        expected = "1 to 64 letters, digits, '.', '_' and '-', the first a letter or a digit"
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"a schedule's name has to be {expected}; it is {wanted.name!r}"
-        )
-    known = schedules.find_schedule(tx, wanted.name) is not None
+    if not _NAME.fullmatch(new.name):
+        expected = "1 to 64 letters, digits, '.', '_' and '-', starting with a letter or a digit"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"schedule name {new.name!r} is not valid; use {expected}")
+    known = schedules.find_schedule(ledger.tx, new.name) is not None
     if known and not replace:
-        message = (
-            f"schedule {wanted.name!r} has to be a new name; there is one (--replace gives it other settings)"
-        )
+        message = f"schedule {new.name!r} already exists; --replace changes its settings"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-    rule = wanted.recurrence
+    rule = new.recurrence
     row = ScheduleRow(
-        name=wanted.name,
+        name=new.name,
         every=rule.length if isinstance(rule, Every) else None,
         cron=rule.expression if isinstance(rule, Cron) else None,
         timezone=rule.timezone if isinstance(rule, Cron) else None,
-        overlap=wanted.overlap,
-        spec=wanted.spec.model_dump_json(by_alias=True),
-        root=str(wanted.root),
+        overlap=new.overlap,
+        spec=new.spec.model_dump_json(by_alias=True),
+        root=str(new.root),
         due_at=first_due(rule, now),
     )
-    schedules.put_schedule(tx, row, replace=known)
+    schedules.put_schedule(ledger.tx, row, replace=known)
 
 
-def remove(tx: Tx, name: str) -> None:
-    """Forget a schedule; its missions go on. Raises `NOT_FOUND`."""
-    find(tx, name)
-    schedules.remove_schedule(tx, name)
+def remove_schedule(ledger: Ledger, name: str) -> None:
+    """Remove a schedule; its missions continue. Raises `NOT_FOUND`."""
+    lock_schedule(ledger, name)
+    schedules.remove_schedule(ledger.tx, name)
 
 
-def find(tx: Tx, name: str) -> ScheduleRow:
-    """The schedule, which nobody else changes until the transaction ends. Raises `NOT_FOUND`."""
-    row = schedules.find_schedule(tx, name)
+def lock_schedule(ledger: Ledger, name: str) -> ScheduleRow:
+    """The schedule, locked until the commit. Raises `NOT_FOUND`."""
+    row = schedules.find_schedule(ledger.tx, name)
     if row is None:
-        raise is_not_there(name, schedules.schedule_names(tx))
+        raise unknown_schedule(name, schedules.schedule_names(ledger.tx))
     return row
 
 
-def is_not_there(name: str, known: Sequence[str]) -> LcpError:
+def unknown_schedule(name: str, known: Sequence[str]) -> LcpError:
     """The error for a name that no schedule has."""
     return LcpError(ErrorCode.NOT_FOUND, f"schedule {name!r} is not in the database; {nearest(name, known)}")
 
 
 def launch_now(ledger: Ledger, name: str) -> int:
-    """Launch the mission of a schedule, which is due later as before; the mission's id. Raises `NOT_FOUND`."""
-    row = find(ledger.tx, name)
+    """Launch the mission of a schedule now, without changing when it is due; the mission's id. Raises `NOT_FOUND`."""
+    row = lock_schedule(ledger, name)
     mission_id = steer.launch(ledger, spec_of(row.spec), Path(row.root), about={"schedule": name})
     schedules.note_launch(ledger.tx, name, mission_id)
     return mission_id
 
 
 def tick(ledger: Ledger, row: ScheduleRow, now: Micros, onward: Onward) -> None:
-    """Launch what is due once, whoever else does so, and move the schedule on.
+    """Launch a due mission, once even if several runners try, and set the next due time.
 
-    Where a mission of it runs or waits and may not overlap, the due time is skipped.
+    The due time is skipped if missions may not overlap and one of the schedule still runs or waits.
     """
     tx = ledger.tx
     if not schedules.take_due(tx, row):

@@ -9,6 +9,7 @@ from uuid import uuid4
 from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, null, select, text, update
 
+from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import OPEN, RETRY, RETRY_HELD, State
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import MissionSpec
@@ -102,6 +103,21 @@ def open_queue(ledger: Ledger, name: str, last: int | None = None) -> int:
     if mission.events == 0:
         ledger.note(mission, "launched", None, {"name": name})
     return mission_id
+
+
+def enqueue_alone(
+    ledger: Ledger, worker: Worker[BaseModel], params: Mapping[str, JsonValue], *, mission_id: int | None,
+    queue: tuple[str, int | None], name: str | None, priority: int, delay: float,
+) -> tuple[int, int]:  # fmt: skip
+    """Store a job that is due in `delay` seconds; the ids of its mission and of the job.
+
+    Without `mission_id` the mission is that of `queue`: its name, and the id that it had last.
+    """
+    mission = mission_id or open_queue(ledger, *queue)
+    run_after = None if delay <= 0 else ledger.tx.now + int(delay * SECOND)
+    return mission, enqueue(
+        ledger, worker, mission, params, name=name, priority=priority, run_after=run_after
+    )
 
 
 def _takes_jobs(ledger: Ledger, mission_id: int) -> bool:

@@ -1,0 +1,90 @@
+"""Check the arguments of `Engine`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.core.job_states import State
+from lcp_engine.core.mission.parse import build_mission
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.summaries import nearest
+from lcp_engine.engine.instance import Site
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.registry import make_planner
+from lcp_engine.workers.base import Worker, Workers
+
+LONGEST_DELAY = 100 * 365 * 24 * 3600
+"""Seconds."""
+HIGHEST_PRIORITY = 2**31 - 1
+_STATES = [str(state) for state in State]
+
+
+def checked_spec(site: Site, spec: MissionSpec | Mapping[str, JsonValue]) -> MissionSpec:
+    """The mission, with a planner that can be made: errors show now and not at the first turn.
+
+    Raises `INVALID_MISSION`, `NO_PLANNER`.
+    """
+    known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
+    make_planner(known.planner, site.surroundings)
+    return known
+
+
+def existing_directory(root: str | os.PathLike[str]) -> Path:
+    """`root`, absolute. Raises `PATH_NOT_FOUND`, `NOT_A_FILE`."""
+    path = Path(root)
+    try:
+        exists, is_directory = path.exists(), path.is_dir()
+    except OSError as error:  # a directory above it may not be searched
+        message = f"root {path} cannot be read: {error.strerror}; a directory is expected"
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, message) from error
+    if not exists:
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root {path} does not exist; a directory is expected")
+    if not is_directory:
+        raise LcpError(ErrorCode.NOT_A_FILE, f"root {path} is a file; a directory is expected")
+    return path.resolve()
+
+
+def check_states(states: Sequence[str]) -> None:
+    """Raise `INVALID_ARGUMENT` for a name that is no state of a job."""
+    for state in states:
+        if state not in _STATES:
+            message = f"no state is named {state!r}; {nearest(state, _STATES)}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def check_delay(delay: float) -> None:
+    """Raise `INVALID_ARGUMENT` unless `delay` is a number of seconds from 0 to `LONGEST_DELAY`."""
+    if not 0 <= delay <= LONGEST_DELAY:  # false for NaN, too
+        message = f"delay is {delay}; a number of seconds from 0 to {LONGEST_DELAY} is expected"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def check_priority(priority: int) -> None:
+    """Raise `INVALID_ARGUMENT` for a priority that no column holds."""
+    if not -HIGHEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        message = (
+            f"priority is {priority}; a number from {-HIGHEST_PRIORITY} to {HIGHEST_PRIORITY} is expected"
+        )
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def known_worker(workers: Workers, kind: str) -> Worker[BaseModel]:
+    """The worker of a kind. Raises `NO_WORKER`."""
+    worker = workers.get(kind)
+    if worker is None:
+        known = ", ".join(sorted(workers))
+        raise LcpError(ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}; the kinds are {known}")
+    return worker
+
+
+def user_name() -> str:
+    """The user of this process, who decides if `by` names nobody else."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
