@@ -1,4 +1,4 @@
-"""Run the migrations: over the connection that the engine passes, or for a developer's `alembic` over a URL."""
+"""Run the migrations over the connection that the engine passes, or over a URL for the `alembic` command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    # The caller's transaction holds: several processes that open a new database migrate it once.
+    # In the caller's transaction, so that several processes that open a new database migrate it once.
     context.configure(
         connection=connection,
         target_metadata=metadata,
@@ -57,7 +57,7 @@ def _refuse_to_go_back() -> None:
 
 
 def _drop_views() -> None:
-    """Views are not migrated: they go before the tables change under them and are created anew at the end."""
+    """Views are not migrated: they are dropped before the tables change and created again at the end."""
     for view in VIEWS:
         context.execute(f"DROP VIEW IF EXISTS {view.name}")
 

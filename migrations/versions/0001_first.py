@@ -13,7 +13,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# SQLite counts rows up by itself only in a column whose type is exactly INTEGER.
+# SQLite numbers rows itself only in a column whose type is exactly INTEGER.
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 QUEUED = sa.text("state = 'queued'")
 LIVE = sa.text("state IN ('held', 'blocked', 'queued', 'running')")

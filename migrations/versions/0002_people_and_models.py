@@ -1,4 +1,4 @@
-"""What people saw and approved, steps in order, what undo took back, what endpoints honour.
+"""Store approvals with what was shown, ordered steps, undone changes and probed endpoints.
 
 Revision ID: 0002
 """
@@ -13,7 +13,7 @@ down_revision = "0001"
 branch_labels = None
 depends_on = None
 
-# SQLite counts rows up by itself only in a column whose type is exactly INTEGER.
+# SQLite numbers rows itself only in a column whose type is exactly INTEGER.
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 HELD = sa.text("state = 'held'")
 INTENT = sa.text("state = 'intent'")
@@ -64,7 +64,7 @@ def _create_reviewed(table: str, second_key: str) -> None:
 
 
 def _rebuild_changes() -> None:
-    """SQLite cannot let go of NOT NULL; the rows move to a new table."""
+    """SQLite cannot drop a NOT NULL constraint, so the rows move to a new table."""
     kept = (
         "id, mission_id, job_id, attempt, root, path, file, mode, state, sha256_before, sha256_after, size_bytes, "
         "temporary, made, result, intended_at, closed_at"

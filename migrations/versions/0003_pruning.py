@@ -1,4 +1,4 @@
-"""Missions whose history was pruned, changes found by their file and by the content before them.
+"""Mark pruned missions; index changes by file and by the content before them.
 
 Revision ID: 0003
 """

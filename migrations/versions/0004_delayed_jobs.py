@@ -1,4 +1,4 @@
-"""Delayed jobs in an index of their own: who claims walks past none of them.
+"""Index delayed jobs separately, so that a claim does not scan them.
 
 Revision ID: 0004
 """

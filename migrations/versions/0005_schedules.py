@@ -1,4 +1,4 @@
-"""Missions that are launched again and again.
+"""Add schedules: missions that are launched repeatedly.
 
 Revision ID: 0005
 """
@@ -13,7 +13,7 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-# SQLite counts rows up by itself only in a column whose type is exactly INTEGER.
+# SQLite numbers rows itself only in a column whose type is exactly INTEGER.
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 OPEN = sa.text("schedule IS NOT NULL AND ended_at IS NULL")
 

@@ -1,4 +1,4 @@
-"""Large results once, in a table of their own.
+"""Store each large result once, in a separate table.
 
 Revision ID: 0006
 """

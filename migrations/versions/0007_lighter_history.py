@@ -1,4 +1,4 @@
-"""PostgreSQL looks up no parent for each event and attempt; SQLite does so for next to nothing.
+"""Drop foreign keys of events and attempts on PostgreSQL, where each insert would look up the parent row.
 
 Revision ID: 0007
 """

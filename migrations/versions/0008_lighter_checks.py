@@ -1,4 +1,4 @@
-"""Checks and the index of live jobs cost SQLite no table of their own for each row that is written.
+"""Rewrite checks and the index of unsettled jobs, so that a write to SQLite builds no temporary table for them.
 
 Revision ID: 0008
 """
@@ -60,8 +60,8 @@ def _replace_checks(old: Condition, new: Condition) -> None:
     for (table, column), values in CHECKS.items():
         name = f"ck_{table}_{column}"
         if is_sqlite:
-            # As SQLite's manual has it for a CHECK: the rows stay where they are, however many there are. The index
-            # that was made anew tells other connections that the schema has changed.
+            # SQLite's documented way to change a CHECK: the rows stay in place, however many there are. Creating the
+            # index again tells other connections that the schema has changed.
             before, after = (
                 f"{name} CHECK ({make(column, values)})".replace("'", "''") for make in (old, new)
             )
