@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from sqlalchemy import text
+from sqlalchemy import bindparam, text, update
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.core.job_states import CREATIONS, TRANSITIONS, State
+from lcp_engine.core.job_states import CREATIONS, START, TRANSITIONS, State
 from lcp_engine.engine.jobs.outcome import Succeeded
 from lcp_engine.engine.jobs.settle import MAX_BACKOFF, Settling, rescue, settle, settle_all
 from lcp_engine.engine.missions import steer
-from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import open_database
@@ -26,6 +26,7 @@ from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import Scope
 from lcp_engine.store.row_types import JobRow, RunnerRow
+from lcp_engine.store.schema import jobs
 from lcp_engine.workers.base import Hold, Outcome, Worker
 
 
@@ -62,6 +63,9 @@ class Hands:
 
     def claim(self, most: int = 1, scope: Scope = ALL) -> list[JobRow]:
         return self.database.write(lambda tx: queue.claim(ledger_of(tx), scope, self.id, most))
+
+    def start(self, ready: list[JobRow]) -> None:
+        self.database.write(lambda tx: ledger_of(tx).start_all([copy(job) for job in ready], self.id))
 
     def settle(self, job: JobRow, outcome: Succeeded | Hold | Failed, backoff: float = 1.0) -> bool:
         settling = Settling(job, outcome, backoff)
@@ -217,6 +221,25 @@ def test_many_threads_of_two_processes_claim_each_job_once(database_url: str) ->
             claimed = [job for part in threads.map(claim_all, hands) for job in part]
         assert sorted(claimed) == ids
         _check_books(one)
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - START.sources))
+def test_a_job_that_is_not_queued_cannot_be_claimed(engine: Engine, hands: Hands, state: State) -> None:
+    engine.enqueue("noop")
+    seen = engine.enqueue("noop")
+    database = hands.database
+    (ready,) = database.read(lambda tx: queue.find_jobs(tx, [seen]))
+    meanwhile = Statement(
+        update(jobs).where(jobs.c.id == bindparam("job")).values(state=bindparam("new_state"))
+    )
+    database.write(lambda tx: tx.send(meanwhile, job=seen, new_state=state.value))
+    before = _everything(engine)
+    (other,) = database.read(lambda tx: queue.find_jobs(tx, [seen - 1]))
+    for claimed in ([ready], [ready, other]):
+        with pytest.raises(LcpError) as refused:
+            hands.start(claimed)
+        assert refused.value.code is ErrorCode.DATABASE_FAILED
+        assert _everything(engine) == before
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=["succeeded", "hold", "retry", "failed"])

@@ -73,8 +73,7 @@ def _start(scratch: Scratch, event: PastEvent) -> None:
         job = scratch.job(ledger.tx, past)
         if job.state is not State.QUEUED:
             raise Strayed(f"job {past.id} ({past.kind}) was started; now it is {job.state}")
-        ledger.mission(job.mission_id)
-        queue.lease(ledger, [job], scratch.runner_id)
+        ledger.start_all([job], scratch.runner_id)
 
     scratch.books(start)
 

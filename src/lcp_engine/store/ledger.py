@@ -15,7 +15,7 @@ from operator import attrgetter, is_not
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND, Micros, iso
-from lcp_engine.core.job_states import CREATIONS, SETTLED, SUCCEED, State, Transition
+from lcp_engine.core.job_states import CREATIONS, SETTLED, START, SUCCEED, State, Transition
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import large_results, ledger_sql
 from lcp_engine.store.db.json_text import to_json
@@ -237,6 +237,18 @@ class Ledger:
             self.tx.wakes = True
         job.state, job.reason = transition.target, reason
         return True
+
+    def start_all(self, queued: Sequence[JobRow], runner_id: int) -> None:
+        """Lease queued jobs to a runner. The transaction fails if one of them is not queued."""
+        for job in queued:
+            mission = self.mission(job.mission_id)
+            self.count_move(job, START)
+            self.note(mission, START.event, job.id)
+            if mission.started_at is None:
+                mission.started_at = self.tx.now
+            job.state, job.attempt = START.target, job.attempt + 1
+            job.runner_id, job.started_at = runner_id, self.tx.now
+        self.tx.many(ledger_sql.STARTED, [(job.id, runner_id, self.tx.now) for job in queued])
 
     def succeed_all(self, outcomes: Sequence[tuple[JobRow, str]]) -> list[JobRow]:
         """Like `move` through `SUCCEED` for many leased jobs with their results; those whose lease stood."""

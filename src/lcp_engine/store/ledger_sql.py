@@ -16,6 +16,7 @@ from sqlalchemy import (
     Table,
     TextClause,
     bindparam,
+    case,
     insert,
     literal_column,
     null,
@@ -25,7 +26,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.clock import Micros
-from lcp_engine.core.job_states import SUCCEED, Transition
+from lcp_engine.core.job_states import START, SUCCEED, Transition
 from lcp_engine.store import large_results
 from lcp_engine.store.db.bulk import insert_rows, update_rows
 from lcp_engine.store.db.transaction import Many, NewRow, Statement
@@ -113,18 +114,45 @@ _MOVED = (
 @cache
 def move(transition: Transition, is_leased: bool) -> Statement:
     """The guarded UPDATE of one transition; a leased one names its attempt, the fence (R17)."""
-    sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
-    target: ColumnElement[str] = literal_column(f"'{transition.target}'")
-
-    guard: list[ColumnElement[bool] | TextClause] = [
-        jobs.c.id == bindparam("job"),
-        # "coalesce": by an index over a state, PostgreSQL would look at every job that is in it.
-        text(f"coalesce(jobs.state IN ({sources}), false)"),
-    ]
+    guard: list[ColumnElement[bool] | TextClause] = [jobs.c.id == bindparam("job"), _starts_from(transition)]
     if is_leased:
         guard.append(jobs.c.attempt == bindparam("fence"))
     values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
-    return Statement(update(jobs).where(*guard).values({"state": target, **values}))
+    return Statement(update(jobs).where(*guard).values({"state": _target(transition), **values}))
+
+
+def _starts_from(transition: Transition) -> TextClause:
+    """Whether a job is in one of the states that a transition starts from."""
+    sources = ", ".join(f"'{source}'" for source in sorted(transition.sources))
+    # "coalesce": with an index over a state, PostgreSQL would read every job that is in it.
+    return text(f"coalesce(jobs.state IN ({sources}), false)")
+
+
+def _target(transition: Transition) -> ColumnElement[str]:
+    return literal_column(f"'{transition.target}'")
+
+
+def _start() -> Many:
+    """`START` for many jobs: each attempt goes up by one and belongs to a runner.
+
+    A job that is in another state gets no state, which no column holds: the transaction fails. A count of the rows that
+    were changed would say so, too, and cost a round trip to PostgreSQL.
+    """
+    params = {"job": jobs.c.id, "runner": jobs.c.runner_id, "now": jobs.c.started_at}
+    return update_rows(
+        params,
+        lambda given: (
+            update(jobs)
+            .where(jobs.c.id == given("job"))
+            .values(
+                state=case((_starts_from(START), _target(START))),
+                attempt=jobs.c.attempt + literal_column("1"),
+                runner_id=given("runner"),
+                started_at=given("now"),
+                reason=null(),
+            )
+        ),
+    )
 
 
 def _succeed() -> Many:
@@ -143,11 +171,11 @@ def _succeed() -> Many:
             update(jobs)
             .where(
                 jobs.c.id == given("job"),
-                text("coalesce(jobs.state = 'running', false)"),
+                _starts_from(SUCCEED),
                 jobs.c.attempt == given("fence"),
             )
             .values(
-                state=literal_column(f"'{SUCCEED.target}'"),
+                state=_target(SUCCEED),
                 ended_at=given("now"),
                 settled_seq=given("seq"),
                 result=given("result"),
@@ -157,6 +185,7 @@ def _succeed() -> Many:
     )
 
 
+STARTED = _start()
 SUCCEEDED = _succeed()
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.job_states import RELEASE, START, State
+from lcp_engine.core.job_states import RELEASE
 from lcp_engine.store.db.bulk import update_rows
 from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.ledger import Ledger
@@ -66,20 +66,6 @@ _DELAYED = text(DELAYED)
 _RUNNING = text("jobs.state = 'running'")
 _BY_URGENCY: tuple[TextClause | ColumnElement[int], ...] = (text("priority DESC"), jobs.c.id)
 _BY_IDS = Statement(select(*_JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
-_CLAIM = update_rows(
-    {"job": jobs.c.id, "runner": jobs.c.runner_id, "now": jobs.c.started_at},
-    lambda given: (
-        update(jobs)
-        .where(jobs.c.id == given("job"))
-        .values(
-            state=literal_column(f"'{START.target}'"),
-            attempt=jobs.c.attempt + _ONE,
-            runner_id=given("runner"),
-            started_at=given("now"),
-            reason=null(),
-        )
-    ),
-)
 _END_DELAY = update_rows(
     {"job": jobs.c.id, "due": jobs.c.run_after},
     lambda given: (
@@ -184,26 +170,8 @@ def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int, share: Share 
             ledger.lock_if_free(missions)
         else:
             claimed = _find_locked(ledger, scope, most, share, missions)
-    lease(ledger, claimed, runner_id)
+    ledger.start_all(claimed, runner_id)
     return claimed
-
-
-def lease(ledger: Ledger, ready: Sequence[JobRow], runner_id: int) -> None:
-    """Lease queued jobs of locked missions to a runner."""
-    tx = ledger.tx
-    tx.many(_CLAIM, [(job.id, runner_id, tx.now) for job in ready])
-    for job in ready:
-        mission = ledger.mission(job.mission_id)
-        ledger.count_move(job, START)
-        ledger.note(mission, START.event, job.id)
-        if mission.started_at is None:
-            mission.started_at = tx.now
-        job.state, job.attempt, job.runner_id, job.started_at = (
-            State.RUNNING,
-            job.attempt + 1,
-            runner_id,
-            tx.now,
-        )
 
 
 def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> bool:
