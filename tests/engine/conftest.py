@@ -9,8 +9,6 @@ from typing import TypeAlias
 
 import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
-from sqlalchemy import create_engine, text
-from sqlalchemy.pool import NullPool
 
 from lcp_engine.api import Engine
 from lcp_engine.api.records import Job, Mission
@@ -19,7 +17,6 @@ from lcp_engine.core.job_states import REFUSE, TRANSITIONS, State
 from lcp_engine.core.policy import Rule
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.runner.runner import Runner
-from lcp_engine.store.schema import metadata
 from lcp_engine.workers.base import Context, Outcome, Permission, Worker
 
 PLUGIN = Path(__file__).parent / "plugin"
@@ -170,25 +167,11 @@ def _fail(params: Anything, context: Context) -> Outcome:
 OpenLab: TypeAlias = Callable[..., Lab]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=["sqlite_copy_url", "emptied_postgres_url"], ids=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
     """The URL of a database without rows."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'lcp.db'}"
-    else:
-        url: str = request.getfixturevalue("shared_postgres_url")
-        yield url
-        _empty(url)
-
-
-def _empty(url: str) -> None:
-    """Deletes every row: for a few of them that is faster than TRUNCATE, which makes new files."""
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
-    with engine.begin() as connection:
-        connection.execute(text("SET LOCAL synchronous_commit = off"))
-        for table in reversed(metadata.sorted_tables):
-            connection.execute(table.delete())
-        connection.execute(text("SELECT setval(format('%I', sequencename), 1, false) FROM pg_sequences"))
+    url: str = request.getfixturevalue(request.param)
+    return url
 
 
 @pytest.fixture

@@ -17,7 +17,10 @@ from lcp_engine import Engine
 from lcp_engine.store.db.sqlite import LOG_PAGES
 from lcp_engine.store.maintenance.check import check_database
 
-pytestmark = pytest.mark.skipif(not can_refuse(), reason="this kernel filters no system calls")
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.skipif(not can_refuse(), reason="this kernel filters no system calls"),
+]
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 SPEC: dict[str, JsonValue] = {

@@ -15,6 +15,8 @@ from lcp_engine import Engine
 from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.store.maintenance.check import check_database
 
+pytestmark = pytest.mark.proof
+
 WRITE: dict[str, JsonValue] = {"rel_path": "a.txt", "content": "new\n", "mode": "append"}
 
 

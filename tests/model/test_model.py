@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from pydantic import JsonValue
-from tests.engine.conftest import Lab, _empty, check_books
+from tests.engine.conftest import Lab, check_books
 from tests.model.replies import (
     answers,
     dialect_of,
@@ -584,15 +584,11 @@ OUTCOMES: dict[str, Succeeded | Failed | Hold] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database, which all examples use."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'lcp.db'}"
-    else:
-        url: str = request.getfixturevalue("shared_postgres_url")
-        yield url
-        _empty(url)
+@pytest.fixture(params=["sqlite_copy_url", "emptied_postgres_url"], ids=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a database without rows, which all examples use."""
+    url: str = request.getfixturevalue(request.param)
+    return url
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.races.races import RACES, READ, Race
 from tests.races.running import for_seconds, run
 from tests.ways import CONFINED, OPENAT2, WALK, Do, Done, Params, Way
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
 NAIVE_LOSES = 4
 """A trusting worker that loses fewer would say that the races have lost their teeth."""
 

@@ -96,6 +96,7 @@ def crew(database_url: str, engine: Engine) -> Iterator[Crew]:
     crew.close()
 
 
+@pytest.mark.proof
 def test_a_queue_is_drained_once_whoever_is_killed(engine: Engine, crew: Crew) -> None:
     chance = random.Random(20)
     count = 300
@@ -190,6 +191,7 @@ def test_the_death_of_a_sibling_is_heard_of_without_a_look(engine: Engine, crew:
     assert engine.job(job).json["attempt"] == 2
 
 
+@pytest.mark.proof
 def test_a_lease_from_elsewhere_is_taken_back_when_it_runs_out_without_a_look(
     engine: Engine, crew: Crew
 ) -> None:
@@ -203,6 +205,7 @@ def test_a_lease_from_elsewhere_is_taken_back_when_it_runs_out_without_a_look(
     assert crew.next_word()[0] == "1"
 
 
+@pytest.mark.proof
 def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, crew: Crew) -> None:
     job = engine.enqueue("mark", {"n": 1, "seconds": 1})
     stopped = crew.start(until_idle=True)
@@ -227,6 +230,7 @@ def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, cre
     assert [a["outcome"] for a in before["attempts"] if isinstance(a, dict)] == ["rescued", "succeeded"]
 
 
+@pytest.mark.proof
 def test_processes_that_append_to_one_file_lose_nothing(
     database_url: str, crew: Crew, tmp_path: Path
 ) -> None:

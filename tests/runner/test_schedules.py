@@ -70,6 +70,7 @@ def launches(engine: Engine, name: str) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.proof
 def test_each_due_time_is_launched_or_missed_once_whoever_is_killed(
     database_url: str, engine: Engine, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_each_due_time_is_launched_or_missed_once_whoever_is_killed(
     assert engine.site.database.read(faults_in) == []
 
 
+@pytest.mark.proof
 def test_runners_that_start_at_once_launch_each_mission_once(
     database_url: str, engine: Engine, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_runners_that_start_at_once_launch_each_mission_once(
 
 
 @pytest.mark.parametrize("point", [1, 2])
+@pytest.mark.proof
 def test_a_death_before_or_after_the_commit_launches_once(
     database_url: str, engine: Engine, tmp_path: Path, point: int
 ) -> None:

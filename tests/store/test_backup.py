@@ -39,7 +39,7 @@ def test_a_backup_is_a_whole_database_of_this_user_alone(
     file = tmp_path / "copy"
     assert back_up(engine_url, file) == file.stat().st_size
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    target = "" if engine_url.startswith("sqlite") else request.getfixturevalue("postgres_url")
+    target = "" if engine_url.startswith("sqlite") else request.getfixturevalue("new_postgres_url")
     restored = _restored(engine_url, file, target)
     assert check_database(restored) == []
     with Engine(restored) as engine:
@@ -57,7 +57,7 @@ def test_a_backup_has_the_schedules(
         stored = engine.schedule("daily")
     assert stored.json == {**added.json, "mission": {"id": 1, "status": "running", "outcome": None}}
     back_up(database_url, tmp_path / "copy")
-    target = "" if database_url.startswith("sqlite") else request.getfixturevalue("postgres_url")
+    target = "" if database_url.startswith("sqlite") else request.getfixturevalue("new_postgres_url")
     restored = _restored(database_url, tmp_path / "copy", target)
     assert check_database(restored) == []
     with Engine(restored) as engine:

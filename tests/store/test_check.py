@@ -179,7 +179,7 @@ def test_the_overview_counts_what_the_tables_hold(engine_url: str) -> None:
     assert (held.wal_bytes is not None) == engine_url.startswith("sqlite")
 
 
-def test_an_empty_database_is_not_one_of_ours(database_url: str) -> None:
+def test_an_empty_database_is_not_one_of_ours(new_database_url: str) -> None:
     with pytest.raises(LcpError) as refused:
-        measure(database_url)
+        measure(new_database_url)
     assert refused.value.code in (ErrorCode.DATABASE_FAILED, ErrorCode.DATABASE_VERSION)

@@ -41,35 +41,35 @@ _ROWS_OF_0001 = (
 )
 
 
-def test_migrations_and_metadata_make_the_same_schema(database_url: str) -> None:
-    with _connected(database_url) as connection:
+def test_migrations_and_metadata_make_the_same_schema(new_database_url: str) -> None:
+    with _connected(new_database_url) as connection:
         config = migration_config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         connection.commit()
         migrated = _schema(connection)
         _drop_all(connection)
-    open_database(database_url).close()
-    with _connected(database_url) as connection:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
         created = _schema(connection)
     assert migrated == created
     assert {name for kind, name, *_ in created if kind == "view"} == {view.name for view in VIEWS}
-    assert {name for kind, name, *_ in created if kind == "table"} >= TABLES or "postgres" in database_url
+    assert {name for kind, name, *_ in created if kind == "table"} >= TABLES or "postgres" in new_database_url
 
 
-def test_no_database_is_brought_back_to_an_older_version(database_url: str) -> None:
-    open_database(database_url).close()
-    with _connected(database_url) as connection:
+def test_no_database_is_brought_back_to_an_older_version(new_database_url: str) -> None:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
         before = _schema(connection)
         config = migration_config()
         config.attributes["connection"] = connection
         with pytest.raises(SystemExit, match="restore a backup"):
             command.downgrade(config, "-1")
-    with _connected(database_url) as connection:
+    with _connected(new_database_url) as connection:
         assert _schema(connection) == before
 
 
-def test_a_developers_alembic_makes_the_same_database(database_url: str) -> None:
+def test_a_developers_alembic_makes_the_same_database(new_database_url: str) -> None:
     ini = migrations_directory().parent / "alembic.ini"
     if not ini.exists():
         pytest.skip("alembic.ini is not installed with the package")
@@ -81,25 +81,25 @@ def test_a_developers_alembic_makes_the_same_database(database_url: str) -> None
             "-c",
             ini,
             "-x",
-            f"url={_for_alembic(database_url)}",
+            f"url={_for_alembic(new_database_url)}",
             "upgrade",
             "head",
         ],
         check=True,
         capture_output=True,
     )
-    with _connected(database_url) as connection:
+    with _connected(new_database_url) as connection:
         migrated = _schema(connection)
-    database = open_database(database_url)
+    database = open_database(new_database_url)
     database.close()
-    with _connected(database_url) as connection:
+    with _connected(new_database_url) as connection:
         assert _schema(connection) == migrated
         assert connection.execute(text("SELECT count(*) FROM job_history")).scalar() == 0
 
 
-def test_the_check_on_states_is_the_enumeration(database_url: str) -> None:
-    open_database(database_url).close()
-    with _connected(database_url) as connection:
+def test_the_check_on_states_is_the_enumeration(new_database_url: str) -> None:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
         (check,) = (sql for kind, name, sql in _checks(connection) if name == "ck_jobs_state")
     assert set(re.findall(r"'(\w+)'", check)) == {state.value for state in State}
 
@@ -108,67 +108,67 @@ def test_the_newest_version_is_alembics_head() -> None:
     assert ScriptDirectory.from_config(migration_config()).get_heads() == [HEAD]
 
 
-def test_a_new_and_an_up_to_date_database_need_no_alembic(database_url: str) -> None:
+def test_a_new_and_an_up_to_date_database_need_no_alembic(new_database_url: str) -> None:
     script = (
         "import sys; from lcp_engine.store.db.open import open_database;"
         "open_database(sys.argv[1]).close(); open_database(sys.argv[1]).close();"
         "sys.exit('alembic' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", script, database_url], check=True)
+    subprocess.run([sys.executable, "-c", script, new_database_url], check=True)
 
 
-def test_an_older_database_is_upgraded_and_keeps_its_rows(database_url: str, tmp_path: Path) -> None:
-    open_database(database_url).close()
-    with _connected(database_url) as connection:
+def test_an_older_database_is_upgraded_and_keeps_its_rows(new_database_url: str, tmp_path: Path) -> None:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
         connection.execute(
             text(
                 "INSERT INTO runners (uid, host, boot, pid, started_at, alive_until) VALUES ('a', 'h', 'b', 1, 2, 3)"
             )
         )
         connection.commit()
-    upgrade(database_url, HEAD, _with_a_newer_migration(tmp_path))
-    with _connected(database_url) as connection:
+    upgrade(new_database_url, HEAD, _with_a_newer_migration(tmp_path))
+    with _connected(new_database_url) as connection:
         assert connection.execute(text("SELECT uid, mood FROM runners")).all() == [("a", "calm")]
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
         assert connection.execute(text("SELECT count(*) FROM mission_overview")).scalar() == 0
 
 
-def test_a_database_of_the_first_schema_keeps_its_missions_and_changes(database_url: str) -> None:
-    with _connected(database_url) as connection:
+def test_a_database_of_the_first_schema_keeps_its_missions_and_changes(new_database_url: str) -> None:
+    with _connected(new_database_url) as connection:
         config = migration_config()
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
         for statement in _ROWS_OF_0001:
             connection.execute(text(statement))
         connection.commit()
-    open_database(database_url).close()
-    with _connected(database_url) as connection:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
         assert connection.execute(text("SELECT path, sha256_after FROM changes")).all() == [("a", "ff")]
         assert connection.execute(text("SELECT state FROM job_history")).all() == [("succeeded",)]
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == HEAD
 
 
-def test_a_database_of_a_newer_engine_is_refused(database_url: str) -> None:
-    open_database(database_url).close()
-    with _connected(database_url) as connection:
+def test_a_database_of_a_newer_engine_is_refused(new_database_url: str) -> None:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         connection.commit()
         before = _schema(connection)
     with pytest.raises(LcpError, match="'9999'") as refused:
-        open_database(database_url)
+        open_database(new_database_url)
     assert refused.value.code is ErrorCode.DATABASE_VERSION
-    with _connected(database_url) as connection:
+    with _connected(new_database_url) as connection:
         assert _schema(connection) == before
 
 
-def test_a_database_of_something_else_is_refused_and_left_alone(database_url: str) -> None:
-    with _connected(database_url) as connection:
+def test_a_database_of_something_else_is_refused_and_left_alone(new_database_url: str) -> None:
+    with _connected(new_database_url) as connection:
         connection.execute(text("CREATE TABLE recipes (title TEXT)"))
         connection.commit()
     with pytest.raises(LcpError, match="recipes") as refused:
-        open_database(database_url)
+        open_database(new_database_url)
     assert refused.value.code is ErrorCode.DATABASE_VERSION
-    with _connected(database_url) as connection:
+    with _connected(new_database_url) as connection:
         assert {row[1] for row in _schema(connection) if row[0] in ("table", "column")} <= {
             "recipes",
             "recipes.title",
@@ -205,7 +205,7 @@ def test_a_new_file_belongs_to_its_user_alone(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
-def test_processes_that_open_a_new_database_at_once_create_it_once(database_url: str) -> None:
+def test_processes_that_open_a_new_database_at_once_create_it_once(new_database_url: str) -> None:
     script = (
         "import sys; from lcp_engine.store.db.open import open_database;"
         "print('ready', flush=True); sys.stdin.readline(); database = open_database(sys.argv[1]);"
@@ -213,7 +213,7 @@ def test_processes_that_open_a_new_database_at_once_create_it_once(database_url:
     )
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", script, database_url],
+            [sys.executable, "-c", script, new_database_url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

