@@ -13,9 +13,9 @@ from pathlib import Path
 from benchmarks.figures import Figure, Goal, race, ratio
 from benchmarks.kinds import nothing
 from benchmarks.setting import Setting
-from lcp_engine.engine.jobs.outcome import Succeeded
-from lcp_engine.engine.jobs.settle import Settling, settle
 from lcp_engine.engine.missions import steer
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.settle import FinishedJob, settle
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import open_database
@@ -120,10 +120,10 @@ class Queue:
 
     def _do_one(self) -> None:
         (job,) = self.database.write(lambda tx: queue.claim(ledger_of(tx), SCOPE, self._runner, 1))
-        settling = Settling(job, Succeeded("{}"))
+        settling = FinishedJob(job, Succeeded("{}"))
         assert self.database.write(partial(self._settle, settling=settling))
 
-    def _settle(self, tx: Tx, settling: Settling) -> bool:
+    def _settle(self, tx: Tx, settling: FinishedJob) -> bool:
         return settle(ledger_of(tx), settling, self._jitter)
 
 

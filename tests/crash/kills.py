@@ -25,7 +25,7 @@ from tests.crash.stories import STORIES, Object
 from tests.crash.tally import Tally
 
 from lcp_engine import Engine
-from lcp_engine.engine.jobs import settle
+from lcp_engine.engine import settle
 from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 

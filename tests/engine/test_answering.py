@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.engine.people.answer import MOST_CHARACTERS, pick
-from lcp_engine.engine.turns.question import open_question
+from lcp_engine.engine.question import open_question
 from lcp_engine.errors import LcpError
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of

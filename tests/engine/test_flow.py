@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.core.job_states import TRANSITIONS, State
-from lcp_engine.engine.turns.question import history
+from lcp_engine.engine.question import history
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:

@@ -87,9 +87,7 @@ def test_what_was_asked_for_before_counts_as_repeated(lab: Lab) -> None:
     lab.run(ask("a"), ask("b"), DONE)
     lab.engine.fork(1, turn=2, reply=json.dumps(ask("a")))
     lab.work()
-    assert lab.questions[3].notices == [
-        "nothing new was asked for 1 times in a row; at 3 the plan has failed"
-    ]
+    assert lab.questions[3].notices == ["nothing new was requested 1 times in a row; at 3 the plan fails"]
 
 
 def test_held_jobs_stay_held_and_approvals_are_not_taken_over(lab: Lab) -> None:

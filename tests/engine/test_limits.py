@@ -197,9 +197,7 @@ def test_three_replies_that_repeat_end_the_mission(lab: Lab) -> None:
     assert (mission.status, mission.outcome) == ("failed", "no_progress")
     assert lab.states() == ["succeeded"] * 3
     assert [bool(question.notices) for question in lab.questions] == [False, False, True, True]
-    assert lab.questions[3].notices == [
-        "nothing new was asked for 2 times in a row; at 3 the plan has failed"
-    ]
+    assert lab.questions[3].notices == ["nothing new was requested 2 times in a row; at 3 the plan fails"]
 
 
 def test_a_new_job_is_progress(lab: Lab) -> None:

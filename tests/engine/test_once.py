@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from lcp_engine.core.protocol.actions import MissionComplete
-from lcp_engine.engine.turns.apply_decision import conclude_turn
-from lcp_engine.engine.turns.question import Asked, keep_reply, open_question
+from lcp_engine.engine.question import Asked, keep_reply, open_question
+from lcp_engine.engine.reply import apply_reply
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.turns import StoredReply
@@ -114,7 +114,7 @@ def test_a_turn_that_lost_its_lease_decides_nothing(lab: Lab) -> None:
     events = lab.events(mission_id)
     database, bench = lab.engine.site.database, lab.engine.site.bench
     late = MissionComplete(summary="too late")
-    assert not database.write(lambda tx: conclude_turn(ledger_of(tx), bench, copy(job), late))
+    assert not database.write(lambda tx: apply_reply(ledger_of(tx), bench, copy(job), late))
     assert database.write(lambda tx: open_question(ledger_of(tx), copy(job))) is None
     assert lab.events(mission_id) == events
     assert lab.mission(mission_id).summary == "all done"

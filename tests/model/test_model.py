@@ -40,12 +40,11 @@ from tests.model.world import RefusedError, World
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.dialects import reader_of
-from lcp_engine.engine.jobs.outcome import Succeeded
-from lcp_engine.engine.jobs.settle import Settling, rescue, settle_all
+from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.people.hold_timeout import expire
-from lcp_engine.engine.turns.apply_decision import conclude_turn
-from lcp_engine.engine.turns.human_relay import hold_turn
-from lcp_engine.engine.turns.question import keep_reply, open_question
+from lcp_engine.engine.question import hold_turn, keep_reply, open_question
+from lcp_engine.engine.reply import apply_reply
+from lcp_engine.engine.settle import FinishedJob, rescue, settle_all
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
@@ -403,7 +402,7 @@ class EngineAndRules(RuleBasedStateMachine):
             self.world.relay(lease.job)
 
     def settle_each(self, ended: Sequence[tuple[Lease, str]]) -> None:
-        settlings = [Settling(lease.row.copy(), OUTCOMES[outcome]) for lease, outcome in ended]
+        settlings = [FinishedJob(lease.row.copy(), OUTCOMES[outcome]) for lease, outcome in ended]
 
         def settle(ledger: Ledger) -> None:
             ledger.lock(settling.job.mission_id for settling in settlings)
@@ -467,7 +466,7 @@ class EngineAndRules(RuleBasedStateMachine):
         bench = self.lab.engine.site.bench
         is_held = self.world.holds(lease.job, lease.attempt)
         concluded = self.write(
-            lambda ledger: conclude_turn(ledger, bench, lease.row.copy(), reply, unmet=unmet)
+            lambda ledger: apply_reply(ledger, bench, lease.row.copy(), reply, failed_checks=unmet)
         )
         assert concluded == is_held
         if is_held:

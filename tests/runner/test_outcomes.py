@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.engine.jobs import outcome
+from lcp_engine.engine import outcome
 from lcp_engine.engine.run_job import JobResult, run_job
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners import registry

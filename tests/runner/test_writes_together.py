@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from lcp_engine import Engine
 from lcp_engine.changes import journal
 from lcp_engine.changes.callbacks import Shift
-from lcp_engine.engine.jobs.settle import Settling, settle
+from lcp_engine.engine.settle import FinishedJob, settle
 from lcp_engine.runner import runner
 from lcp_engine.runner.executor import Executor
 from lcp_engine.sandbox.isolation_mode import Isolation, isolates
@@ -147,5 +147,5 @@ def test_an_undo_takes_a_directory_away_that_was_made_for_a_write_which_lost_its
     assert list(scene.root.iterdir()) == []
 
 
-def _settle(tx: Tx, settling: Settling, jitter: random.Random) -> None:
+def _settle(tx: Tx, settling: FinishedJob, jitter: random.Random) -> None:
     assert settle(ledger_of(tx), settling, jitter)

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine.jobs.outcome import Succeeded
-from lcp_engine.engine.jobs.settle import Settling, settle, settle_all
 from lcp_engine.engine.missions import steer
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.settle import FinishedJob, settle, settle_all
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import changes, queue
 from lcp_engine.store.db.database import Database
@@ -125,7 +125,7 @@ def test_results_kept_in_any_order_lead_to_no_deadlock(postgres_url: str) -> Non
     def settle_in(order: list[str], database: Database, jobs: list[JobRow]) -> None:
         def work(tx: Tx) -> None:
             for job, result in zip(jobs, order, strict=True):
-                settle(ledger_of(tx), Settling(job.copy(), Succeeded(result)), random.Random(1))
+                settle(ledger_of(tx), FinishedJob(job.copy(), Succeeded(result)), random.Random(1))
                 if database not in met:
                     met.add(database)
                     both.wait()
@@ -231,7 +231,7 @@ def test_a_claim_and_its_settlement_read_little_more_than_they_change(postgres_u
         ledger = ledger_of(tx)
         before = _read(tx)
         claimed = queue.claim(ledger, queue.Scope(("noop",)), runner, 20)
-        settle_all(ledger, [Settling(job, Succeeded("{}")) for job in claimed], random.Random(1))
+        settle_all(ledger, [FinishedJob(job, Succeeded("{}")) for job in claimed], random.Random(1))
         assert len(claimed) == 20
         return _read(tx) - before
 

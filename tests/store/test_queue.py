@@ -15,9 +15,9 @@ from sqlalchemy import bindparam, text, update
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import CREATIONS, START, TRANSITIONS, State
-from lcp_engine.engine.jobs.outcome import Succeeded
-from lcp_engine.engine.jobs.settle import MAX_BACKOFF, Settling, rescue, settle, settle_all
 from lcp_engine.engine.missions import steer
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.settle import MAX_BACKOFF, FinishedJob, rescue, settle, settle_all
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
@@ -68,14 +68,16 @@ class Hands:
         self.database.write(lambda tx: ledger_of(tx).start_all([copy(job) for job in ready], self.id))
 
     def settle(self, job: JobRow, outcome: Succeeded | Hold | Failed, backoff: float = 1.0) -> bool:
-        settling = Settling(job, outcome, backoff)
+        settling = FinishedJob(job, outcome, backoff)
         return self.database.write(
-            lambda tx: settle(ledger_of(tx), Settling(copy(job), settling.outcome, backoff), random.Random(1))
+            lambda tx: settle(
+                ledger_of(tx), FinishedJob(copy(job), settling.outcome, backoff), random.Random(1)
+            )
         )
 
-    def settle_all(self, settlings: list[Settling]) -> None:
+    def settle_all(self, settlings: list[FinishedJob]) -> None:
         def work(tx: Tx) -> None:
-            copies = [Settling(copy(one.job), one.outcome, one.backoff) for one in settlings]
+            copies = [FinishedJob(copy(one.job), one.outcome, one.backoff) for one in settlings]
             settle_all(ledger_of(tx), copies, random.Random(1))
 
         self.database.write(work)
@@ -328,9 +330,9 @@ def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
     assert hands.dies(leased[1])
     (again,) = hands.claim()
     before = engine.job(again.id).json
-    settlings = [Settling(job, Succeeded(f'{{"of": {job.id}}}')) for job in leased]
-    twice = Settling(copy(leased[0]), Succeeded('{"of": "nobody"}'))
-    failing = Settling(leased[3], Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"))
+    settlings = [FinishedJob(job, Succeeded(f'{{"of": {job.id}}}')) for job in leased]
+    twice = FinishedJob(copy(leased[0]), Succeeded('{"of": "nobody"}'))
+    failing = FinishedJob(leased[3], Failed(ErrorCode.PATH_NOT_FOUND, "nothing there"))
     hands.settle_all([*settlings[:3], twice, failing, settlings[4]])
     states = [engine.job(job_id).state for job_id in ids]
     assert states == ["succeeded", "running", "succeeded", "failed", "succeeded"]

@@ -6,8 +6,8 @@ from lcp_engine.api.records import Job
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.dialects import reader_of
+from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.explain_policy import explain_job
 from lcp_engine.engine.reports.files_on_disk import compared
 from lcp_engine.sandbox.confined_thread import walls_of
 from lcp_engine.store.db.json_text import JsonObject

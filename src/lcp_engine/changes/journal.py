@@ -15,7 +15,7 @@ from lcp_engine.changes.callbacks import UNWATCHED, Shift
 from lcp_engine.changes.preimages import Before, look_before
 from lcp_engine.changes.recovery import APPLIED, CONFLICT, close, fates, tell
 from lcp_engine.changes.restore import finish_within
-from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.people.approval_binding import DRIFT, Drifted, drift_of, note_drift
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Target, temporary_name

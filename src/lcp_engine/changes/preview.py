@@ -14,7 +14,7 @@ from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.clock import Micros
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.outcome import outcome_of
+from lcp_engine.engine.outcome import outcome_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.confined_thread import walls_of
 from lcp_engine.sandbox.file_access import BARE, HERE, BareHands, Hands, Interrupted

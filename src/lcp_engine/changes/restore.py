@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import SETTLED
-from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Target
 from lcp_engine.sandbox.confined_thread import Walls

@@ -24,8 +24,8 @@ from lcp_engine.cli.prompt_io import Choice, Closed, choose, page, read_line, sa
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import block, json_block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration, subject
+from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import explain_reason
-from lcp_engine.engine.turns.human_relay import RELAYED
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers.ask_user import KIND as ASK_USER
 

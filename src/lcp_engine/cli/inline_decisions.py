@@ -15,9 +15,9 @@ from lcp_engine.cli.output import make_console
 from lcp_engine.cli.prompt_io import Closed, say
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.engine.jobs.admission import NO_WORKER
+from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.people.approval_binding import DRIFT
-from lcp_engine.engine.turns.human_relay import RELAYED
+from lcp_engine.engine.question import RELAYED
 from lcp_engine.errors import LcpError
 from lcp_engine.workers.ask_user import KIND as ASK_USER
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lcp_engine.api.records import Job
 from lcp_engine.core.summaries import as_question
-from lcp_engine.engine.turns.human_relay import RELAYED
+from lcp_engine.engine.question import RELAYED
 from lcp_engine.workers.ask_user import KIND
 
 

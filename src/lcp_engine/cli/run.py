@@ -27,7 +27,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.cost_bound import WorstCase
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.jobs.admission import NO_WORKER
+from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.plans.turn_queue import TURN_ATTEMPTS
 from lcp_engine.planners.environment import AsksModel, Surroundings
 from lcp_engine.planners.registry import make_planner

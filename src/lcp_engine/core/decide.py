@@ -52,9 +52,9 @@ class PlanState:
     checks that did not pass. `last_turn` names the limit that made this turn the last (R6). `unheard`: a
     person has said something that this turn did not hear (R14).
 
-    Acceptance (R9): `unmet` are checks that do not pass now, `to_verify` questions that the planner is asked before it
-    is done, `refused` how often either already sent it back. In the turn that answers these questions `claim` is what
-    the planner would end the plan with.
+    Acceptance (R9): `failed_checks` do not pass now; `to_verify` are questions that the planner is asked before its
+    plan may end; `refused` counts how often either sent it back. In the turn that answers these questions, `claim` is
+    the end that the planner claims.
     """
 
     limits: Limits
@@ -65,7 +65,7 @@ class PlanState:
     stalled: int = 0
     clarifications: int = 0
     verifications: int = 0
-    unmet: tuple[str, ...] = ()
+    failed_checks: tuple[str, ...] = ()
     to_verify: tuple[str, ...] = ()
     refused: int = 0
     claim: Claim | None = None
@@ -112,12 +112,12 @@ def limit_reached(limits: Limits, usage: Usage) -> str | None:
     return None
 
 
-def end_by_person(claim: Claim, unmet: tuple[str, ...], answer: str) -> End | None:
+def end_by_person(claim: Claim, failed_checks: tuple[str, ...], answer: str) -> End | None:
     """What the answer to `AskPerson` ends the plan with, where a claim was refused; None where the planner goes on."""
     if answer == ACCEPT:
-        return End(claim.outcome, succeeded=True, message=claim.message, unmet=unmet)
+        return End(claim.outcome, succeeded=True, message=claim.message, failed_checks=failed_checks)
     if answer == GIVE_UP:
-        message = f"a person gave up, for acceptance checks do not pass: {'; '.join(unmet)}"
+        message = f"a person gave up, for acceptance checks do not pass: {'; '.join(failed_checks)}"
         return End(Outcome.NO_PROGRESS, succeeded=False, message=message)
     return None
 
@@ -133,8 +133,8 @@ def _correct(state: PlanState, malformed: Malformed) -> Decision:
 
 def _finish(state: PlanState, claim: Claim) -> Decision:
     """The planner says that it is done: that counts when the acceptance checks pass (R9)."""
-    if state.unmet:
-        return _refuse(state, claim, state.unmet)
+    if state.failed_checks:
+        return _refuse(state, claim, state.failed_checks)
     if not state.to_verify:
         return _end(state, claim)
     if state.last_turn is not None:
@@ -147,15 +147,15 @@ def _finish_verified(state: PlanState, claim: Claim, reply: Action) -> Decision:
     """The planner has verified what it claimed: nothing but the end that it claimed follows, or the next turn."""
     match reply:
         case AnalysisResult() | MissionComplete():
-            unmet = state.unmet
+            failed_checks = state.failed_checks
         case ErrorAction():
-            unmet = (*state.unmet, f"verification: {reply.error}")
+            failed_checks = (*state.failed_checks, f"verification: {reply.error}")
         case CreateFollowupJobs() | WriteFile():
             found = reply.commentary or "the planner asked for jobs instead"
-            unmet = (*state.unmet, f"verification: {found}")
+            failed_checks = (*state.failed_checks, f"verification: {found}")
         case _:
             assert_never(reply)
-    return _refuse(state, claim, unmet) if unmet else _end(state, claim)
+    return _refuse(state, claim, failed_checks) if failed_checks else _end(state, claim)
 
 
 def _end(state: PlanState, claim: Claim) -> Decision:
@@ -164,16 +164,16 @@ def _end(state: PlanState, claim: Claim) -> Decision:
     return End(claim.outcome, succeeded=True, message=claim.message, limit=state.last_turn)
 
 
-def _refuse(state: PlanState, claim: Claim, unmet: tuple[str, ...]) -> Decision:
-    listed = "; ".join(unmet)
+def _refuse(state: PlanState, claim: Claim, failed_checks: tuple[str, ...]) -> Decision:
+    listed = "; ".join(failed_checks)
     if state.last_turn is not None:
         return _end_on_limit(state.last_turn, f"acceptance checks do not pass: {listed}")
     if state.refused < MAX_REFUSED:
-        return AskAgain((), stalled=state.stalled, unmet=unmet)
+        return AskAgain((), stalled=state.stalled, failed_checks=failed_checks)
     question = (
         f"The planner says that it is done, and acceptance checks do not pass: {listed}. What is to be done?"
     )
-    return AskPerson(question, (ACCEPT, TRY_AGAIN, GIVE_UP), claim, unmet)
+    return AskPerson(question, (ACCEPT, TRY_AGAIN, GIVE_UP), claim, failed_checks)
 
 
 def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:

@@ -46,7 +46,7 @@ class AskAgain:
 
     jobs: tuple[NewJob, ...]
     stalled: int
-    unmet: tuple[str, ...] = ()
+    failed_checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class Verify:
 class AskPerson:
     """Put a question to a person, in the engine's own name; the plan waits for the answer, which the planner reads.
 
-    Where a `claim` was refused for `unmet` checks, the person may also accept it or give up (`end_by_person`).
+    Where a `claim` was refused for `failed_checks` checks, the person may also accept it or give up (`end_by_person`).
     """
 
     question: str
     options: tuple[str, ...]
     claim: Claim | None = None
-    unmet: tuple[str, ...] = ()
+    failed_checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Correct:
 class End:
     """The plan is over; `limit` made this turn the last, whatever its reply ended it with (R6).
 
-    `code` says what went wrong where the outcome alone does not; `unmet` are checks that a person accepted as they are.
+    `code` is the error if the outcome alone does not name it; `failed_checks` are those that a person accepted.
     """
 
     outcome: str
@@ -97,7 +97,7 @@ class End:
     message: str | None = None
     limit: str | None = None
     code: ErrorCode | None = None
-    unmet: tuple[str, ...] = ()
+    failed_checks: tuple[str, ...] = ()
 
 
 Decision: TypeAlias = Continue | Wait | AskAgain | Verify | AskPerson | Correct | End

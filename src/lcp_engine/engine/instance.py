@@ -12,8 +12,8 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
+from lcp_engine.engine.admission import Bench
 from lcp_engine.engine.endpoint_probes import StoredProbes
-from lcp_engine.engine.jobs.admission import Bench
 from lcp_engine.planners.environment import NOWHERE, Surroundings
 from lcp_engine.sandbox.isolation_mode import Isolation
 from lcp_engine.store.db.database import Database

@@ -14,7 +14,7 @@ from uuid import uuid4
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.policy import Policy
-from lcp_engine.engine.jobs.outcome import Succeeded, outcome_of
+from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import locked, temporary_name
 from lcp_engine.sandbox.new_content import compose

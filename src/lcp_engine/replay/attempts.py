@@ -19,8 +19,8 @@ from lcp_engine.core.job_states import (
     SUCCEED,
     State,
 )
-from lcp_engine.engine.jobs.outcome import Succeeded
-from lcp_engine.engine.jobs.settle import rescue
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.settle import rescue
 from lcp_engine.errors import ErrorCode, Failed, Json
 from lcp_engine.replay import turns
 from lcp_engine.replay.missions import CANCELLED_BY, cancel
@@ -87,7 +87,7 @@ def _end(scratch: Scratch, event: PastEvent) -> None:
     failed = None if event.event in (SUCCEED.event, DELEGATE.event) else _failure(scratch.past, past, job)
     has_reply = past.role != "work" and past.id in scratch.replied
     if failed is None or (has_reply and failed.code not in _NOT_CONCLUDED):
-        turns.conclude_turn(scratch, past, job)
+        turns.finish_turn(scratch, past, job)
     else:
         turns.pay(scratch, past, job, failed)
         scratch.settle(job, failed)

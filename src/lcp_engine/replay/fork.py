@@ -11,7 +11,7 @@ from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.plans.progress import refresh
 from lcp_engine.engine.plans.turn_queue import acting_plan
-from lcp_engine.engine.turns.question import keep_reply, new_question
+from lcp_engine.engine.question import keep_reply, new_question
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.replay.root_drift import Drift, find_drift

@@ -6,7 +6,7 @@ from lcp_engine.engine.missions import steer
 from lcp_engine.engine.people import approve
 from lcp_engine.engine.people.answer import answer
 from lcp_engine.engine.people.message import say
-from lcp_engine.engine.turns.human_relay import bring_reply
+from lcp_engine.engine.question import bring_reply
 from lcp_engine.replay.scratch import Scratch, Strayed
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.queries.archive import PastEvent

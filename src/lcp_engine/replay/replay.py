@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
+from lcp_engine.engine.admission import Bench
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.admission import Bench
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.replay.compare import Difference, JobAccount, MissionAccount, compare
 from lcp_engine.replay.reenact import reenact

@@ -9,9 +9,8 @@ from functools import cached_property
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.outcome import Succeeded
-from lcp_engine.engine.jobs.settle import Settling, settle
-from lcp_engine.engine.settle_batch import Conclusion, conclude
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.settle import Finished, FinishedJob, settle, settle_finished
 from lcp_engine.errors import Failed
 from lcp_engine.runner.executor import Executor
 from lcp_engine.sandbox.atomic_write import locked, temporary_name
@@ -98,12 +97,12 @@ class Scratch:
         self.site.database.write(lambda tx: work(ledger_of(tx)))
 
     def settle(self, job: JobRow, outcome: Succeeded | Failed | Hold) -> None:
-        self.books(lambda ledger: settle(ledger, Settling(job.copy(), outcome), self._chance))
+        self.books(lambda ledger: settle(ledger, FinishedJob(job.copy(), outcome), self._chance))
 
-    def conclude(self, conclusion: Conclusion) -> None:
-        self.books(lambda ledger: conclude(ledger, [conclusion], self._chance))
+    def settle_finished(self, finished: Finished) -> None:
+        self.books(lambda ledger: settle_finished(ledger, [finished], self._chance))
 
-    def execute(self, past: PastJob, job: JobRow) -> Conclusion | None:
+    def execute(self, past: PastJob, job: JobRow) -> Finished | None:
         """Have the job's worker do it; None where it is settled by that."""
         worker = self.site.bench.workers.get(past.kind)
         if worker is None:
@@ -114,10 +113,10 @@ class Scratch:
         """Change the file for real, after what others did to it meanwhile."""
         if self._hashes.get(change.path) != change.sha256_before:
             self.restore(change.path, change.sha256_before)
-        conclusion = self.execute(past, job)
+        finished = self.execute(past, job)
         self._hashes[change.path] = change.sha256_after
-        if conclusion is not None:
-            self.conclude(conclusion)
+        if finished is not None:
+            self.settle_finished(finished)
 
     def restore(self, path: str, sha: str | None) -> None:
         """Make the file what it was before a change."""
@@ -127,5 +126,5 @@ class Scratch:
                 target.remove() if data is None else target.replace(data, temporary_name())
         self._hashes[path] = sha
 
-    def _settle_now(self, tx: Tx, settling: Settling) -> None:
-        settle(ledger_of(tx), settling, self._chance)
+    def _settle_now(self, tx: Tx, finished: FinishedJob) -> None:
+        settle(ledger_of(tx), finished, self._chance)

@@ -14,8 +14,8 @@ from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.plans.escalation import ASKED
 from lcp_engine.engine.plans.progress import usage_of
 from lcp_engine.engine.plans.turn_queue import acting_plan
-from lcp_engine.engine.turns.human_relay import hold_turn
-from lcp_engine.engine.turns.question import keep_cost, keep_reply, new_question, open_question
+from lcp_engine.engine.question import hold_turn, keep_cost, keep_reply, new_question, open_question
+from lcp_engine.engine.settle import FinishedTurn
 from lcp_engine.errors import Failed
 from lcp_engine.replay.scratch import Scratch, Strayed
 from lcp_engine.store.db.json_text import from_json
@@ -25,13 +25,16 @@ from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.turns import StoredReply, question, question_of
 
 
-def conclude_turn(scratch: Scratch, past: PastJob, job: JobRow) -> None:
+def finish_turn(scratch: Scratch, past: PastJob, job: JobRow) -> None:
     """Read the stored reply and do what follows; an attempt that finds the reply to its question uses it (R21)."""
     if past.id not in scratch.replied:
         raise Strayed(f"job {past.id} ({past.kind}) has no reply in the history")
-    conclusion = scratch.execute(past, job)
-    if conclusion is not None:
-        scratch.conclude(replace(conclusion, unmet=_unmet(scratch, past, conclusion.unmet)))
+    finished = scratch.execute(past, job)
+    if isinstance(finished, FinishedTurn):
+        checks = _failed_checks(scratch, past, finished.failed_checks)
+        finished = replace(finished, failed_checks=checks)
+    if finished is not None:
+        scratch.settle_finished(finished)
 
 
 def pay(scratch: Scratch, past: PastJob, job: JobRow, failed: Failed) -> None:
@@ -109,10 +112,10 @@ def _reply(scratch: Scratch, event: PastEvent) -> None:
     scratch.replied.add(past.job_id)
 
 
-def _unmet(scratch: Scratch, past: PastJob, found: tuple[str, ...]) -> tuple[str, ...]:
+def _failed_checks(scratch: Scratch, past: PastJob, found: tuple[str, ...]) -> tuple[str, ...]:
     """Acceptance checks on files that the mission wrote are made again; what others came to is in the history."""
     written = {change.path for change in scratch.applied}
-    told = _told_unmet(scratch, past)
+    told = _recorded_failures(scratch, past)
     kept: list[str] = []
     for check in spec_of(scratch.past.spec).accept:
         source = found if check.path in written else told
@@ -120,7 +123,7 @@ def _unmet(scratch: Scratch, past: PastJob, found: tuple[str, ...]) -> tuple[str
     return tuple(kept)
 
 
-def _told_unmet(scratch: Scratch, past: PastJob) -> tuple[str, ...]:
+def _recorded_failures(scratch: Scratch, past: PastJob) -> tuple[str, ...]:
     """The faults that the history tells of a turn: to a person, to the planner in the next one, or as the end."""
     to_person = _told_to_person(scratch, past)
     if to_person is not None:

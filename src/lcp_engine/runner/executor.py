@@ -13,9 +13,8 @@ from lcp_engine.changes.callbacks import UNWATCHED, Shift
 from lcp_engine.changes.journal import Journal, Wish
 from lcp_engine.changes.restore import UNDO, carry_out
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.outcome import Succeeded, outcome_of
-from lcp_engine.engine.jobs.settle import Settling
-from lcp_engine.engine.settle_batch import Conclusion, blamed, concluded, name_of
+from lcp_engine.engine.outcome import Succeeded, outcome_of
+from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, Failed, LcpError
 from lcp_engine.runner.confined.pool import Assignment, Confinement, hands_of
 from lcp_engine.runner.mission_cache import OpenMission, OpenMissions
@@ -52,7 +51,7 @@ class Executor:
     """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
 
     def __init__(
-        self, site: Site, settle_now: Callable[[Tx, Settling], None], roots: Roots = EVERY_ROOT
+        self, site: Site, settle_now: Callable[[Tx, FinishedJob], None], roots: Roots = EVERY_ROOT
     ) -> None:
         self._site = site
         self._database = site.database
@@ -79,7 +78,7 @@ class Executor:
         jobs: Sequence[JobRow],
         worker: Worker[BaseModel],
         shift: Shift = UNWATCHED,
-    ) -> Iterator[Conclusion]:
+    ) -> Iterator[Finished]:
         """Do jobs of one mission and of the worker's kind; what each came to at once, but for those settled already.
 
         They are more than one only where the worker has `room` for them. Raises what the database has against it: no
@@ -92,8 +91,8 @@ class Executor:
             match ahead or self._come_to(job, worker):
                 case FileEffect() as effect:
                     wishes.append(Wish(job, effect))
-                case Conclusion() as conclusion:
-                    yield conclusion
+                case FinishedJob() | FinishedTurn() as finished:
+                    yield finished
             if wishes and worker.looks:  # what it looks at next may be this file
                 yield from self._apply(wishes, worker, shift)
                 wishes = []
@@ -102,7 +101,7 @@ class Executor:
 
     def _ahead(
         self, jobs: Sequence[JobRow], worker: Worker[BaseModel], shift: Shift
-    ) -> Sequence[Conclusion | None]:
+    ) -> Sequence[FinishedJob | None]:
         """What the jobs come to that a confined process is told of all at once; None for the others."""
         if len(jobs) > 1 and worker.looks and self._confinement is not None:
             with suppress(LcpError):  # each is told so by itself
@@ -113,12 +112,12 @@ class Executor:
                         mission.root, given, lambda nth: shift.turns_to(jobs[nth])
                     )
                     return [
-                        None if one is None else concluded(job, worker, one)
+                        None if one is None else finish(job, worker, one)
                         for job, one in zip(jobs, found, strict=True)
                     ]
         return [None] * len(jobs)
 
-    def _come_to(self, job: JobRow, worker: Worker[BaseModel]) -> Conclusion | FileEffect | None:
+    def _come_to(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
             if worker.asks_planner:
                 return self._turns.take(job)
@@ -126,27 +125,27 @@ class Executor:
                 carry_out(self._database, job, self._walls) if worker is UNDO else self._work(job, worker)
             )
         except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
-            return blamed(job, worker, error)
-        return outcome if isinstance(outcome, FileEffect) else concluded(job, worker, outcome)
+            return finish_raised(job, worker, error)
+        return outcome if isinstance(outcome, FileEffect) else finish(job, worker, outcome)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
         mission, confinement = self._missions.of(job.mission_id), self._confinement
         is_confined = confinement is not None and worker.looks and confinement.executes(worker.kind)
         if confinement is not None and mission.root is not None and is_confined:
             return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
-        params = worker.read(from_json(job.params), name_of(job))
+        params = worker.read(from_json(job.params), label(job))
         context = self._missions.context(mission, job, worker)
-        return outcome_of(worker, name_of(job), lambda: worker.execute(params, context))
+        return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
     def _assignment(
         self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission, root: Root
     ) -> Assignment:
         setup = self._missions.setup(mission, root.path)
-        return Assignment(worker, name_of(job), job.params, mission.key, setup, bool(job.approved))
+        return Assignment(worker, label(job), job.params, mission.key, setup, bool(job.approved))
 
-    def _apply(self, wishes: Sequence[Wish], worker: Worker[BaseModel], shift: Shift) -> list[Conclusion]:
+    def _apply(self, wishes: Sequence[Wish], worker: Worker[BaseModel], shift: Shift) -> list[FinishedJob]:
         def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
-            self._settle_now(tx, Settling(leased, outcome, worker.backoff))
+            self._settle_now(tx, FinishedJob(leased, outcome, worker.backoff))
 
         shift.settles()
         try:
@@ -164,10 +163,10 @@ class Executor:
             ).perform(wishes)
         except BaseException as error:
             if len(wishes) == 1:
-                return [blamed(wishes[0].job, worker, error)]
+                return [finish_raised(wishes[0].job, worker, error)]
             if isinstance(error, LcpError) and error.code in OF_DATABASE:
                 raise
         else:
             return []
         # One of them is to blame: alone, each finds out what became of its own file.
-        return [conclusion for wish in wishes for conclusion in self._apply([wish], worker, shift)]
+        return [finished for wish in wishes for finished in self._apply([wish], worker, shift)]

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from lcp_engine.engine.settle_batch import Conclusion
+from lcp_engine.engine.settle import Finished
 from lcp_engine.runner.executor import Room
 from lcp_engine.store.row_types import JobRow
 
@@ -19,7 +19,7 @@ class Lane:
         self.slot = slot
         self._lock = threading.Lock()
         self._leased: deque[JobRow] = deque()
-        self._done: list[Conclusion] = []
+        self._done: list[Finished] = []
         self._unstarted: list[JobRow] = []
         self._group: dict[int, JobRow] = {}
         self._begun: set[int] = set()
@@ -111,11 +111,11 @@ class Lane:
             self._begun.difference_update(job.id for job in jobs)
             self._current = None
 
-    def comes_to(self, conclusion: Conclusion) -> None:
+    def comes_to(self, finished: Finished) -> None:
         """Keep what a job under way came to; of one that was given back, nothing counts."""
         with self._lock:
-            if self._group.pop(conclusion.job.id, None) is not None:
-                self._done.append(conclusion)
+            if self._group.pop(finished.job.id, None) is not None:
+                self._done.append(finished)
 
     def ends(self, count: int, seconds: float) -> bool:
         """The jobs that were under way are done, so many, each in `seconds`. False where the lane was abandoned."""
@@ -136,18 +136,18 @@ class Lane:
             self._unstarted.extend(self._group.values())
             self._leave_group()
 
-    def add(self, conclusion: Conclusion) -> None:
+    def add(self, finished: Finished) -> None:
         with self._lock:
-            self._done.append(conclusion)
+            self._done.append(finished)
 
-    def collect(self) -> tuple[list[Conclusion], list[JobRow]]:
+    def collect(self) -> tuple[list[Finished], list[JobRow]]:
         """What is to be settled, and what is to be given back; both are handed out once."""
         with self._lock:
             done, unstarted = self._done, self._unstarted
             self._done, self._unstarted = [], []
             return done, unstarted
 
-    def put_back(self, done: list[Conclusion], unstarted: list[JobRow]) -> None:
+    def put_back(self, done: list[Finished], unstarted: list[JobRow]) -> None:
         """Take again what `collect` handed out and could not be written."""
         with self._lock:
             self._done = done + self._done

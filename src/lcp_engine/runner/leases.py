@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.engine.jobs.settle import Settling, settle
-from lcp_engine.engine.settle_batch import Conclusion, conclude
+from lcp_engine.engine.settle import Finished, FinishedJob, settle, settle_finished
 from lcp_engine.errors import LcpError
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
@@ -43,15 +42,15 @@ class Leases:
         with suppress(LcpError):  # the lock that the process gives up says the same
             self._database.write(lambda tx: queue.leave(tx, self.runner_id))
 
-    def turn_over(self, done: Sequence[Conclusion], unstarted: Sequence[JobRow], most: int) -> list[JobRow]:
+    def turn_over(self, done: Sequence[Finished], unstarted: Sequence[JobRow], most: int) -> list[JobRow]:
         """Settle what is done, give back what was not started, and claim up to `most` others in one transaction."""
 
         def work(tx: Tx) -> tuple[list[JobRow], Micros]:
             ledger = ledger_of(tx)
             ledger.lock(
-                {conclusion.job.mission_id for conclusion in done} | {job.mission_id for job in unstarted}
+                {finished.job.mission_id for finished in done} | {job.mission_id for job in unstarted}
             )
-            conclude(ledger, done, self._jitter)
+            settle_finished(ledger, done, self._jitter)
             for job in unstarted:
                 queue.release(ledger, job.copy(), "not started")
             claimed = queue.claim(ledger, self._scope, self.runner_id, most, self._share)
@@ -62,8 +61,8 @@ class Leases:
         claimed, self._alive_until = self._database.write(work)
         return claimed
 
-    def settle(self, tx: Tx, settling: Settling) -> None:
-        settle(ledger_of(tx), settling, self._jitter)
+    def settle(self, tx: Tx, finished: FinishedJob) -> None:
+        settle(ledger_of(tx), finished, self._jitter)
 
     def renew(self) -> None:
         """Make all of them last longer, if it is time for that."""

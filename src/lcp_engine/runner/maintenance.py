@@ -9,8 +9,8 @@ from functools import partial
 from lcp_engine.changes.recovery import close_left_open
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.settle import rescue
 from lcp_engine.engine.people.hold_timeout import expire
+from lcp_engine.engine.settle import rescue
 from lcp_engine.runner.scheduler import Scheduler
 from lcp_engine.sandbox.confined_thread import Walls
 from lcp_engine.store import queue

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import PathPolicy
+from lcp_engine.engine.admission import beneath
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.admission import beneath
 from lcp_engine.planners.base import Planner, Question
 from lcp_engine.planners.environment import Surroundings
 from lcp_engine.planners.registry import make_planner

@@ -15,8 +15,7 @@ from lcp_engine.changes.callbacks import Shift
 from lcp_engine.changes.restore import UNDO
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.settle import Settling
-from lcp_engine.engine.settle_batch import Conclusion
+from lcp_engine.engine.settle import finish
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.runner.death_watch import listen_for_departures
 from lcp_engine.runner.executor import Executor, Room
@@ -285,7 +284,7 @@ class Runner:
             if job is not None:
                 worker = self._workers[job.kind]
                 message = f"job {job.id} ({job.kind}) has to end within {worker.timeout:g} s; it runs on"
-                lane.add(Conclusion(job, Settling(job, Failed(ErrorCode.TIMEOUT, message), worker.backoff)))
+                lane.add(finish(job, worker, Failed(ErrorCode.TIMEOUT, message)))
                 self._open_lane()
             lane.free_waiting(now, SLOW_SECONDS)
             self._settle_left(lane)

@@ -18,15 +18,14 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
 )
 from lcp_engine.core.protocol.dialects import reader_of
-from lcp_engine.engine.acceptance.checks import load_parsers, unmet
+from lcp_engine.engine.acceptance import failed_checks, load_parsers
+from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.jobs.allowed_kinds import allowed_kinds, may_read, writable
-from lcp_engine.engine.jobs.outcome import raised, sound
+from lcp_engine.engine.outcome import failure_from_exception, storable_failure
 from lcp_engine.engine.plans.operator_messages import heard_before
-from lcp_engine.engine.settle_batch import Conclusion, name_of
-from lcp_engine.engine.turns.human_relay import hold_turn
-from lcp_engine.engine.turns.question import Asked, history, keep_cost, keep_reply, open_question
+from lcp_engine.engine.question import Asked, history, hold_turn, keep_cost, keep_reply, open_question
+from lcp_engine.engine.settle import FinishedTurn, label
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Correction, Question, Relayed, Reply
 from lcp_engine.runner.confined.pool import Confinement, hands_of
@@ -53,7 +52,7 @@ class Turns:
         self._confinement = confinement
         self._kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
 
-    def take(self, job: JobRow) -> Conclusion | None:
+    def take(self, job: JobRow) -> FinishedTurn | None:
         """What a turn came to; None where it is settled already. Raises `LcpError`, `PLANNER_FAILED` among them."""
         asked = self._database.write(lambda tx: open_question(ledger_of(tx), job.copy()))
         if asked is None:
@@ -64,24 +63,18 @@ class Turns:
             return None
         reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds)
         mission = self._missions.of(job.mission_id)
-        faults: tuple[str, ...] = ()
+        failed: tuple[str, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
-            faults = self._unmet(spec, mission.root)
-        return Conclusion(
-            job,
-            reply=reply,
-            bench=self._site.bench,
-            unmet=faults,
-            sights=self._sights(job, reply),
-        )
+            failed = self._failed_checks(spec, mission.root)
+        return FinishedTurn(job, reply, self._site.bench, failed, self._previews(job, reply))
 
-    def _unmet(self, spec: MissionSpec, root: Root) -> tuple[str, ...]:
+    def _failed_checks(self, spec: MissionSpec, root: Root) -> tuple[str, ...]:
         allows = may_read(self._site.bench, spec, root.path)
         load_late()
         load_parsers()
-        return self._walls.look(root, lambda: unmet(spec.accept, root, allows))
+        return self._walls.look(root, lambda: failed_checks(spec.accept, root, allows))
 
-    def _sights(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
+    def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """What the requested jobs would change: an approval of one that nobody looked at binds to that."""
         if not isinstance(reply, CreateFollowupJobs | WriteFile):
             return ()
@@ -111,12 +104,14 @@ class Turns:
         try:
             reply = _checked(job, mission.ask(question))
         except LcpError as error:
-            failed = sound(name_of(job), error.failed, ErrorCode.PLANNER_FAILED)
+            failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
             if (tokens := paid_tokens(failed)) is not None:
                 self._database.write(lambda tx: keep_cost(ledger_of(tx), asked.turn, tokens))
             raise LcpError(failed.code, failed.message, failed.details) from error
         except BaseException as error:
-            failed = raised(name_of(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED)
+            failed = failure_from_exception(
+                label(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED
+            )
             raise LcpError(failed.code, failed.message, failed.details) from error
         if isinstance(reply, Relayed):
             prompt = reply.prompt or ""
@@ -170,16 +165,16 @@ def _checked(job: JobRow, reply: object) -> Reply:
     """What a planner returned, if it can be stored. Raises `PLANNER_FAILED`."""
     if not isinstance(reply, Reply):
         said = f"the planner returned {type(reply).__name__}, a Reply is needed"
-        raise LcpError(ErrorCode.PLANNER_FAILED, f"{name_of(job)}: {said}")
+        raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {said}")
     texts: tuple[tuple[str, object], ...] = (("text", reply.text), ("prompt", reply.prompt or ""))
     for name, text in texts:
         if not isinstance(text, str):
             said = f"the planner's reply has {name} of type {type(text).__name__}, a str is needed"
-            raise LcpError(ErrorCode.PLANNER_FAILED, f"{name_of(job)}: {said}")
+            raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {said}")
     for name, count in (("input_tokens", reply.input_tokens), ("output_tokens", reply.output_tokens)):
         if count is not None and (type(count) is not int or not 0 <= count < MAX_TOKENS):
             said = f"the planner's reply has {name} {_shown(count)}, an int of 0 to 2**53 - 1 is needed"
-            raise LcpError(ErrorCode.PLANNER_FAILED, f"{name_of(job)}: {said}")
+            raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {said}")
     return reply
 
 

@@ -51,7 +51,8 @@ _MAKE_LAST = Statement(
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
     .values(last_turn=bindparam("new_last_turn"))
 )
-_CONCLUDE = Statement(
+_NUMBER_JOB = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(turn=bindparam("number")))
+_STORE_READING = Statement(
     update(turns)
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
     .values(action=bindparam("new_action"), errors=bindparam("new_errors"))
@@ -130,6 +131,11 @@ def ask(tx: Tx, turn: TurnRow) -> None:
     )
 
 
+def number_job(tx: Tx, job_id: int, turn: int) -> None:
+    """Store the number of the turn in which a job asks its question."""
+    tx.run(_NUMBER_JOB, job=job_id, number=turn)
+
+
 def make_last(tx: Tx, mission_id: int, number: int, limit: str) -> None:
     """Make a question the last one, because of a limit that was reached since it was asked."""
     tx.run(_MAKE_LAST, mission=mission_id, question=number, new_last_turn=limit)
@@ -156,9 +162,9 @@ def keep_prompt(tx: Tx, mission_id: int, number: int, prompt: str) -> None:
     tx.run(_PROMPT, mission=mission_id, question=number, new_prompt=storable(prompt))
 
 
-def conclude(tx: Tx, mission_id: int, number: int, *, action: str | None, errors: str | None) -> None:
-    """Note how a reply was read."""
-    tx.run(_CONCLUDE, mission=mission_id, question=number, new_action=action, new_errors=errors)
+def store_reading(tx: Tx, mission_id: int, number: int, *, action: str | None, errors: str | None) -> None:
+    """Store how a reply was read: its action, or what is wrong with it."""
+    tx.run(_STORE_READING, mission=mission_id, question=number, new_action=action, new_errors=errors)
 
 
 def settled_jobs(tx: Tx, plan_id: int, after_seq: int, until_seq: int) -> Sequence[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from lcp_engine.engine.turns.human_relay import RELAYED
+from lcp_engine.engine.question import RELAYED
 from lcp_engine.workers.ask_user import KIND
 from lcp_engine.workers.base import Workers
 

@@ -24,8 +24,8 @@ def _told(decision: Decision) -> str:
             return f"continue: {_listed(jobs)}".strip()
         case Wait(jobs):
             return f"wait: {_listed(jobs)}".strip()
-        case AskAgain(jobs, unmet=unmet):
-            return f"ask again: {_listed(jobs) or ', '.join(unmet)}"
+        case AskAgain(jobs, failed_checks=failed_checks):
+            return f"ask again: {_listed(jobs) or ', '.join(failed_checks)}"
         case Verify(questions=questions):
             return f"verify: {', '.join(questions)}"
         case AskPerson(options=options):

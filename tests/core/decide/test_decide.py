@@ -101,18 +101,18 @@ R6 more jobs are too late                      | auto last_turn=max_turns   | ? 
 R6 … and so are none                           | last_turn=max_tokens       | no jobs  | failed: limit:max_tokens
 R6 … and a write_file                          | auto last_turn=max_seconds | write    | failed: limit:max_seconds
 R6 the last turn is never corrected            | last_turn=max_turns        | prose    | failed: limit:max_turns
-R6 its mission_complete needs the checks too   | last_turn=max_turns unmet=x| done     | failed: limit:max_turns
-R9 done counts when the checks pass            | unmet=x                    | done     | ask again: x
-R9 … findings too                              | unmet=x                    | findings | ask again: x
-R9 … and no jobs                               | unmet=x                    | no jobs  | ask again: x
-R9 the planner is sent back three times        | unmet=x refused=2          | done     | ask again: x
-R9 … and the fourth time a person is asked     | unmet=x refused=3          | done     | ask a person: accept as it is
+R6 its mission_complete needs the checks too   | last_turn=max_turns failed_checks=x | done | failed: limit:max_turns
+R9 done counts when the checks pass            | failed_checks=x            | done     | ask again: x
+R9 … findings too                              | failed_checks=x            | findings | ask again: x
+R9 … and no jobs                               | failed_checks=x            | no jobs  | ask again: x
+R9 the planner is sent back three times        | failed_checks=x refused=2  | done     | ask again: x
+R9 … and the fourth time a person is asked     | failed_checks=x refused=3  | done     | ask a person: accept as it is
 R9 what is to be verified is asked before      | to_verify=y                | done     | verify: y
-R9 … when the other checks pass                | unmet=x to_verify=y        | done     | ask again: x
+R9 … when the other checks pass                | failed_checks=x to_verify=y | done     | ask again: x
 R9 … and not where no turn is left for it      | to_verify=y last_turn=max_turns | done | failed: limit:max_turns
 R9 verified, it ends with what was claimed     | to_verify=y claim=yes      | findings | completed: mission_complete
 R9 … in the last turn too                      | claim=yes last_turn=max_turns | done  | completed: mission_complete
-R9 … if the other checks still pass            | claim=yes unmet=x          | done     | ask again: x
+R9 … if the other checks still pass            | claim=yes failed_checks=x  | done     | ask again: x
 R9 an error says what is missing               | claim=yes                  | error    | ask again: $error
 R9 … and so do jobs, which are not stored      | auto claim=yes             | ?        | ask again: $jobs
 R9 … and none                                  | claim=yes                  | no jobs  | ask again: $jobs
@@ -120,7 +120,7 @@ R9 … three times, then a person is asked       | claim=yes refused=3        | 
 R9 what is no verdict is corrected             | claim=yes                  | prose    | correct
 R9 checks that did not pass lead to a turn     | auto verifications=2       | failed   | continue: queued
 R9 … and after three cycles a person is asked  | auto verifications=3       | failed   | ask a person: verify again
-R9 an error needs no checks                    | unmet=x                    | error    | failed: error
+R9 an error needs no checks                    | failed_checks=x            | error    | failed: error
 R11 a repeated job runs                        | again                      | ?        | continue: queued
 R11 … until the third time in a row            | again stalled=2            | ?        | failed: no_progress
 R11 one new job is progress                    | again auto stalled=2       | ? ?      | continue: queued*2
@@ -159,7 +159,7 @@ def read_state(known: str) -> PlanState:
         judgements=tuple(judgements),
         overflow=facts.get("overflow", "refuse"),
         last_turn=facts.get("last_turn"),
-        unmet=tuple(facts.get("unmet", "")),
+        failed_checks=tuple(facts.get("failed_checks", "")),
         to_verify=tuple(facts.get("to_verify", "")),
         claim=Claim(Outcome.MISSION_COMPLETE, "claimed") if "claim" in facts else None,
         **numbers,
@@ -224,8 +224,8 @@ def test_repetitions_are_counted_and_a_new_job_ends_the_row() -> None:
 
 
 def test_a_refused_end_is_no_stalled_turn() -> None:
-    decision = decide(state(unmet=("a.md exists",), stalled=1), DONE)
-    assert decision == AskAgain((), stalled=1, unmet=("a.md exists",))
+    decision = decide(state(failed_checks=("a.md exists",), stalled=1), DONE)
+    assert decision == AskAgain((), stalled=1, failed_checks=("a.md exists",))
 
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)

@@ -79,7 +79,7 @@ _STATES = st.builds(
     verifications=st.integers(0, 4),
     to_verify=st.lists(_TEXTS, max_size=2).map(tuple),
     claim=st.none() | st.builds(Claim, st.sampled_from(Outcome), st.none() | _TEXTS),
-    unmet=st.lists(_TEXTS, max_size=2).map(tuple),
+    failed_checks=st.lists(_TEXTS, max_size=2).map(tuple),
     refused=_SMALL,
     last_turn=st.none() | st.sampled_from(["max_turns", "max_seconds", "max_tokens"]),
     unheard=st.booleans(),
@@ -111,7 +111,7 @@ def test_every_state_and_reply_give_a_decision_that_keeps_the_caps(
     decision = decide(state, reply)
     match decision:
         case End(outcome, succeeded):
-            assert not (succeeded and (state.unmet or outcome.startswith("limit:")))
+            assert not (succeeded and (state.failed_checks or outcome.startswith("limit:")))
             assert not (succeeded and state.unheard and state.last_turn is None)
         case Correct():
             assert state.corrections < state.limits.max_corrections
@@ -119,13 +119,13 @@ def test_every_state_and_reply_give_a_decision_that_keeps_the_caps(
             assert questions == state.to_verify
             assert questions
             assert state.claim is None
-            assert not state.unmet
+            assert not state.failed_checks
             assert claim.outcome in (*_TERMINAL, "no_followup_jobs")
-        case AskPerson(question, options, claim, unmet):
+        case AskPerson(question, options, claim, failed_checks):
             assert question
             assert len(set(options)) == len(options)
             assert state.refused >= MAX_REFUSED if claim else state.verifications >= MAX_VERIFICATIONS
-            assert bool(unmet) == (claim is not None)
+            assert bool(failed_checks) == (claim is not None)
         case Continue(jobs, stalled) | Wait(jobs, stalled) | AskAgain(jobs, stalled):
             assert stalled < state.limits.max_stalled or (stalled == state.stalled and not jobs)
             # What asks for nothing, or answers whether the mission is done, leads to no job, and no cap is looked at.
@@ -155,8 +155,8 @@ def test_a_decision_says_truly_whether_anything_runs(state: PlanState, reply: Ac
             assert any(job.state is State.HELD for job in jobs) or any(j.twin for j in state.judgements)
         case AskAgain(jobs):
             assert all(job.state is State.REJECTED for job in jobs)
-            assert not (jobs and decision.unmet)
-            assert jobs or decision.unmet or state.unheard
+            assert not (jobs and decision.failed_checks)
+            assert jobs or decision.failed_checks or state.unheard
 
 
 @given(_STATES, _REPLIES)
@@ -175,10 +175,15 @@ def test_a_turn_that_verifies_leads_to_no_job(state: PlanState, reply: Action | 
     st.lists(_TEXTS, min_size=1, max_size=2).map(tuple),
     _TEXTS,
 )
-def test_only_the_two_words_of_a_person_end_a_plan(claim: Claim, unmet: tuple[str, ...], answer: str) -> None:
-    assert end_by_person(claim, unmet, answer) is None
-    accepted, given_up = end_by_person(claim, unmet, ACCEPT), end_by_person(claim, unmet, GIVE_UP)
-    assert accepted == End(claim.outcome, succeeded=True, message=claim.message, unmet=unmet)
+def test_only_the_two_words_of_a_person_end_a_plan(
+    claim: Claim, failed_checks: tuple[str, ...], answer: str
+) -> None:
+    assert end_by_person(claim, failed_checks, answer) is None
+    accepted, given_up = (
+        end_by_person(claim, failed_checks, ACCEPT),
+        end_by_person(claim, failed_checks, GIVE_UP),
+    )
+    assert accepted == End(claim.outcome, succeeded=True, message=claim.message, failed_checks=failed_checks)
     assert given_up is not None
     assert (given_up.outcome, given_up.succeeded) == ("no_progress", False)
 

@@ -89,7 +89,7 @@ def many_turns() -> Question:
         history=lambda: (LIST, README, *results),
         results=results,
         waiting=(waiting,),
-        notices=("nothing new was asked for 1 times in a row; at 3 the plan has failed",),
+        notices=("nothing new was requested 1 times in a row; at 3 the plan fails",),
         jobs_left=7,
         stalled=1,
     )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 from pydantic import BaseModel
 
-from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import LcpError
 from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.setup import Setup

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.runner import runner
 from lcp_engine.runner.confined.pool import Assignment, Confinement

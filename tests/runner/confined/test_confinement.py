@@ -18,7 +18,7 @@ import pytest
 from pydantic import BaseModel
 
 from lcp_engine.core.policy import Policy
-from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.pool import Confinement
 from lcp_engine.runner.confined.spawner import Child

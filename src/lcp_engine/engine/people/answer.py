@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.job_states import ANSWER, State
 from lcp_engine.engine.plans.progress import after_settling
-from lcp_engine.engine.turns.human_relay import bring_reply, was_relayed
+from lcp_engine.engine.question import bring_reply, was_relayed
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import from_json, storable, to_json
 from lcp_engine.store.ledger import Ledger

@@ -8,13 +8,13 @@ from sqlalchemy import bindparam, update
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, REJECT, State
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Verdict
+from lcp_engine.engine.admission import Bench, ruling_on
 from lcp_engine.engine.failure import agent_error
-from lcp_engine.engine.jobs.admission import Bench, ruling_on
 from lcp_engine.engine.people.approval_binding import bind
 from lcp_engine.engine.plans.progress import after_rejecting, refresh
 from lcp_engine.engine.plans.steps import STEP_ORDER, is_early
 from lcp_engine.engine.plans.turn_queue import TURN_ORDER
-from lcp_engine.engine.turns.human_relay import refuse_relayed
+from lcp_engine.engine.question import refuse_relayed
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.approvals import Sight, keep_approval
 from lcp_engine.store.db.json_text import from_json, to_json

@@ -42,7 +42,7 @@ def ask_person(ledger: Ledger, mission: MissionRow, plan: PlanRow, turn: JobRow,
     )
     claim: dict[str, JsonValue] = {}
     if asked.claim is not None:
-        unmet: list[JsonValue] = list(asked.unmet)
+        unmet: list[JsonValue] = list(asked.failed_checks)
         claim = {"outcome": asked.claim.outcome, "message": asked.claim.message, "unmet": unmet}
     ledger.note(mission, ASKED, job_id, claim)
     return job_id

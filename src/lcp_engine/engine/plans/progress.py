@@ -241,8 +241,8 @@ def _close_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | N
     data: dict[str, JsonValue] = {"outcome": end.outcome}
     if end.limit is not None:
         metrics["limit"] = data["limit"] = end.limit
-    if end.unmet:
-        metrics["accepted_unmet"] = data["accepted_unmet"] = list(end.unmet)
+    if end.failed_checks:
+        metrics["accepted_unmet"] = data["accepted_unmet"] = list(end.failed_checks)
     ledger.note(mission, f"mission_{mission.status}", None, data)
     ledger.tx.run(
         _END,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from lcp_engine.engine.jobs.outcome import Succeeded
+from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.runner.confined.channel import Broken, Buffer, Head, Late, failed_of, text_of
 from lcp_engine.runner.confined.remote_files import far_hands

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from lcp_engine.engine.jobs.outcome import Succeeded, outcome_of
+from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import Failed, LcpError
 from lcp_engine.runner.confined.channel import Head, Line, number_of, told
 from lcp_engine.runner.confined.setup import SETUPS

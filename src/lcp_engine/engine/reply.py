@@ -1,4 +1,4 @@
-"""Do what follows from a reply: settle the turn, store the jobs, end the plan, all at once (R4, R12, R18)."""
+"""Carry out what follows from a planner's reply: settle the turn, store jobs, end the plan (R4, R9, R12, R18)."""
 
 from __future__ import annotations
 
@@ -9,38 +9,66 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from lcp_engine.core.decide import PlanState, decide
-from lcp_engine.core.decisions import AskAgain, AskPerson, Continue, Correct, Decision, End, Verify, Wait
+from lcp_engine.core.decisions import (
+    AskAgain,
+    AskPerson,
+    Claim,
+    Continue,
+    Correct,
+    Decision,
+    End,
+    Outcome,
+    Verify,
+    Wait,
+)
 from lcp_engine.core.gating import NewJob
 from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED
 from lcp_engine.core.mission.stored import spec_of
-from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed, Manner, WriteFile
+from lcp_engine.core.protocol.actions import (
+    Action,
+    AnalysisResult,
+    CreateFollowupJobs,
+    Malformed,
+    Manner,
+    MissionComplete,
+    Problem,
+    WriteFile,
+)
+from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.engine.admission import Bench, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
-from lcp_engine.engine.jobs.admission import Bench, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.plans.escalation import ask_person
 from lcp_engine.engine.plans.operator_messages import is_unheard
 from lcp_engine.engine.plans.progress import after_holding, after_settling, end_plan, refresh
-from lcp_engine.engine.plans.turn_queue import acting_plan, queue_correction, queue_turn, unblock_turn
-from lcp_engine.engine.turns.question import PLAN_ENDED, drop_turn
-from lcp_engine.engine.turns.verification import as_verdict, claim_of, queue_verification
+from lcp_engine.engine.plans.turn_queue import (
+    VERIFIES,
+    acting_plan,
+    queue_correction,
+    queue_question,
+    queue_turn,
+    unblock_turn,
+)
+from lcp_engine.engine.question import PLAN_ENDED, drop_turn
 from lcp_engine.store.approvals import Sight
-from lcp_engine.store.db.json_text import to_json
+from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
-from lcp_engine.store.turns import conclude, question_of
+from lcp_engine.store.turns import question_of, store_reading
 
 
-def conclude_turn(
+def apply_reply(
     ledger: Ledger,
     bench: Bench,
     lease: JobRow,
     reply: Action | Malformed,
     *,
-    unmet: tuple[str, ...] = (),
-    sights: Sequence[Sight] = (),
+    failed_checks: tuple[str, ...] = (),
+    previews: Sequence[Sight] = (),
 ) -> bool:
-    """Decide on a reply and do it, all in this transaction (R18). False where the lease was lost: nothing is done.
+    """Decide on a reply and carry out the decision in this transaction (R18). False if the lease was lost.
 
-    `sights` are what the requested jobs would change, in their order: what is held now was so then.
+    `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change: the
+    state that an approval is compared with if nobody has viewed the job before.
     """
     mission = ledger.mission(lease.mission_id)
     if not ledger.is_leased(lease):
@@ -52,25 +80,25 @@ def conclude_turn(
         return True
     turn = question_of(ledger.tx, job.id)
     assert turn is not None
-    spec, claim = spec_of(mission.spec), claim_of(job)
+    spec, claim = spec_of(mission.spec), _claim_of(job)
     if claim is not None:
-        reply = as_verdict(reply, spec.planner.dialect)
+        reply = _as_verdict(reply, spec.planner.dialect)
     requested: list[Requested] = []
     if isinstance(reply, CreateFollowupJobs | WriteFile):
         requested = judge(ledger, bench, mission, job.depth, reply.requested)
-    if sights:
-        requested = [replace(one, sight=sight) for one, sight in zip(requested, sights, strict=True)]
+    if previews:
+        requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim)
     if plan.job_id is None:
         to_verify = tuple(check.verify for check in spec.accept if check.verify is not None)
-        state = replace(state, unmet=unmet, to_verify=to_verify)
+        state = replace(state, failed_checks=failed_checks, to_verify=to_verify)
     if not requested:
         state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.judgement.written_bytes for request in requested):
         state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, bench, mission))
     decision = decide(state, reply)
     error = _error(reply, decision, mission, ledger.tx.now)
-    _Conclusion(ledger, mission, plan, job, turn, reply, requested, decision, error).carry_out()
+    _DecidedTurn(ledger, mission, plan, job, turn, reply, requested, decision, error).carry_out()
     return True
 
 
@@ -92,8 +120,8 @@ def _state(mission: MissionRow, plan: PlanRow, turn: TurnRow, requested: Sequenc
 
 
 @dataclass(frozen=True)
-class _Conclusion:
-    """A turn with what was decided on its reply. `error` is why the plan has failed, or else what is wrong with it."""
+class _DecidedTurn:
+    """A turn with the decision on its reply. `error`: why the plan has failed, else what is wrong with the reply."""
 
     ledger: Ledger
     mission: MissionRow
@@ -106,23 +134,23 @@ class _Conclusion:
     error: str | None
 
     def carry_out(self) -> None:
-        self._note_reading()
+        self._store_reading()
         self._settle_turn()
         self._move_on()
         if self.job.role == "step" and isinstance(self.decision, End):
             after_settling(self.ledger, self.job, self.error)
         refresh(self.ledger, self.mission)
 
-    def _note_reading(self) -> None:
+    def _store_reading(self) -> None:
         malformed = _malformed(self.reply, self.decision)
         action = None if isinstance(self.reply, Malformed) else self.reply.action
         errors = (
             None if malformed is None else to_json([problem.model_dump() for problem in malformed.errors])
         )
-        conclude(self.ledger.tx, self.turn.mission_id, self.turn.number, action=action, errors=errors)
+        store_reading(self.ledger.tx, self.turn.mission_id, self.turn.number, action=action, errors=errors)
 
     def _settle_turn(self) -> None:
-        """Settle the job that asked, or block it where it began a plan that goes on."""
+        """Settle the job that asked; a step whose plan continues is blocked until that plan ends."""
         ledger, job, error = self.ledger, self.job, self.error
         self.mission.asking = None
         if job.role == "step" and not isinstance(self.decision, End):
@@ -132,7 +160,7 @@ class _Conclusion:
         if job.role == "step":
             transition = SUCCEED if error is None else FAIL
         else:
-            # A turn has done its work when its reply can be read, whatever the reply leads to.
+            # A turn succeeds if its reply can be read, whatever the reply leads to.
             transition = SUCCEED if _malformed(self.reply, self.decision) is None else FAIL
             error = None if transition is SUCCEED else error
         ledger.attempted(job, transition.event, error)
@@ -140,7 +168,7 @@ class _Conclusion:
 
     def _move_on(self) -> None:
         ledger, plan, decision = self.ledger, self.plan, self.decision
-        if not isinstance(decision, End):  # which may make an older step due
+        if not isinstance(decision, End):  # an end may unblock an older step
             unblock_turn(ledger, self.mission)
         plan.corrections = plan.corrections + 1 if isinstance(decision, Correct) else 0
         match decision:
@@ -149,18 +177,18 @@ class _Conclusion:
             case Wait(jobs, stalled):
                 self._store(jobs, stalled)
                 after_holding(ledger, plan)
-            case AskAgain(jobs, stalled, unmet):
+            case AskAgain(jobs, stalled, failed_checks):
                 self._store(jobs, stalled)
-                plan.refused += bool(unmet)
-                notices = [f"an acceptance check does not pass: {check}" for check in unmet]
+                plan.refused += bool(failed_checks)
+                notices = [f"an acceptance check does not pass: {check}" for check in failed_checks]
                 if jobs:
                     notices.append("every requested job was rejected; see the reasons")
                 queue_turn(ledger, plan, notices=notices)
             case Verify():
                 dialect = spec_of(self.mission.spec).planner.dialect
-                queue_verification(ledger, plan, decision, dialect)
+                _queue_verification(ledger, plan, decision, dialect)
             case AskPerson():
-                # Whatever is answered, the planner begins to be counted anew.
+                # Whatever the answer is, the counters of the planner start again.
                 plan.refused = plan.verifications = 0
                 ask_person(ledger, self.mission, plan, self.job, decision)
             case Correct():
@@ -185,7 +213,7 @@ class _Conclusion:
 
 
 def _malformed(reply: Action | Malformed, decision: Decision) -> Malformed | None:
-    """What is wrong with the reply: it cannot be read, or the loop refuses it."""
+    """What is wrong with the reply: it cannot be read, or `decide` refuses it."""
     if isinstance(decision, Correct):
         return decision.malformed
     return reply if isinstance(reply, Malformed) else None
@@ -202,14 +230,60 @@ def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, n
 
 
 def _result(reply: Action | Malformed) -> str | None:
-    return None if isinstance(reply, Malformed) else to_json(_shown(reply))
+    return None if isinstance(reply, Malformed) else to_json(_summarized(reply))
 
 
-def _shown(reply: Action) -> dict[str, JsonValue]:
-    """The action as a job's result: without contents and params, which are in the reply and in the jobs."""
+def _summarized(reply: Action) -> dict[str, JsonValue]:
+    """The action as a job's result, without contents and params: those are in the reply and in the jobs."""
     shown: dict[str, JsonValue] = reply.model_dump(
         mode="json", exclude_none=True, exclude={"new_jobs", "content"}
     )
     if isinstance(reply, CreateFollowupJobs):
         shown["jobs"] = len(reply.new_jobs)
     return shown
+
+
+def _queue_verification(ledger: Ledger, plan: PlanRow, verify: Verify, dialect: Dialect) -> int:
+    """Queue the turn in which the planner verifies its claim (R9); its params carry the claim. Returns the job id."""
+    claim: dict[str, JsonValue] = {"outcome": verify.claim.outcome, "message": verify.claim.message}
+    params: dict[str, JsonValue] = {"user_prompt": _verification_prompt(verify, dialect), VERIFIES: claim}
+    return queue_question(ledger, plan, params, depth=plan.depth)
+
+
+def _claim_of(turn: JobRow) -> Claim | None:
+    """The claim that this turn verifies; None for other turns."""
+    claim = from_json(turn.params).get(VERIFIES)
+    if not isinstance(claim, dict):
+        return None
+    message = claim.get("message")
+    return Claim(Outcome(str(claim["outcome"])), message if isinstance(message, str) else None)
+
+
+def _as_verdict(reply: Action | Malformed, dialect: Dialect) -> Action | Malformed:
+    """The reply of a verifying turn; in a dialect with a response type for verdicts, other types are malformed."""
+    if dialect == "lcp" or not isinstance(reply, AnalysisResult | MissionComplete):
+        return reply
+    if reply.manner is Manner.VERIFICATION:
+        return reply
+    message = "this turn verifies: reply with a response of the type verification"
+    return Malformed(errors=(Problem(path="response_type", message=message),), recovered=reply.recovered)
+
+
+def _verification_prompt(verify: Verify, dialect: Dialect) -> str:
+    asked = "\n".join(f"- {question}" for question in verify.questions)
+    intro = (
+        f"You say that the goal is reached. Verify it, question by question, and request no jobs:\n{asked}\n"
+    )
+    match dialect:
+        case "lcp":
+            return (
+                f"{intro}If every answer is yes, reply with analysis_result or mission_complete. "
+                "Otherwise reply with error, and state what is missing."
+            )
+        case "universal":
+            return (
+                f"{intro}Reply with a response of the type verification: one check for each question, and PASS if "
+                "all of them passed."
+            )
+        case _:
+            assert_never(dialect)

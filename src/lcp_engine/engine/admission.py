@@ -1,8 +1,8 @@
-"""Judge requested jobs by policy, permission and history, and store what was decided of them (R3, R5, R11)."""
+"""Decide which requested jobs are admitted, by policy, permission and history, and store them (R3, R5, R11)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os.path import relpath
@@ -20,6 +20,7 @@ from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.plans.steps import STEP_ORDER
 from lcp_engine.engine.plans.turn_queue import TURN_ORDER, TURN_PRIORITY
 from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.approvals import NOBODY, Sight, see
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
@@ -208,3 +209,37 @@ def params_of(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> Bas
 
 def _plain(params: BaseModel) -> dict[str, JsonValue]:
     return params.model_dump(mode="json", exclude_none=True)
+
+
+READING = "read_file"
+
+
+def allowed_kinds(bench: Bench, spec: MissionSpec, root: str | None) -> tuple[Kind, ...]:
+    """The kinds that are not denied altogether; a rule about paths may still hold or deny a job."""
+    policy = bench.policy(spec, root)
+    kinds: list[Kind] = []
+    for name, worker in bench.workers.items():
+        verdict = policy.judge(name, has_effects=worker.has_effects, writes=worker.writes).verdict
+        is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
+        if verdict is Verdict.DENY or is_refused:
+            continue
+        is_held = verdict is Verdict.HOLD or worker.permission is not Permission.USER or worker.asks_person
+        kinds.append(Kind(name, worker.description, worker.params, is_held))
+    return tuple(kinds)
+
+
+def writable(bench: Bench, spec: MissionSpec, root: str | None) -> Mapping[str, Sequence[str]]:
+    """The files that each kind may write, where policy names them one by one; other kinds may write any."""
+    policy = bench.policy(spec, root)
+    named = {
+        kind: policy.only_files(kind, has_effects=worker.has_effects, writes=True)
+        for kind, worker in bench.workers.items()
+        if worker.writes
+    }
+    return {kind: files for kind, files in named.items() if files is not None}
+
+
+def may_read(bench: Bench, spec: MissionSpec, root: str | None) -> Callable[[str], bool]:
+    """Whether a path may be asked for by `read_file`."""
+    judge = bench.policy(spec, root).for_kind(READING, has_effects=False, writes=False)
+    return lambda path: judge(path).verdict is not Verdict.DENY

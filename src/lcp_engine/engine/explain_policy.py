@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Explained, Verdict
-from lcp_engine.engine.jobs.admission import NO_WORKER, Bench, params_of, permission_ruling
+from lcp_engine.engine.admission import NO_WORKER, Bench, params_of, permission_ruling
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.base import Worker

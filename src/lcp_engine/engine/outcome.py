@@ -39,15 +39,15 @@ def outcome_of(
     try:
         return _checked(worker, who, call())
     except LcpError as error:
-        return sound(who, error.failed)
+        return storable_failure(who, error.failed)
     except BaseException as error:  # a worker's SystemExit too: nothing of it ends the runner
         # In the main thread it is a person who presses Ctrl-C.
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
-        return raised(who, error)
+        return failure_from_exception(who, error)
 
 
-def sound(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.WORKER_FAILED) -> Failed:
+def storable_failure(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.WORKER_FAILED) -> Failed:
     """`failed` as it can be stored: with a message of one line, and `otherwise` for a code that is none."""
     code: object = failed.code  # a plug-in need not keep to our types
     if not isinstance(code, ErrorCode):
@@ -64,7 +64,7 @@ def sound(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.WORKER_FAIL
     return Failed(failed.code, message, {"message": str(failed.message), **failed.details})
 
 
-def raised(
+def failure_from_exception(
     who: str, error: BaseException, *, by: str = "its worker", code: ErrorCode = ErrorCode.WORKER_FAILED
 ) -> Failed:
     """A surprise as a value."""
@@ -83,7 +83,7 @@ def one_line(text: str) -> str:
 def _checked(worker: Worker[BaseModel], who: str, outcome: object) -> Succeeded | FileEffect | Hold | Failed:
     match outcome:
         case Failed():
-            return sound(who, outcome)
+            return storable_failure(who, outcome)
         case Hold():
             return Hold(one_line(str(outcome.reason)))
         case FileEffect():

@@ -1,4 +1,4 @@
-"""Ask a plan's questions and keep the replies (R4, R6, R21)."""
+"""Ask the questions of a plan and store the replies; hold a turn whose reply a person brings (R4, R6, R13, R21)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue, TypeAdapter
-from sqlalchemy import bindparam, update
 
+from lcp_engine.clock import SECOND
 from lcp_engine.core.decide import Usage, limit_reached
-from lcp_engine.core.job_states import CANCEL
+from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.protocol.actions import Problem
@@ -17,16 +17,19 @@ from lcp_engine.engine.plans.job_view import seen_job
 from lcp_engine.engine.plans.operator_messages import heard
 from lcp_engine.engine.plans.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.plans.turn_queue import VERIFIES, acting_plan
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Said, SeenJob
-from lcp_engine.store.db.json_text import from_json
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.json_text import from_json, storable
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.queries.hold_history import has_event
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
-from lcp_engine.store.schema import jobs
 from lcp_engine.store.turns import (
     StoredReply,
     ask,
+    keep_prompt,
     make_last,
+    number_job,
     question,
     question_of,
     settled_jobs,
@@ -35,12 +38,14 @@ from lcp_engine.store.turns import (
 )
 
 PLAN_ENDED = "the plan has ended"
-_NUMBER_JOB = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(turn=bindparam("number")))
+RELAYED = "a person has to bring the planner's reply"
+MAX_REPLY = 16 * 1024 * 1024
+"""Characters of a reply that a person brings."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A stored question with what a planner needs to answer it; `turn.reply` is there if it was answered before."""
+    """A stored question with what a planner needs to answer it; `turn.reply` is set if it was answered before."""
 
     turn: TurnRow
     mission: MissionRow
@@ -57,9 +62,9 @@ class Asked:
 
 
 def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
-    """Store the question of a turn, or find it where an earlier attempt did.
+    """Store the question of a turn, or find the one that an earlier attempt stored.
 
-    None where the lease was lost, or where nobody needs the turn any more: it is settled then.
+    None if the lease was lost, or if the turn is no longer needed: it is settled then.
     """
     mission = ledger.mission(job.mission_id)
     if not ledger.is_leased(job):
@@ -97,7 +102,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
 
 
 def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
-    """Store the reply before anybody reads it, whether or not the lease still stands; the one that counts (R21)."""
+    """Store a reply before it is read, even if the lease was lost. The turn with the reply that counts (R21)."""
     mission = ledger.mission(turn.mission_id)
     if store_reply(ledger.tx, turn.mission_id, turn.number, reply):
         mission.input_tokens += reply.input_tokens or 0
@@ -109,14 +114,14 @@ def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
 
 
 def keep_cost(ledger: Ledger, turn: TurnRow, tokens: tuple[int, int]) -> None:
-    """Count what a question cost that got no reply, whether or not the lease still stands (R6)."""
+    """Count the tokens of a question that got no reply, even if the lease was lost (R6)."""
     mission = ledger.mission(turn.mission_id)
     mission.input_tokens += tokens[0]
     mission.output_tokens += tokens[1]
 
 
 def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
-    """Settle a turn that nobody needs any more; the plan that a step belongs to goes on without it (R7)."""
+    """Settle a turn that is no longer needed; the plan that requested a step continues without it (R7)."""
     _cancel_turn(ledger, job, mission, reason)
     if job.role == "step":
         after_settling(ledger, job)
@@ -138,7 +143,7 @@ def history(tx: Tx, plan_id: int) -> Sequence[SeenJob]:
 def new_question(
     ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, params: Mapping[str, JsonValue]
 ) -> TurnRow | None:
-    """Store the question of a turn; None where a limit leaves the turn of a sub-plan none."""
+    """Store the question of a turn; None for the turn of a sub-plan once a limit is reached."""
     spec = spec_of(mission.spec)
     corrects = params.get("corrects")
     corrected = question(ledger.tx, mission.id, corrects) if isinstance(corrects, int) else None
@@ -151,7 +156,7 @@ def new_question(
     mission.questions += 1
     if corrected is None:
         mission.turns += 1
-    # Who verifies looks at everything that was done.
+    # A verifying turn sees everything that was done.
     after = plan.asked_seq if spec.continue_ == "per_batch" and VERIFIES not in params else 0
     turn = TurnRow(
         mission_id=mission.id,
@@ -172,7 +177,7 @@ def new_question(
     )
     plan.asked_seq = mission.events
     ask(ledger.tx, turn)
-    ledger.tx.run(_NUMBER_JOB, job=job.id, number=turn.turn)
+    number_job(ledger.tx, job.id, turn.turn)
     data: dict[str, JsonValue] = {"question": turn.number, "turn": turn.turn}
     ledger.note(mission, "asked", job.id, data if limit is None else {**data, "last_turn": limit})
     return turn
@@ -181,7 +186,7 @@ def new_question(
 def _asked_again(
     ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, turn: TurnRow
 ) -> TurnRow | None:
-    """The question of an attempt that got no reply; what was paid for nothing may have used up a limit (R6)."""
+    """The question of an attempt that got no reply; its tokens may have used up a limit since (R6)."""
     used = usage_of(mission, ledger.tx.now)
     limit = limit_reached(spec_of(mission.spec).limits, Usage(used.turns - 1, used.seconds, used.tokens))
     if limit is None:
@@ -194,7 +199,7 @@ def _asked_again(
 
 
 def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, limit: str) -> bool:
-    """Cancel the sub-plans of a mission that reached a limit; whether the turn is one of the root plan (R6)."""
+    """Cancel the sub-plans of a mission that reached a limit. True for a turn of the root plan: it is the last (R6)."""
     if plan.job_id is not None:
         _cancel_turn(ledger, job, mission, f"the mission reached {limit}")
     cancel_sub_plans(ledger, mission, limit)
@@ -202,7 +207,7 @@ def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: Pla
 
 
 def _own_text(ledger: Ledger, job: JobRow, plan: PlanRow, name: str) -> str | None:
-    """A param of the turn, or else of the step which began the plan."""
+    """A param of the turn, else of the step that began the plan."""
     own = from_json(job.params).get(name)
     if own is None and plan.job_id is not None:
         own = from_json(ledger.job(plan.job_id).params).get(name)
@@ -210,19 +215,85 @@ def _own_text(ledger: Ledger, job: JobRow, plan: PlanRow, name: str) -> str | No
 
 
 def _problems(corrected: TurnRow | None) -> tuple[Problem, ...]:
-    """What was wrong with the reply that is to be corrected, as it was found then."""
+    """The problems that were found in the reply to correct."""
     if corrected is None or corrected.errors is None:
         return ()
     return tuple(TypeAdapter(list[Problem]).validate_json(corrected.errors))
 
 
 def _notices(params: Mapping[str, JsonValue], plan: PlanRow, spec: MissionSpec) -> tuple[str, ...]:
-    """What the engine has to say; a plan that does not get on is told so (R11)."""
+    """Messages of the engine to the planner, with a warning for a plan that makes no progress (R11)."""
     given = params.get("notices")
     notices = [str(notice) for notice in given] if isinstance(given, list) else []
     if plan.stalled:
         most = spec.limits.max_stalled
-        notices.append(
-            f"nothing new was asked for {plan.stalled} times in a row; at {most} the plan has failed"
-        )
+        notices.append(f"nothing new was requested {plan.stalled} times in a row; at {most} the plan fails")
     return tuple(notices)
+
+
+def hold_turn(ledger: Ledger, lease: JobRow, turn: TurnRow, prompt: str) -> None:
+    """Store the prompt and hold the turn, which keeps its position among the turns of its mission.
+
+    A turn that is no longer needed is dropped. Nothing is done if the lease was lost.
+    """
+    mission = ledger.mission(lease.mission_id)
+    if not ledger.is_leased(lease):
+        return
+    if mission.has_ended or acting_plan(ledger, lease).outcome is not None:
+        drop_turn(ledger, lease, mission, PLAN_ENDED)
+        return
+    keep_prompt(ledger.tx, turn.mission_id, turn.number, prompt)
+    ledger.attempted(lease, HOLD_AGAIN.event)
+    ledger.move(lease, HOLD_AGAIN, reason=RELAYED, is_leased=True)
+    refresh(ledger, mission)
+
+
+def is_relayed(ledger: Ledger, job: JobRow) -> bool:
+    """Whether the job is a turn that waits for a person to bring its reply."""
+    return job.state is State.HELD and ledger.mission(job.mission_id).asking == job.id
+
+
+def bring_reply(ledger: Ledger, job: JobRow, text: str, *, by: str) -> bool:
+    """Store the reply that a person brings, and queue the turn. False if the same reply was brought before.
+
+    Raises `WRONG_STATE` if another reply was brought or the turn was decided otherwise, `INVALID_ARGUMENT` for a reply
+    that is blank or too long.
+    """
+    _check_reply(job, text)
+    turn = question_of(ledger.tx, job.id)
+    assert turn is not None
+    if not is_relayed(ledger, job):
+        if turn.reply == storable(text):
+            return False
+        fact = f"it is {job.state}" if turn.reply is None else "it has another reply"
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"job {job.id} cannot be answered: {fact}; only held jobs can be answered"
+        )
+    seconds = max(0, ledger.tx.now - turn.asked_at) / SECOND
+    keep_reply(ledger, turn, StoredReply(text, turn.prompt, None, None, seconds))
+    mission = ledger.mission(job.mission_id)
+    ledger.move(job, BRING)
+    ledger.note(mission, "decided", job.id, {"by": by, "decision": "reply", "question": turn.number})
+    refresh(ledger, mission)
+    return True
+
+
+def was_relayed(ledger: Ledger, job: JobRow) -> bool:
+    """Whether a person is asked for the reply to this turn, or has brought it."""
+    return is_relayed(ledger, job) or has_event(ledger.tx, job, BRING.event)
+
+
+def refuse_relayed(ledger: Ledger, job: JobRow) -> None:
+    """Raise `INVALID_ARGUMENT` for a turn that waits for its reply: it is answered, not approved."""
+    if is_relayed(ledger, job):
+        message = f"job {job.id} is a turn that waits for its reply; answer it with `lcp answer {job.id} --file REPLY`"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def _check_reply(job: JobRow, text: str) -> None:
+    if not text.strip():
+        message = f"the reply to job {job.id} is blank; text is expected"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    if len(text) > MAX_REPLY:
+        message = f"the reply to job {job.id} has {len(text)} characters; at most {MAX_REPLY} are accepted"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)

@@ -1,0 +1,140 @@
+"""Run a mission's acceptance checks (R9)."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+
+from lcp_engine.core.mission.spec import AcceptCheck, FileQuotes
+from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.list_tree import list_files
+from lcp_engine.sandbox.read_text import read_bytes
+from lcp_engine.sandbox.root import Root
+
+MAX_BYTES = 10 * 1024 * 1024
+"""Of one checked file."""
+MAX_SOURCES = 10_000
+"""Files whose lines a `file_quotes` check compares."""
+MAX_LISTED = 5
+"""Wrong quotations named in one message."""
+
+
+def load_parsers() -> None:
+    """Import the lazily loaded modules that checks need: a confined thread can no longer open them."""
+    for name in ("ast", "re2", "yaml"):
+        import_module(name)
+
+
+def failed_checks(
+    checks: Sequence[AcceptCheck], root: Root, may_read: Callable[[str], bool] = lambda path: True
+) -> tuple[str, ...]:
+    """The checks that do not pass now, each as `description: fact`. Files that may not be read quote nothing.
+
+    Checks that the planner verifies itself are left out.
+    """
+    found = ((check, _fault(check, root, may_read)) for check in checks if check.verify is None)
+    return tuple(f"{check.description}: {fault}" for check, fault in found if fault is not None)
+
+
+def _fault(check: AcceptCheck, root: Root, may_read: Callable[[str], bool]) -> str | None:
+    assert check.path is not None
+    if check.file_quotes is not None:
+        return misquoted(check.file_quotes, root, may_read)
+    try:
+        opened = root.open_file(check.path)
+    except LcpError as error:
+        return str(error)
+    try:
+        if check.file_exists is not None:
+            return None
+        data = read_bytes(opened.descriptor, opened.size, MAX_BYTES, check.path)
+    except LcpError as error:
+        return str(error)
+    finally:
+        os.close(opened.descriptor)
+    text = data.decode("utf-8", errors="replace")
+    if check.file_matches is not None:
+        return None if _matches(check.file_matches.pattern, text) else "the pattern is not found in it"
+    return _syntax_error(check.path, text)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    import re2  # type: ignore[import-untyped]  # ships no types; slow to load and rarely needed
+
+    return re2.search(pattern, text) is not None
+
+
+def _syntax_error(path: str, text: str) -> str | None:
+    """Why `text` does not parse as what its suffix says; files with another suffix need only be text."""
+    import ast
+
+    import yaml
+
+    try:
+        if path.endswith(".json"):
+            json.loads(text)
+        elif path.endswith(".toml"):
+            tomllib.loads(text)
+        elif path.endswith((".yaml", ".yml")):
+            yaml.safe_load(text)
+        elif path.endswith(".py"):
+            ast.parse(text)
+    except (ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
+        return f"it does not parse: {str(error).splitlines()[0]}"
+    except MemoryError:  # raised by Python's own parser for nesting that is too deep
+        return "it does not parse: it nests too deep"
+    return None
+
+
+def misquoted(check: FileQuotes, root: Root, may_read: Callable[[str], bool]) -> str | None:
+    """What is wrong with the quotations, None if they are right.
+
+    Each matching line must appear in a list item that also names its file, and each matching list item must quote such
+    a line. White space does not count. Files that are not UTF-8 text, that may not be read or that are larger than
+    `MAX_BYTES` have no lines.
+    """
+    try:
+        items = [line for line in _matching_lines(root, check.path, check) if line.startswith("- ")]
+        listing = list_files(root, "", compile_patterns([check.files]), limit=MAX_SOURCES)
+    except (LcpError, UnicodeDecodeError) as refused:
+        return str(refused)
+    if listing.total > MAX_SOURCES:
+        return f"at most {MAX_SOURCES:,} files are searched, {check.files} matches {listing.total:,}"
+    sources = [path for path in listing.files if path != check.path and may_read(path)]
+    lines = [(path, line) for path in sources for line in _lines_of_source(root, path, check)]
+    missing = [
+        f"{path}: {line}" for path, line in lines if not any(path in item and line in item for item in items)
+    ]
+    invented = [item for item in items if not any(path in item and line in item for path, line in lines)]
+    faults = [*_listed("is not quoted", missing), *_listed("is in no file that it names", invented)]
+    return "; ".join(faults) or None
+
+
+def _listed(fault: str, lines: Sequence[str]) -> Iterator[str]:
+    yield from (f"{line!r} {fault}" for line in lines[:MAX_LISTED])
+    if len(lines) > MAX_LISTED:
+        yield f"and {len(lines) - MAX_LISTED} more"
+
+
+def _lines_of_source(root: Root, path: str, check: FileQuotes) -> list[str]:
+    try:
+        return _matching_lines(root, path, check)
+    except (LcpError, UnicodeDecodeError):
+        return []
+
+
+def _matching_lines(root: Root, path: str, check: FileQuotes) -> list[str]:
+    """The lines of a file in which the pattern is found, with single spaces."""
+    import re2  # slow to load and rarely needed
+
+    opened = root.open_file(path)
+    try:
+        text = read_bytes(opened.descriptor, opened.size, MAX_BYTES, path).decode("utf-8-sig")
+    finally:
+        os.close(opened.descriptor)
+    pattern = re2.compile(check.pattern)
+    return [" ".join(line.split()) for line in text.splitlines() if pattern.search(line)]

@@ -1,0 +1,210 @@
+"""Settle finished jobs: success, failure and retry, hold, reply of a planner, death of a runner (R10, R17 to R19)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias, assert_never
+
+from pydantic import BaseModel
+
+from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.decisions import End, Outcome
+from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED
+from lcp_engine.core.protocol.actions import Action, Malformed
+from lcp_engine.engine.admission import Bench
+from lcp_engine.engine.failure import agent_error, paid_tokens
+from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
+from lcp_engine.engine.plans.progress import after_holding, after_settling, end_plan, refresh
+from lcp_engine.engine.plans.turn_queue import acting_plan
+from lcp_engine.engine.reply import apply_reply
+from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
+from lcp_engine.store.approvals import Sight
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.row_types import JobRow, RunnerRow
+from lcp_engine.workers.base import Hold, Worker
+
+MAX_DEATHS = 5
+MAX_BACKOFF = 300.0
+"""Seconds."""
+
+
+@dataclass(frozen=True)
+class FinishedJob:
+    """A leased job and its outcome. `backoff` is the delay before the first retry, in seconds."""
+
+    job: JobRow
+    outcome: Succeeded | Failed | Hold
+    backoff: float = 1.0
+
+
+@dataclass(frozen=True)
+class FinishedTurn:
+    """A leased turn and its planner's reply.
+
+    `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change.
+    """
+
+    job: JobRow
+    reply: Action | Malformed
+    bench: Bench
+    failed_checks: tuple[str, ...] = ()
+    previews: tuple[Sight, ...] = ()
+
+
+Finished: TypeAlias = FinishedJob | FinishedTurn
+
+
+def finish(job: JobRow, worker: Worker[BaseModel], outcome: Succeeded | Hold | Failed) -> FinishedJob:
+    """The outcome of an attempt, with the backoff of its worker."""
+    return FinishedJob(job, outcome, worker.backoff)
+
+
+def finish_raised(job: JobRow, worker: Worker[BaseModel], error: BaseException) -> FinishedJob:
+    """The failure of an attempt that raised. Re-raises database errors: they are not the job's fault."""
+    if not isinstance(error, LcpError):
+        return finish(job, worker, failure_from_exception(label(job), error))
+    failed = storable_failure(label(job), error.failed)
+    if failed.code in OF_DATABASE:
+        raise error
+    return finish(job, worker, failed)
+
+
+def label(job: JobRow) -> str:
+    """How error messages name a job."""
+    return f"job {job.id} ({job.kind})"
+
+
+def settle_finished(ledger: Ledger, finished: Iterable[Finished], jitter: random.Random) -> None:
+    """Settle jobs and turns in their order, in this transaction; each whose lease was lost drops out alone."""
+    waiting: list[FinishedJob] = []
+    for one in finished:
+        job = one.job.copy()
+        match one:
+            case FinishedJob(_, outcome, backoff):
+                waiting.append(FinishedJob(job, outcome, backoff))
+            case FinishedTurn():
+                settle_all(ledger, waiting, jitter)
+                waiting.clear()
+                apply_reply(
+                    ledger, one.bench, job, one.reply, failed_checks=one.failed_checks, previews=one.previews
+                )
+            case _:
+                assert_never(one)
+    settle_all(ledger, waiting, jitter)
+
+
+def settle_all(ledger: Ledger, finished: Sequence[FinishedJob], jitter: random.Random) -> None:
+    """Like `settle` for each, in their order; consecutive plain successes of one plan are written together."""
+    for (are_plain, _), group in groupby(finished, lambda one: (_is_plain(one), one.job.plan_id)):
+        together = list(group)
+        if are_plain and len(together) > 1:
+            _succeed_all(ledger, together)
+        else:
+            for one in together:
+                settle(ledger, one, jitter)
+
+
+def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool:
+    """Settle an attempt and advance its plan. False if its lease was lost: nothing is written then."""
+    job = finished.job
+    mission = ledger.mission(job.mission_id)
+    match finished.outcome:
+        case Succeeded(result, written):
+            if not ledger.move(job, SUCCEED, result=result, is_leased=True):
+                return False
+            ledger.attempted(job, SUCCEED.event)
+            if written is not None:
+                mission.bytes_written += written
+                mission.changed_seq = mission.events
+            after_settling(ledger, job)
+        case Hold(reason):
+            if not ledger.move(job, HOLD_AGAIN, reason=reason, is_leased=True):
+                return False
+            ledger.attempted(job, HOLD_AGAIN.event)
+            if job.plan_id is not None and not mission.has_ended:
+                after_holding(ledger, ledger.plan(job.plan_id))
+            refresh(ledger, mission)
+        case Failed() as failed:
+            return _fail(ledger, job, failed, finished.backoff, jitter)
+        case _:
+            assert_never(finished.outcome)
+    return True
+
+
+def rescue(ledger: Ledger, job: JobRow, runner: RunnerRow, *, has_started: bool) -> bool:
+    """Requeue a job whose runner died; after `MAX_DEATHS` deaths it fails (R17)."""
+    if has_started:
+        job.deaths += 1
+    reason = f"runner {runner.id} (pid {runner.pid}) died"
+    if job.deaths >= MAX_DEATHS:
+        message = f"{label(job)} was running in {job.deaths} runners that died; at most {MAX_DEATHS - 1} may"
+        return _give_up(ledger, job, Failed(ErrorCode.RUNNER_DIED, message))
+    if not ledger.move(job, RESCUE, reason=reason, is_leased=True, until=runner.alive_until):
+        return False
+    if has_started:
+        ledger.attempted(job, RESCUE.event)
+    return True
+
+
+def _is_plain(finished: FinishedJob) -> bool:
+    """Whether it is a success that changed no file."""
+    return isinstance(finished.outcome, Succeeded) and finished.outcome.written_bytes is None
+
+
+def _succeed_all(ledger: Ledger, finished: Sequence[FinishedJob]) -> None:
+    moved = ledger.succeed_all(
+        [(one.job, one.outcome.result) for one in finished if isinstance(one.outcome, Succeeded)]
+    )
+    for job in moved:
+        ledger.attempted(job, SUCCEED.event)
+    for job in moved if finished[0].job.plan_id is not None else _last_of_missions(moved):
+        after_settling(ledger, job)
+
+
+def _last_of_missions(jobs: Sequence[JobRow]) -> Collection[JobRow]:
+    """One job of each mission: for jobs without a plan, the effect on the mission is the same after each of them."""
+    return {job.mission_id: job for job in jobs}.values()
+
+
+def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: random.Random) -> bool:
+    job.failures += 1
+    if not failed.meaning.retry or job.failures >= job.max_attempts:
+        return _give_up(ledger, job, failed)
+    mission = ledger.mission(job.mission_id)
+    wait = min(MAX_BACKOFF, backoff * 2.0 ** (job.failures - 1)) * jitter.uniform(0.75, 1.25)
+    error = agent_error(failed, mission.uid, ledger.tx.now)
+    run_after: Micros = ledger.tx.now + int(wait * SECOND)
+    if not ledger.move(job, BACK_OFF, reason=failed.code, error=error, run_after=run_after, is_leased=True):
+        return False
+    ledger.attempted(job, BACK_OFF.event, error, _paid(job, failed))
+    return True
+
+
+def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
+    mission = ledger.mission(job.mission_id)
+    error = agent_error(failed, mission.uid, ledger.tx.now)
+    if not ledger.move(job, FAIL, error=error, is_leased=True):
+        return False
+    ledger.attempted(job, FAIL.event, error, _paid(job, failed))
+    if job.role == "work":
+        after_settling(ledger, job, error)
+        return True
+    if mission.asking == job.id:
+        mission.asking = None
+    if not mission.has_ended:
+        message = f"turn {job.id} got no reply: {failed.message}"
+        end_plan(
+            ledger, acting_plan(ledger, job), End(Outcome.JOB_FAILED, succeeded=False, message=message), error
+        )
+    if job.role == "step":
+        after_settling(ledger, job, error)
+    refresh(ledger, mission)
+    return True
+
+
+def _paid(job: JobRow, failed: Failed) -> tuple[int, int] | None:
+    """The tokens spent on a turn that got no reply; None for work, which spends none."""
+    return None if job.role == "work" else paid_tokens(failed)
