@@ -13,13 +13,13 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
 from lcp_engine.engine.admission import Bench
-from lcp_engine.engine.endpoint_probes import StoredProbes
 from lcp_engine.planners.environment import NOWHERE, Surroundings
 from lcp_engine.sandbox.isolation_mode import Isolation
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
+from lcp_engine.store.endpoint_probes import StoredProbeCache
 from lcp_engine.store.host.liveness import runtime_directory
 from lcp_engine.store.host.wakeup import Bell, make_bell
 from lcp_engine.store.host.writer_queue import make_line
@@ -93,7 +93,7 @@ def open_site(url: str, options: Options) -> Site:
         bell,
         runtime,
         options.caps,
-        Surroundings(options.planners, StoredProbes(database)),
+        Surroundings(options.planners, StoredProbeCache(database)),
         tuple(options.on_wait),
         options.isolation,
         options.clock or system_clock,

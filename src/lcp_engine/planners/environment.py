@@ -1,7 +1,8 @@
-"""Define what a planner finds where it runs: what the user has set for it, and what is known of endpoints."""
+"""Define what a planner is given where it runs: the user's options for it, and what is known about endpoints."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -11,35 +12,49 @@ from pydantic import JsonValue
 from lcp_engine.planners.base import Planner
 
 
-class Probes(Protocol):
-    """What planners have found out about models, kept for later processes. No method raises."""
+class ProbeCache(Protocol):
+    """What planners have found out about the models at endpoints, as text. No method raises."""
 
     def find(self, endpoint: str, model: str, /) -> str | None: ...
 
-    def keep(self, endpoint: str, model: str, found: str, /) -> None: ...
+    def store(self, endpoint: str, model: str, found: str, /) -> None: ...
 
     def forget(self, endpoint: str, model: str, /) -> None: ...
 
 
-class NoProbes:
-    """Probes of nobody: nothing is known and nothing is kept."""
+class MemoryProbeCache:
+    """A `ProbeCache` that lives as long as the process; usable from any thread."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
 
     def find(self, endpoint: str, model: str, /) -> str | None:
-        return None
+        with self._lock:
+            return self._found.get((endpoint, model))
 
-    def keep(self, endpoint: str, model: str, found: str, /) -> None:
-        """Nothing is kept."""
+    def store(self, endpoint: str, model: str, found: str, /) -> None:
+        with self._lock:
+            self._found[endpoint, model] = found
 
     def forget(self, endpoint: str, model: str, /) -> None:
-        """There is nothing to forget."""
+        with self._lock:
+            self._found.pop((endpoint, model), None)
+
+    def everything(self) -> dict[tuple[str, str], str]:
+        """A copy of what is known, by endpoint and model."""
+        with self._lock:
+            return dict(self._found)
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """`options` are those of the user's configuration, by the type of planner; a mission's own count before them."""
+    """What planners are made with."""
 
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    probes: Probes = field(default_factory=NoProbes)
+    """The options of the user's configuration by type of planner; those of a mission come before them."""
+    probes: ProbeCache = field(default_factory=MemoryProbeCache)
+    """What is known about endpoints beyond this process."""
 
 
 NOWHERE = Surroundings()
@@ -50,12 +65,12 @@ class AsksModel(Protocol):
     """A planner whose questions cost tokens."""
 
     def most_tokens(self) -> int | None:
-        """The most that one attempt at a question takes, prompt and reply; None where only the server knows."""
+        """The most tokens that one attempt at a question takes, prompt and reply; None if only the server knows."""
 
 
 @runtime_checkable
 class Placeable(Protocol):
-    """A planner that looks around before it answers: the mission's options are its own, all others it looks up."""
+    """A planner that reads the user's options and the environment itself; its own options are the mission's."""
 
     def placed(self, surroundings: Surroundings, /) -> Planner:
-        """The planner that answers. Raises `INVALID_ARGUMENT` for what the user has set and cannot be used."""
+        """The planner that answers. Raises `INVALID_ARGUMENT` for options of the user that cannot be used."""

@@ -1,19 +1,27 @@
-"""Keep what endpoints honour of the ways to ask a model for one action."""
+"""Store what planners have found out about endpoints."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
+
 from sqlalchemy import bindparam, delete, select, text
 
-from lcp_engine.clock import Micros
+from lcp_engine.clock import SECOND, Micros
+from lcp_engine.errors import LcpError
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.schema import probes
+
+PROBE_LIFETIME: Micros = 7 * 24 * 3600 * SECOND
+"""How long a probe is used: servers are upgraded, and may honour more than they did."""
 
 _FIND = Statement(
     select(probes.c.found)
     .where(probes.c.endpoint == bindparam("endpoint"), probes.c.model == bindparam("model"))
     .where(probes.c.at >= bindparam("since"))
 )
-_KEEP = Statement(
+_STORE = Statement(
     text(
         "INSERT INTO probes (endpoint, model, found, at) VALUES (:endpoint, :model, :found, :at) "
         "ON CONFLICT (endpoint, model) DO UPDATE SET found = excluded.found, at = excluded.at"
@@ -24,17 +32,39 @@ _FORGET = Statement(
 )
 
 
-def find_probe(tx: Tx, endpoint: str, model: str, *, since: Micros) -> str | None:
-    """What was found of a model at an endpoint, unless that was before `since`."""
-    row = tx.row(_FIND, endpoint=endpoint, model=model, since=since)
-    return None if row is None else str(row[0])
+@dataclass(frozen=True)
+class StoredProbeCache:
+    """The `ProbeCache` of `planners.environment` in the database.
 
+    Probes only spare requests: while the database is busy or away, nothing is found and nothing is stored.
+    """
 
-def keep_probe(tx: Tx, endpoint: str, model: str, found: str) -> None:
-    """Know this from now on, instead of what was known."""
-    tx.run(_KEEP, endpoint=endpoint, model=model, found=found, at=tx.now)
+    database: Database
 
+    def find(self, endpoint: str, model: str, /) -> str | None:
+        """What was found out about a model in the last `PROBE_LIFETIME`."""
+        since = self.database.now() - PROBE_LIFETIME
 
-def forget_probe(tx: Tx, endpoint: str, model: str) -> None:
-    """Know nothing any more."""
-    tx.run(_FORGET, endpoint=endpoint, model=model)
+        def read(tx: Tx) -> str | None:
+            row = tx.row(_FIND, endpoint=endpoint, model=model, since=since)
+            return None if row is None else str(row[0])
+
+        with suppress(LcpError):
+            return self.database.read(read)
+        return None
+
+    def store(self, endpoint: str, model: str, found: str, /) -> None:
+        """Store `found` instead of what was stored."""
+
+        def write(tx: Tx) -> None:
+            tx.run(_STORE, endpoint=endpoint, model=model, found=found, at=tx.now)
+
+        with suppress(LcpError):
+            self.database.write(write)
+
+    def forget(self, endpoint: str, model: str, /) -> None:
+        def write(tx: Tx) -> None:
+            tx.run(_FORGET, endpoint=endpoint, model=model)
+
+        with suppress(LcpError):
+            self.database.write(write)

@@ -11,6 +11,7 @@ from pydantic import JsonValue, SecretStr
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
+from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.anthropic_messages import AnthropicMessages, completion_of, headers, request_body
 from lcp_engine.planners.llm.chat import Ask, enveloped
 from lcp_engine.planners.llm.complete import Answering
@@ -19,7 +20,6 @@ from lcp_engine.planners.llm.http import Exchange
 from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
 from lcp_engine.planners.llm.retrying import Times
-from lcp_engine.planners.llm.server_cache import Memory
 from lcp_engine.planners.llm.stream import Answer
 from lcp_engine.planners.llm.types import Completion, Message, ModelSettings
 
@@ -124,7 +124,7 @@ def planner(*answers: httpx2.Response, sent: list[httpx2.Request]) -> ModelPlann
 
     exchange = Exchange(SETTINGS, headers(SETTINGS), transport=httpx2.MockTransport(play))
     answering = Answering(
-        AnthropicMessages(exchange, SETTINGS), Memory(), times=Times(sleep=lambda seconds: None)
+        AnthropicMessages(exchange, SETTINGS), MemoryProbeCache(), times=Times(sleep=lambda seconds: None)
     )
     return ModelPlanner(answering, SETTINGS, lambda question, budget: Wording(MESSAGES, SCHEMA))
 

@@ -11,11 +11,11 @@ from lcp_engine import read_reply
 from lcp_engine.core.health import Finding, Grade
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.planners.base import Question
+from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.factories import openai_planner
 from lcp_engine.planners.llm.options import OpenAIOptions
 from lcp_engine.planners.llm.probe import examine
 from lcp_engine.planners.llm.retrying import Times
-from lcp_engine.planners.llm.server_cache import Memory
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer
@@ -33,7 +33,7 @@ def examined(
         base_url=faults.url, model=model or None, context_tokens=context_tokens, first_byte_seconds=2
     )
     made = openai_planner(options, {"LCP_PLANNER_KEY": CANARY})
-    answering = replace(made.answering, memory=Memory(), times=Times(sleep=lambda seconds: None))
+    answering = replace(made.answering, memory=MemoryProbeCache(), times=Times(sleep=lambda seconds: None))
     found = list(examine(replace(made, answering=answering), QUESTIONS, _is_valid, seconds=20.0))
     assert CANARY not in repr(found)
     return {finding.about: finding for finding in found}

@@ -16,12 +16,12 @@ import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
+from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.factories import openai_planner
 from lcp_engine.planners.llm.options import OpenAIOptions
 from lcp_engine.planners.llm.output_modes import Rung
-from lcp_engine.planners.llm.planner import ModelPlanner, Wording
+from lcp_engine.planners.llm.planner import ModelPlanner, RequestSlots, Wording
 from lcp_engine.planners.llm.retrying import Times
-from lcp_engine.planners.llm.server_cache import Memory
 from lcp_engine.planners.llm.types import Message
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def make(faults: FaultServer, naps: list[float], **options: float) -> ModelPlann
     stated = {"first_byte_seconds": 0.2, "total_seconds": 20.0, "context_tokens": 4096, **options}
     settled = OpenAIOptions(base_url=faults.url, model="tiny", **stated)  # type: ignore[arg-type]  # a test's words
     made = openai_planner(settled, {"LCP_PLANNER_KEY": CANARY})
-    answering = replace(made.answering, memory=Memory(), times=Times(sleep=naps.append))
+    answering = replace(made.answering, memory=MemoryProbeCache(), times=Times(sleep=naps.append))
     return replace(made, answering=answering, word=lambda question, budget: wording("x" * budget))
 
 
@@ -94,7 +94,7 @@ TROUBLES: list[tuple[str, Callable[[FaultServer], list[Play]], str]] = [
     ("HTML error", lambda f: [f.sends(b"<html><body>Oops", status=502)], "the server answered 502: a web page"),
     ("text", lambda f: [f.sends(b"hello there")], "events or a JSON object are expected, this came: hello there"),
     ("list", lambda f: [f.sends(b"[1, 2]")], "events or a JSON object are expected, this came: [1, 2]"),
-    ("wrong event", lambda f: [f.sends(b"data: hello\n\n")], "this came: an event that is no JSON object: hello"),
+    ("wrong event", lambda f: [f.sends(b"data: hello\n\n")], "this came: an event that is not a JSON object: hello"),
     ("deep", lambda f: [f.sends(b'{"a": ' + b"[" * 100_000)], "the answer was cut off"),
     ("broken off", lambda f: [f.sends(f.event({"error": {"message": "out of slots", "code": 500}}))], "out of slots"),
     ("refusal", lambda f: [f.says("I will not", key="refusal")], "an action is expected, the model refused"),
@@ -277,7 +277,7 @@ def test_a_refused_rung_means_the_next_one_which_is_remembered(
     faults.play(*plays(faults), faults.says(ACTION))
     assert planner.answer(QUESTION).text == ACTION
     assert faults.rungs() == asked
-    (probe,) = planner.answering.memory.probes()
+    probe = planner.answering.probe(faults.url, "tiny")
     assert (probe.step.rung, probe.model, probe.is_found) == (rung, "tiny", True)
     planner.answer(QUESTION)
     assert faults.rungs() == [*asked, asked[-1]]
@@ -334,8 +334,9 @@ def test_the_only_model_of_a_server_needs_no_name(faults: FaultServer, planner: 
         several.answer(QUESTION)
 
 
-def test_no_more_requests_are_under_way_than_there_are_places(faults: FaultServer, naps: list[float]) -> None:
-    planner = make(faults, naps, concurrency=2, first_byte_seconds=20.0)
+def test_no_more_requests_are_under_way_than_there_are_slots(faults: FaultServer, naps: list[float]) -> None:
+    made = make(faults, naps, concurrency=2, first_byte_seconds=20.0)
+    planner = replace(made, slots=RequestSlots())
     pair, counting, under_way, most = threading.Barrier(2, timeout=20), threading.Lock(), 0, 0
 
     def play(to: BaseHTTPRequestHandler) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,17 @@ from pydantic import JsonValue
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.core.mission.spec import PlannerSpec
-from lcp_engine.engine.endpoint_probes import LASTING, StoredProbes
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.environment import Surroundings
+from lcp_engine.planners.environment import MemoryProbeCache, Surroundings
 from lcp_engine.planners.llm.factories import openai_planner
 from lcp_engine.planners.llm.openai_chat import OpenAIChat
 from lcp_engine.planners.llm.options import OpenAIOptions
 from lcp_engine.planners.llm.output_modes import Probe, Rung, Step, probe_text, read_probe
 from lcp_engine.planners.llm.planner import ModelPlanner
-from lcp_engine.planners.llm.server_cache import Memory
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.store.db.open import open_database
+from lcp_engine.store.endpoint_probes import PROBE_LIFETIME, StoredProbeCache
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer, Play
@@ -37,34 +36,18 @@ QUESTION = Question(1, 1, 1, "goal", "/", "goal")
 LADDER = OpenAIChat.ladder
 
 
-@dataclass
-class Kept:
-    """Probes that outlive a planner."""
-
-    found: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def find(self, endpoint: str, model: str, /) -> str | None:
-        return self.found.get((endpoint, model))
-
-    def keep(self, endpoint: str, model: str, found: str, /) -> None:
-        self.found[endpoint, model] = found
-
-    def forget(self, endpoint: str, model: str, /) -> None:
-        self.found.pop((endpoint, model), None)
-
-
-def new_process(faults: FaultServer, kept: Kept) -> ModelPlanner:
+def new_process(faults: FaultServer, kept: MemoryProbeCache) -> ModelPlanner:
     """A planner that remembers nothing but what is kept."""
     options = OpenAIOptions(base_url=faults.url, model="tiny", context_tokens=4096)
     made = openai_planner(options, {}, probes=kept)
-    return replace(made, answering=replace(made.answering, memory=Memory()))
+    return replace(made, answering=replace(made.answering, memory=MemoryProbeCache()))
 
 
 def test_a_new_process_starts_at_the_rung_that_was_found(faults: FaultServer) -> None:
-    kept = Kept()
+    kept = MemoryProbeCache()
     faults.play(*[faults.refuses(400)] * 3, faults.says(ACTION))
     new_process(faults, kept).answer(QUESTION)
-    assert json.loads(kept.found[faults.url, "tiny"]) == {
+    assert json.loads(kept.everything()[faults.url, "tiny"]) == {
         "rung": "json_object", "in_envelope": False, "without": [],
     }  # fmt: skip
     assert new_process(faults, kept).answer(QUESTION).text == ACTION
@@ -72,14 +55,14 @@ def test_a_new_process_starts_at_the_rung_that_was_found(faults: FaultServer) ->
 
 
 def test_what_does_not_hold_twice_in_a_row_is_forgotten(faults: FaultServer) -> None:
-    kept = Kept()
-    kept.keep(faults.url, "tiny", probe_text(Probe(faults.url, "tiny", LADDER[3])))
+    kept = MemoryProbeCache()
+    kept.store(faults.url, "tiny", probe_text(Probe(faults.url, "tiny", LADDER[3])))
     planner = new_process(faults, kept)
     refused: list[Play] = [faults.refuses(400), faults.says(ACTION)]
     faults.play(*refused, faults.says(ACTION), *refused, *refused, faults.says(ACTION))
     for _ in range(4):
         planner.answer(QUESTION)
-    assert not kept.found
+    assert not kept.everything()
     planner.answer(QUESTION)
     assert faults.rungs() == [
         "json_object",
@@ -88,21 +71,21 @@ def test_what_does_not_hold_twice_in_a_row_is_forgotten(faults: FaultServer) -> 
         *["json_object", "None"] * 2,
         "json_schema",
     ]
-    assert kept.found, "the ladder was climbed down anew"
+    assert kept.everything(), "the ladder was climbed down anew"
 
 
 def test_where_nothing_below_holds_the_ladder_is_tried_from_the_top(faults: FaultServer) -> None:
-    kept = Kept()
-    kept.keep(faults.url, "tiny", probe_text(Probe(faults.url, "tiny", LADDER[-1])))
+    kept = MemoryProbeCache()
+    kept.store(faults.url, "tiny", probe_text(Probe(faults.url, "tiny", LADDER[-1])))
     faults.play(faults.refuses(400), faults.says(ACTION))
     assert new_process(faults, kept).answer(QUESTION).text == ACTION
     assert faults.rungs() == ["None", "json_schema"]
-    assert json.loads(kept.found[faults.url, "tiny"])["rung"] == "json_schema"
+    assert json.loads(kept.everything()[faults.url, "tiny"])["rung"] == "json_schema"
 
 
 def test_a_server_that_refuses_everything_is_not_asked_for_ever(faults: FaultServer) -> None:
-    kept = Kept()
-    kept.keep(faults.url, "tiny", probe_text(Probe(faults.url, "tiny", LADDER[-1])))
+    kept = MemoryProbeCache()
+    kept.store(faults.url, "tiny", probe_text(Probe(faults.url, "tiny", LADDER[-1])))
     faults.play(faults.refuses(400))
     with pytest.raises(LcpError):
         new_process(faults, kept).answer(QUESTION)
@@ -129,14 +112,14 @@ def test_probes_are_stored_for_some_days(database_url: str) -> None:
     now = [1_000_000 * SECOND]
     database = open_database(database_url, lambda: now[0])
     try:
-        probes = StoredProbes(database)
-        probes.keep("http://e", "m", "first")
-        probes.keep("http://e", "m", "second")
+        probes = StoredProbeCache(database)
+        probes.store("http://e", "m", "first")
+        probes.store("http://e", "m", "second")
         assert probes.find("http://e", "m") == "second"
         assert probes.find("http://e", "other") is None
-        now[0] += LASTING + 1
+        now[0] += PROBE_LIFETIME + 1
         assert probes.find("http://e", "m") is None
-        probes.keep("http://e", "m", "third")
+        probes.store("http://e", "m", "third")
         probes.forget("http://e", "m")
         assert probes.find("http://e", "m") is None
     finally:
@@ -197,7 +180,7 @@ def test_a_planner_of_any_kind_takes_what_the_mission_leaves_open() -> None:
 def test_a_penalty_on_repeating_is_sent_and_left_out_where_it_is_refused(faults: FaultServer) -> None:
     options = OpenAIOptions(base_url=faults.url, model="tiny", context_tokens=4096, repeat_penalty=1.2)
     planner = openai_planner(options, {})
-    planner = replace(planner, answering=replace(planner.answering, memory=Memory()))
+    planner = replace(planner, answering=replace(planner.answering, memory=MemoryProbeCache()))
     faults.play(
         faults.refuses(400, "Unrecognized request argument supplied: repeat_penalty"), faults.says(ACTION)
     )

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from lcp_engine.planners.environment import NoProbes, Probes
+from lcp_engine.planners.environment import MemoryProbeCache, ProbeCache
 from lcp_engine.planners.llm.chat import Ask, Chat, ModelFacts, without_envelope
 from lcp_engine.planners.llm.errors import Again, Trouble
-from lcp_engine.planners.llm.output_modes import Probe, ask_for_less, is_about_asking
+from lcp_engine.planners.llm.output_modes import Probe, ask_for_less, is_about_asking, probe_text, read_probe
 from lcp_engine.planners.llm.retrying import Pace, Times, insist
-from lcp_engine.planners.llm.server_cache import MEMORY, Memory
 from lcp_engine.planners.llm.tokens import is_going_round, most_tokens, most_tokens_of
 from lcp_engine.planners.llm.types import Completion
 
 MORE_ROOM = 2
 LIVELY = 0.8
 MOST_DOUBTS = 2
+PROCESS_PROBES = MemoryProbeCache()
+"""What all planners of this process have found out about endpoints."""
 
 
 @dataclass(frozen=True)
 class Answering:
-    """How one server is asked."""
+    """How one server is asked; `stored` is the cache that outlives the process."""
 
     chat: Chat
-    memory: Memory = MEMORY
-    probes: Probes = field(default_factory=NoProbes)
+    memory: ProbeCache = PROCESS_PROBES
+    stored: ProbeCache = field(default_factory=MemoryProbeCache)
     pace: Pace = field(default_factory=Pace)
     times: Times = field(default_factory=Times)
 
@@ -52,8 +53,12 @@ class Answering:
         return replace(_cut_short(ask, written), input_tokens=read, output_tokens=written)
 
     def probe(self, endpoint: str, model: str) -> Probe:
-        """What is known of the model there."""
-        return self.memory.probe(endpoint, model, self.chat.ladder, self.probes)
+        """What is known about the model there; at first, that it is asked on the highest rung."""
+        text = self.memory.find(endpoint, model)
+        if text is None and (text := self.stored.find(endpoint, model)) is not None:
+            self.memory.store(endpoint, model, text)
+        found = None if text is None else read_probe(endpoint, model, text, self.chat.ladder)
+        return Probe(endpoint, model, self.chat.ladder[0]) if found is None else found
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
         """The models that the server names."""
@@ -73,23 +78,33 @@ class Answering:
                 probe = lower
             elif ask.probe.is_found and is_about_asking(outcome):
                 # Nothing below what was known holds any more: perhaps something above it does.
-                self.memory.forget(ask.probe, self.probes)
+                self._forget(ask.probe)
                 ask = replace(ask, probe=Probe(probe.endpoint, probe.model, self.chat.ladder[0]))
                 probe = ask.probe
             else:
                 return outcome
 
     def _note(self, asked: Probe, answered: Probe) -> None:
-        """Keep what holds, and let go of what does not hold any more."""
+        """Store what works, and forget what no longer does."""
         if not asked.is_found:
-            self.memory.keep(answered.found(), self.probes)
+            self._store(answered.found())
         elif answered is asked:
             if asked.doubts:
-                self.memory.keep(replace(asked, doubts=0), self.probes)
+                self._store(replace(asked, doubts=0))
         elif asked.doubts + 1 < MOST_DOUBTS:
-            self.memory.keep(replace(asked, doubts=asked.doubts + 1), self.probes)
+            self._store(replace(asked, doubts=asked.doubts + 1))
         else:
-            self.memory.forget(asked, self.probes)
+            self._forget(asked)
+
+    def _store(self, probe: Probe) -> None:
+        text = probe_text(probe)
+        self.memory.store(probe.endpoint, probe.model, text)
+        if not probe.doubts:
+            self.stored.store(probe.endpoint, probe.model, text)
+
+    def _forget(self, probe: Probe) -> None:
+        self.memory.forget(probe.endpoint, probe.model)
+        self.stored.forget(probe.endpoint, probe.model)
 
     def _insist(self, ask: Ask) -> Completion | Trouble:
         def send() -> Completion | Trouble:

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Reply
-from lcp_engine.planners.environment import NOWHERE, Probes, Surroundings
+from lcp_engine.planners.environment import NOWHERE, MemoryProbeCache, ProbeCache, Surroundings
 from lcp_engine.planners.llm import anthropic_messages, openai_chat
 from lcp_engine.planners.llm.chat import Chat
 from lcp_engine.planners.llm.complete import MORE_ROOM, Answering
@@ -99,7 +99,7 @@ def openai_planner(
     options: OpenAIOptions,
     environment: Mapping[str, str],
     user: Mapping[str, JsonValue] = {},
-    probes: Probes = NOWHERE.probes,
+    probes: ProbeCache | None = None,
 ) -> ModelPlanner:
     """The planner for what mission, environment and the user's configuration say. Raises `INVALID_ARGUMENT`."""
     stated = read_remote(OPENAI, options, environment, user)
@@ -112,7 +112,7 @@ def anthropic_planner(
     options: RemoteOptions,
     environment: Mapping[str, str],
     user: Mapping[str, JsonValue] = {},
-    probes: Probes = NOWHERE.probes,
+    probes: ProbeCache | None = None,
 ) -> ModelPlanner:
     """Like `openai_planner`, for Anthropic."""
     stated = read_remote(ANTHROPIC, options, environment, user)
@@ -124,7 +124,7 @@ def anthropic_planner(
 
 
 def over_openai_chat(
-    settings: ModelSettings, *, narrow: bool, probes: Probes = NOWHERE.probes
+    settings: ModelSettings, *, narrow: bool, probes: ProbeCache | None = None
 ) -> ModelPlanner:
     """The planner that asks for chat completions."""
     exchange = Exchange(settings, openai_chat.headers(settings))
@@ -143,7 +143,9 @@ def require(planner: str, modules: Mapping[str, str]) -> None:
 INSTALL_LLM = "pip install 'lcp-engine[llm]'"
 
 
-def _planner_of(chat: Chat, settings: ModelSettings, *, narrow: bool, probes: Probes) -> ModelPlanner:
+def _planner_of(
+    chat: Chat, settings: ModelSettings, *, narrow: bool, probes: ProbeCache | None
+) -> ModelPlanner:
     from lcp_engine.planners.llm.prompt import write_prompt
     from lcp_engine.planners.llm.reply_schema import wire_schema
     from lcp_engine.planners.llm.universal_reply_schema import universal_wire_schema
@@ -154,7 +156,7 @@ def _planner_of(chat: Chat, settings: ModelSettings, *, narrow: bool, probes: Pr
         return Wording(prompt.messages, schema(question, narrow=narrow, cut=prompt.cut))
 
     return ModelPlanner(
-        answering=Answering(chat, probes=probes),
+        answering=Answering(chat, stored=probes or MemoryProbeCache()),
         settings=settings,
         word=word,
     )

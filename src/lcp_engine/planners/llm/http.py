@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.errors import Again, Trouble, trouble_of
-from lcp_engine.planners.llm.stream import Answer, Strange, read_answer
+from lcp_engine.planners.llm.stream import Answer, Unreadable, read_answer
 from lcp_engine.planners.llm.types import ModelSettings
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Exchange:
             fact = f"the connection broke: {self._settings.scrub(str(refused)) or type(refused).__name__}"
             return Trouble(f"{self.where}: a whole answer is expected, {fact}", Again.BACK_OFF)
 
-    def _accept(self, answer: Answer | Strange) -> Answer | Trouble:
+    def _accept(self, answer: Answer | Unreadable) -> Answer | Trouble:
         if isinstance(answer, Answer):
             return answer
         fact = f"this came: {self._settings.scrub(answer.fact)}"

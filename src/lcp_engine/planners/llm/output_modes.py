@@ -67,26 +67,30 @@ def is_about_asking(trouble: Trouble) -> bool:
 
 
 def probe_text(probe: Probe) -> str:
-    """What is known, as it is stored."""
+    """The probe as caches store it."""
     step = {"rung": probe.step.rung.value, "in_envelope": probe.step.in_envelope}
-    return json.dumps({**step, "without": sorted(probe.without)})
+    doubts = {"doubts": probe.doubts} if probe.doubts else {}
+    return json.dumps({**step, "without": sorted(probe.without), **doubts})
 
 
 def read_probe(endpoint: str, model: str, text: str, ladder: Sequence[Step]) -> Probe | None:
-    """What `probe_text` wrote; None where this ladder has no such step."""
+    """The probe that `probe_text` wrote; None if it cannot be read or its step is not one of `ladder`."""
     try:
         stored = _Stored.model_validate_json(text)
     except ValidationError:
         return None
     step = Step(stored.rung, stored.in_envelope)
     without = stored.without & set(OPTIONAL)
-    return Probe(endpoint, model, step, without, is_found=True) if step in ladder else None
+    if step not in ladder:
+        return None
+    return Probe(endpoint, model, step, without, is_found=True, doubts=stored.doubts)
 
 
 class _Stored(BaseModel):
     rung: Rung
     in_envelope: bool
     without: frozenset[str]
+    doubts: int = 0
 
 
 OPTIONAL = ("stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems")

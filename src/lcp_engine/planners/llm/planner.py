@@ -35,6 +35,23 @@ class Wording:
 Word: TypeAlias = Callable[[Question, int], Wording]
 
 
+class RequestSlots:
+    """How many requests may be under way at each endpoint; usable from any thread."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, threading.BoundedSemaphore] = {}
+        self._lock = threading.Lock()
+
+    def at(self, endpoint: str, concurrency: int) -> threading.BoundedSemaphore:
+        """The slots of an endpoint; the first caller decides how many there are."""
+        with self._lock:
+            return self._slots.setdefault(endpoint, threading.BoundedSemaphore(concurrency))
+
+
+SLOTS = RequestSlots()
+"""The slots that all planners of this process share."""
+
+
 @dataclass(frozen=True)
 class ModelPlanner:
     """A planner that asks the model which `settings` name.
@@ -45,12 +62,13 @@ class ModelPlanner:
     answering: Answering
     settings: ModelSettings
     word: Word
+    slots: RequestSlots = SLOTS
     _facts: list[ModelFacts] = field(default_factory=list, repr=False)
 
     def answer(self, question: Question, /) -> Reply:
         """The model's reply, unread. Raises `PLANNER_FAILED`; `PLANNER_REFUSED` where asking again is no use."""
         deadline = self.answering.times.clock() + self.settings.total_seconds
-        with self._place():
+        with self._slot():
             facts = self.known_facts(deadline)
             outcome, wording = self.complete(question, facts, deadline)
         if isinstance(outcome, Trouble):
@@ -123,17 +141,17 @@ class ModelPlanner:
         return f"{trouble.message}; model {facts.name!r}: {nearest(facts.name, names)}"
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
-        """One of the places for requests at the endpoint."""
-        places = self.answering.memory.places(self.settings.endpoint, self.settings.concurrency)
-        if not places.acquire(timeout=min(self.settings.total_seconds, threading.TIMEOUT_MAX)):
+    def _slot(self) -> Iterator[None]:
+        """One of the endpoint's slots for requests."""
+        slots = self.slots.at(self.settings.endpoint, self.settings.concurrency)
+        if not slots.acquire(timeout=min(self.settings.total_seconds, threading.TIMEOUT_MAX)):
             expectation = f"one of {self.settings.concurrency} places for requests is expected to become free"
             fact = f"none did within {self.settings.total_seconds:g} s"
             raise LcpError(ErrorCode.PLANNER_FAILED, f"{self.settings.endpoint}: {expectation}, {fact}")
         try:
             yield
         finally:
-            places.release()
+            slots.release()
 
 
 def _details(trouble: Trouble) -> dict[str, Json]:

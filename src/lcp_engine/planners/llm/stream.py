@@ -1,10 +1,13 @@
-"""Read a server's answer into JSON objects, whether it streams events or sends one document (pure)."""
+"""Read a server's answer, a stream of events or one document, into JSON objects."""
 
 from __future__ import annotations
 
 import json
+import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -17,124 +20,136 @@ MOST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Answer:
-    """The objects of an answer, in order; `is_whole` where nothing can be missing at its end."""
+    """The objects of an answer, in order; `is_whole` if nothing can be missing at its end."""
 
     objects: tuple[JsonObject, ...]
     is_whole: bool
 
 
 @dataclass(frozen=True)
-class Strange:
-    """Something that is neither events nor a JSON object: what it is instead."""
+class Unreadable:
+    """An answer that is neither a stream of events nor a JSON object; `fact` says what came instead."""
 
     fact: str
 
 
-def read_answer(chunks: Iterable[bytes]) -> Answer | Strange:
-    """The answer that `chunks` make up. It is told from its first bytes: content types are often wrong."""
-    lines = _lines(chunks)
+def read_answer(chunks: Iterable[bytes]) -> Answer | Unreadable:
+    """The answer that `chunks` make up, recognised by its first bytes: content types are often wrong."""
+    body = _Body(chunks)
     try:
-        first = next((line for line in lines if line.strip()), b"").removeprefix(b"\xef\xbb\xbf")
-        if first.startswith(_EVENT):
-            return _events(_chain(first, lines))
-        return _document(b"\n".join(_chain(first, lines)))
-    except _TooMuch:
-        return Strange(f"more than {MOST_BYTES // 2**20} MiB arrived")
+        return _read_events(body) if body.is_stream else _read_document(b"".join(body.chunks))
+    except _TooLargeError:
+        return Unreadable(f"more than {MOST_BYTES // 2**20} MiB arrived")
+    except UnicodeDecodeError:
+        return Unreadable("an event that is not UTF-8")
 
 
 def object_in(value: JsonValue | None) -> Mapping[str, JsonValue]:
-    """`value` where it is an object, else an empty one."""
+    """`value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_in(value: JsonValue | None) -> list[JsonValue]:
-    """`value` where it is a list, else an empty one."""
+    """`value` if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def text_in(value: JsonValue | None) -> str:
-    """`value` where it is text, or the text of its parts; else nothing."""
+    """`value` if it is text, or the text of its parts; else an empty one."""
     if isinstance(value, list):
         return "".join(text_in(object_in(part).get("text")) for part in value)
     return value if isinstance(value, str) else ""
 
 
 def count_in(value: JsonValue | None) -> int | None:
-    """`value` where it is a number of things, else None."""
+    """`value` if it is a count, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-_EVENT = (b"data:", b"event:", b"id:", b"retry:", b":")
+_BLANK_LINES = re.compile(rb"\A(?:[ \t]*\r?\n)+")
+_BOM = b"\xef\xbb\xbf"
+_FIELD = re.compile(rb"(?:data|event|id|retry)?:")
 
 
-class _TooMuch(Exception):
-    """More arrived than anybody wants to read."""
+class _TooLargeError(Exception):
+    """More than `MOST_BYTES` arrived."""
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines end with LF or CRLF alone: JSON may hold the other characters that Unicode takes for a line's end."""
-    pending: list[bytes] = []
+class _Body:
+    """The bytes of an answer without its blank first lines; `is_stream` if they begin like a field of an event."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        bounded = _bounded(chunks)
+        begun = b""
+        for chunk in bounded:
+            begun = _BLANK_LINES.sub(b"", begun + chunk)
+            if len(begun.strip()) >= len(_BOM + b"event:"):
+                break
+        begun = begun.removeprefix(_BOM)
+        self.is_stream = bool(_FIELD.match(begun))
+        self.chunks = chain((begun,), bounded)
+
+
+def _bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
     total = 0
     for chunk in chunks:
         total += len(chunk)
         if total > MOST_BYTES:
-            raise _TooMuch
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
-            yield b"".join((*pending, line)).removesuffix(b"\r")
-            pending = []
-        pending.append(rest)
-    if last := b"".join(pending):
-        yield last
+            raise _TooLargeError
+        yield chunk
 
 
-def _chain(first: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from lines
+def _read_events(body: _Body) -> Answer | Unreadable:
+    import httpx2  # slow to import
 
-
-def _events(lines: Iterator[bytes]) -> Answer | Strange:
     objects: list[JsonObject] = []
-    for data, is_ended in _data(lines):
-        if data.strip() == b"[DONE]":
+    stream = _Utf8Stream(body.chunks)
+    response = httpx2.Response(
+        200,
+        headers={"Content-Type": "text/event-stream; charset=utf-8"},
+        content=stream,
+        request=httpx2.Request("GET", "http://localhost"),
+    )
+    # `_bounded` limits the whole answer, and a reply may well be one event.
+    for event in httpx2.EventSource(response, max_event_size=None):
+        if event.data.strip() == "[DONE]":
             return Answer(tuple(objects), is_whole=True)
-        value = _parse(data)
+        value = _parse(event.data)
         if isinstance(value, dict):
             objects.append(value)
-        elif is_ended:
-            return Strange(f"an event that is no JSON object: {_shown(data)}")
+        elif event.data and not stream.has_ended:
+            return Unreadable(f"an event that is not a JSON object: {words_of(event.data[:20_000])}")
     return Answer(tuple(objects), is_whole=False)
 
 
-def _data(lines: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """The data of each event, and whether the event was ended; the last one may be cut off."""
-    data: list[bytes] = []
-    for line in lines:
-        if not line and data:
-            yield b"\n".join(data), True
-            data = []
-        elif line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-    if data:
-        yield b"\n".join(data), False
+class _Utf8Stream:
+    """Checked chunks, and a blank line behind them: an event that lacks its own is read, but may be cut off."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self.has_ended = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        decoder = getincrementaldecoder("utf-8")()
+        for chunk in self._chunks:
+            decoder.decode(chunk)
+            yield chunk
+        self.has_ended = True
+        yield b"\n\n"
 
 
-def _document(text: bytes) -> Answer | Strange:
-    value = _parse(text)
+def _read_document(body: bytes) -> Answer | Unreadable:
+    value = _parse(body)
     if isinstance(value, dict):
         return Answer((value,), is_whole=True)
-    if text.lstrip().startswith(b"{"):
+    if body.lstrip().startswith(b"{"):
         return Answer((), is_whole=False)
-    return Strange(_shown(text))
+    return Unreadable(words_of(body[:20_000].decode("utf-8", "replace")))
 
 
-def _parse(text: bytes) -> JsonValue:
+def _parse(text: str | bytes) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return value
-
-
-def _shown(text: bytes) -> str:
-    return words_of(text[:20_000].decode("utf-8", "replace"))
