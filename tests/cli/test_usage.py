@@ -12,7 +12,7 @@ import click
 import pytest
 
 from lcp_engine.cli.app import SECTIONS, start
-from lcp_engine.cli.error_output import explain
+from lcp_engine.cli.output import explain
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp

@@ -1,4 +1,4 @@
-"""Start the command line: one group, whose commands load when they are called."""
+"""Define the command group `lcp`, whose commands are loaded when they are called."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ import click
 
 from lcp_engine.cli.base import LcpGroup, global_options
 
-# Module and help of each command: `lcp --help` loads none of them.
+# Module and help of each command: `lcp --help` loads none of the modules.
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run missions": {
-        "run": ("run", "Launch a mission and work until it ends or waits for a person."),
-        "launch": ("run", "Launch a mission; somebody else works."),
-        "schedule": ("schedule", "Launch a mission again and again: add, list, remove, run-now."),
-        "work": ("work", "Execute jobs of every mission: a runner process."),
+        "run": ("run", "Launch a mission and work on it until it ends or waits for a person."),
+        "launch": ("run", "Queue a mission without running it."),
+        "schedule": ("schedule", "Launch a mission regularly: add, list, remove, run-now."),
+        "work": ("run", "Start a runner, which executes the jobs of all missions."),
     },
-    "Look": {
-        "missions": ("missions", "List missions, the newest first."),
+    "Inspect": {
+        "missions": ("missions", "List missions, newest first."),
         "show": ("missions", "Show a mission with its turns and jobs."),
-        "watch": ("watch", "Follow what happens, until the mission ends or waits."),
-        "report": ("missions", "Report on a mission: what was done, written, refused."),
-        "changes": ("undo", "List what a mission did to files."),
+        "watch": ("missions", "Follow events until the mission ends or waits."),
+        "report": ("missions", "Report what a mission did, wrote and left open."),
+        "changes": ("changes", "List the file changes of a mission."),
         "jobs": ("jobs", "List jobs."),
-        "job": ("jobs", "Show a job with its attempts and history."),
+        "job": ("jobs", "Show a job with its attempts and events."),
         "held": ("jobs", "List the jobs that wait for a person."),
-        "diff": ("diff", "Show what a held job would change, or what was changed."),
-        "serve": ("serve", "Serve a web page to look and decide."),
+        "diff": ("changes", "Show what a held job would change, or what was changed."),
+        "serve": ("serve", "Serve a web page to inspect missions and decide on held jobs."),
     },
     "Decide": {
-        "approve": ("approve", "Let held jobs run."),
-        "reject": ("approve", "Refuse held jobs; the planner reads the reason."),
-        "answer": ("answer", "Answer a question that a mission waits with."),
-        "undo": ("undo", "Take back what a mission or a job did to files."),
-        "say": ("answer", "Tell a mission's planner something; it is asked again."),
+        "approve": ("decide", "Let held jobs run."),
+        "reject": ("decide", "Reject held jobs; the planner reads the reason."),
+        "answer": ("decide", "Answer a mission's question."),
+        "undo": ("changes", "Undo the file changes of a mission or a job."),
+        "say": ("decide", "Send a mission's planner a message."),
         "policy": ("policy", "Explain which rule decides about a job."),
-        "cancel": ("approve", "Stop a mission."),
-        "resume": ("approve", "Go on with a mission that has ended."),
-        "retry": ("approve", "Queue a failed, skipped or cancelled job again."),
+        "cancel": ("decide", "Stop a mission."),
+        "resume": ("decide", "Continue a mission that has ended."),
+        "retry": ("decide", "Queue a failed, skipped or cancelled job again."),
     },
     "Run again": {
         "replay": ("replay", "Run a finished mission again from its history, without a model."),
-        "fork": ("fork", "Start a new mission from a turn of another one."),
+        "fork": ("replay", "Start a new mission from a turn of another one."),
     },
     "Without a mission": {
-        "check": ("check", "Read replies as the engine would; execute nothing."),
-        "try": ("try_job", "Run one job now, outside any mission."),
+        "check": ("check", "Check whether replies are valid; execute nothing."),
+        "try": ("check", "Run one job now, outside any mission."),
         "schema": ("schema", "Print a published JSON Schema."),
-        "db": ("db", "Look after the database."),
-        "doctor": ("doctor", "Examine the installation, a root and a planner's endpoint."),
+        "db": ("db", "Check, back up, prune and measure the database."),
+        "doctor": ("doctor", "Check the installation, a root and a planner's endpoint."),
     },
 }
 _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -69,7 +69,7 @@ class _Lazy(LcpGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands in their sections, from the table alone."""
+        """Write the commands by section, from the table alone."""
         for section, commands in SECTIONS.items():
             with formatter.section(section):
                 formatter.write_dl([(name, text) for name, (_, text) in commands.items()], col_max=12)
@@ -92,60 +92,60 @@ def _print_version(context: click.Context, option: click.Parameter, value: bool)
     cls=_Lazy,
     examples=(
         "lcp run survey --root .                 describe a project, without a model",
-        "lcp run mission.yaml --root DIR         run a mission of yours",
-        "lcp approve 12; lcp work --until-idle   decide what waited, and go on",
+        "lcp run mission.yaml --root DIR         run a mission of your own",
+        "lcp approve 12; lcp work --until-idle   let a held job run, and continue",
     ),
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
               help="Print the version.")  # fmt: skip
 def lcp() -> None:
-    """Run missions over a directory: a planner answers with LCP actions, the engine does the work.
+    """Run missions over a directory: a planner replies with LCP actions, and the engine executes them as jobs.
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 waits for a person, 4 ended on a limit or without progress, 5 conflict,
     130 interrupted.
     """
 
 
-# The first group explains the global options that every command takes.
+# Only the top group shows the global options, which every command takes.
 lcp.params[-4:] = global_options(hidden=False)
 
 
 def start(arguments: Sequence[str]) -> int:
-    """Run a command; its exit code. Whatever happens, people get one line and never a traceback."""
-    _open_what_is_closed()
+    """Run a command and return its exit code. Any error is printed as one line, never as a traceback."""
+    _reopen_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        # What a terminal cannot show is escaped: file names may be anything.
+        # File names may hold any bytes: what the stream cannot encode is escaped.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a text stream where it is not replaced
     try:
         code = lcp.main(list(arguments), prog_name="lcp", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_what_is_refused()
+        _drop_unwritten_output()
         return 1
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a person must not read a traceback
-        from lcp_engine.cli.error_output import explain
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the top of the process: users must not see a traceback
+        from lcp_engine.cli.output import explain
 
         code = explain(error, as_json=_wants_json(arguments))
-        _forget_what_is_refused()
+        _drop_unwritten_output()
         return code
     return code if isinstance(code, int) else 0
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether `--json` is given, also where the arguments could not be read."""
+    """Whether `--json` is given, even if the arguments could not be parsed."""
     read = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in read
 
 
-def _open_what_is_closed() -> None:
-    """A command that is started with closed streams reads and writes nothing, as with /dev/null."""
+def _reopen_closed_streams() -> None:
+    """Open /dev/null for each standard stream that was closed when the process started."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
-def _forget_what_is_refused() -> None:
-    """Nobody takes what is printed: the interpreter must not complain about it at its exit."""
+def _drop_unwritten_output() -> None:
+    """Discard buffered output that cannot be written, so that the interpreter does not complain at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

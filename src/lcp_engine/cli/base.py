@@ -1,4 +1,4 @@
-"""Define what all commands share: the global options, before and after the command's name, and their effect."""
+"""Define the exit codes, the global options and the base classes of all commands."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import Parameter
 
-from lcp_engine.cli.exit_codes import Exit
-
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.api import Engine
     from lcp_engine.settings import Settings
+
 
 SETTINGS: Mapping[str, Sequence[str] | int] = {
     "help_option_names": ["-h", "--help"],
@@ -215,3 +215,40 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} takes name=value, not {value!r}")
         found[name.strip()] = text
     return found
+
+
+class Exit(IntEnum):
+    """What a script may branch on."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    WAITING = 3
+    LIMIT = 4
+    CONFLICT = 5
+    INTERRUPTED = 130
+
+
+def exit_of_mission(status: str, outcome: str | None) -> Exit:
+    """The exit code of a mission that nobody works on any more."""
+    match status:
+        case "completed":
+            return Exit.DONE
+        case "running" | "waiting":
+            return Exit.WAITING
+        case "failed" if outcome is not None and (outcome.startswith("limit:") or outcome == "no_progress"):
+            return Exit.LIMIT
+        case _:
+            return Exit.FAILED
+
+
+_OF_CODES = {
+    "INVALID_ARGUMENT": Exit.USAGE,
+    "CONFLICT": Exit.CONFLICT,
+    "WRONG_STATE": Exit.CONFLICT,
+}
+
+
+def exit_of_error(code: str) -> Exit:
+    """The exit code of a command that ended with this error code: most are plain failures."""
+    return _OF_CODES.get(code, Exit.FAILED)

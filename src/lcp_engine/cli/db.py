@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lcp_engine.cli.base import Count, Invocation, LcpGroup, naming, pass_invocation
-from lcp_engine.cli.error_output import tell
-from lcp_engine.cli.exit_codes import Exit
-from lcp_engine.cli.output import make_table, print_json, print_out, print_wide, when
+from lcp_engine.cli.base import Count, Exit, Invocation, LcpGroup, naming, pass_invocation
+from lcp_engine.cli.output import make_table, print_json, print_out, print_wide, tell, when
 from lcp_engine.clock import SECOND
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size

@@ -1,21 +1,21 @@
-"""Look at jobs (`lcp jobs`, `lcp job`, `lcp held`)."""
+"""List and show jobs (`lcp jobs`, `lcp job`, `lcp held`)."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from posixpath import dirname
 
 import click
 from pydantic import JsonValue
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from lcp_engine.api.records import Job
-from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.error_output import tell
-from lcp_engine.cli.event_lines import told
-from lcp_engine.cli.exit_codes import Exit
-from lcp_engine.cli.held_table import held_table, overview
+from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.events import told
 from lcp_engine.cli.output import (
     coloured,
     last_cell,
@@ -24,19 +24,26 @@ from lcp_engine.cli.output import (
     print_json,
     print_out,
     print_wide,
+    tell,
+    until,
     when,
 )
-from lcp_engine.cli.question_text import is_question, question_text
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
-from lcp_engine.core.summaries import subject
+from lcp_engine.core.summaries import as_question, subject
+from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.workers.ask_user import KIND
 
 MOST_LISTED = 100
 MOST_LINES = 20
 MOST_HELD = 50
+
+MANY = 10
+"""From so many held jobs on, an overview comes first."""
+MOST_GROUPS = 10
 
 
 @click.command(
@@ -226,3 +233,76 @@ def _print_attempts(console: Console, job: Job) -> None:
                 f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
                 f"{attempt['started_at']}  {cost}{one_line(str(message or ''))}".rstrip()
             )
+
+
+def overview(jobs: Sequence[Job]) -> Table:
+    """A line for each kind and directory, the largest first."""
+    groups = count_groups(jobs)
+    table = make_table("jobs", "kind", "where", numbers=("jobs",))
+    for kind, where, count in groups[:MOST_GROUPS]:
+        table.add_row(f"{count:,}", one_line(shortened(kind, 30)), one_line(shortened(where, 60)))
+    left = groups[MOST_GROUPS:]
+    if left:
+        table.add_row(f"{sum(count for _, _, count in left):,}", "…", f"in {len(left):,} other places")
+    return table
+
+
+def held_table(jobs: Sequence[Job], expiries: Mapping[int, str], *, of_one_mission: bool) -> Table:
+    """Held jobs with how long they wait and why; nothing that is the same for all of them."""
+    columns = ["id", "kind", "about", "held since", "why"]
+    if not of_one_mission:
+        columns.insert(1, "mission")
+    if expires := any(job.id in expiries for job in jobs):
+        columns.insert(-1, "expires")
+    table = make_table(*columns, numbers=("id", "mission"))
+    for job in jobs:
+        table.add_row(
+            str(job.id),
+            *([] if of_one_mission else [str(job.mission_id)]),
+            one_line(shortened(job.kind, 30)),
+            shortened(subject(job.json), 50),
+            when(str(job.json["created_at"])),
+            *([until(expiries.get(job.id))] if expires else []),
+            last_cell(shortened(explain_reason(job.reason or ""), 90)),
+        )
+    return table
+
+
+def count_groups(jobs: Sequence[Job]) -> list[tuple[str, str, int]]:
+    """Kind, directory, how many. Where directories are many, those at the top of the root stand for them."""
+    paths = [(job.kind, _path(job)) for job in jobs]
+    counts = Counter((kind, _directory(path)) for kind, path in paths)
+    if len(counts) > MOST_GROUPS:
+        counts = Counter((kind, _top(path)) for kind, path in paths)
+    return [(kind, where, count) for (kind, where), count in counts.most_common()]
+
+
+def _path(job: Job) -> str | None:
+    return next((path for key in ("rel_path", "path") if isinstance(path := job.params.get(key), str)), None)
+
+
+def _directory(path: str | None) -> str:
+    return "" if path is None else f"{dirname(path) or '.'}/"
+
+
+def _top(path: str | None) -> str:
+    top, slash, rest = (path or "").partition("/")
+    return f"{top}/{'…' if '/' in rest else ''}" if slash else _directory(path)
+
+
+def is_question(job: Job) -> bool:
+    """Whether a held job needs an answer, and not a yes or a no."""
+    return job.kind == KIND or job.reason == RELAYED
+
+
+def answer_with(job: Job) -> str:
+    """The command that answers a question."""
+    return f"`lcp answer {job.id} {'TEXT' if job.kind == KIND else '--file REPLY'}`"
+
+
+def question_text(job: Job) -> str:
+    """What a person is asked, with the options and the command that answers."""
+    if job.kind != KIND:
+        shows = f"`lcp job {job.id} --prompt` shows the question"
+        return f"job {job.id}: {shows}, {answer_with(job)} brings the planner's reply"
+    return f"job {job.id}: {as_question(job.params)}\n  {answer_with(job)}"

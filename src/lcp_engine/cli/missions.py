@@ -1,27 +1,46 @@
-"""Look at missions (`lcp missions`, `lcp show`, `lcp report`)."""
+"""List, show, follow and report on missions (`lcp missions`, `show`, `watch`, `report`)."""
 
 from __future__ import annotations
 
 import math
+import sys
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 from rich.text import Text
 from rich.tree import Tree
 
+from lcp_engine.api import Engine
 from lcp_engine.api.records import Job, Mission
-from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.error_output import tell
-from lcp_engine.cli.event_lines import said_line, told
-from lcp_engine.cli.exit_codes import Exit
-from lcp_engine.cli.output import coloured, last_cell, make_table, print_json, print_wide, when
-from lcp_engine.cli.report import FORMATS, print_report
-from lcp_engine.cli.shipped_list import print_offers
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pass_invocation
+from lcp_engine.cli.events import Follower, Narrator, said_line, told
+from lcp_engine.cli.output import (
+    coloured,
+    last_cell,
+    make_console,
+    make_table,
+    print_json,
+    print_json_line,
+    print_out,
+    print_wide,
+    tell,
+    when,
+)
+from lcp_engine.core.mission.variables import Variable
+from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import subject
-from lcp_engine.engine.reports.markdown import TURN_KIND, fate
-from lcp_engine.shipped_missions import offers
+from lcp_engine.engine.reports.agent_response import respond_as_agent
+from lcp_engine.engine.reports.markdown import TURN_KIND, as_markdown, fate, make_report
+from lcp_engine.engine.reports.structured import respond
+from lcp_engine.shipped_missions import Offer, offers
+from lcp_engine.store.db.json_text import JsonObject
+
+LOOK_SECONDS = 0.2
+FORMATS = ("text", "json", "structured", "agent")
+MOST_LINES = 20
+"""A list of the text shows at most that many rows."""
 
 
 @click.command("missions", cls=LcpCommand)
@@ -153,3 +172,108 @@ def _line(job: Job) -> Text:
     )
     why = told(job)
     return text.append(f"  {one_line(shortened(why, 120))}", style="dim") if why else text
+
+
+@click.command("watch", cls=LcpCommand)
+@click.argument("mission", type=int, required=False, metavar="[M]")
+@pass_invocation
+def watch_command(invocation: Invocation, mission: int | None) -> int:
+    """Print what happens in mission M from its start, until it ends or waits; without M, in all from now on.
+
+    The exit code is that of `lcp run`; without M it goes on until it is interrupted.
+    """
+    with invocation.engine() as engine:
+        follower = Follower(engine, mission, past=mission is not None)
+        narrator = Narrator(engine, verbose=invocation.verbose, names_mission=mission is None)
+        while True:
+            # Asked before the events are read: what happened until then is among them.
+            end = None if mission is None else _exit_at_rest(engine, mission)
+            for event in follower.news():
+                _print(event, None if invocation.json else narrator)
+            if end is not None:
+                return end
+            time.sleep(LOOK_SECONDS)
+
+
+def _exit_at_rest(engine: Engine, mission_id: int) -> Exit | None:
+    """The exit code of a mission that has ended and has nothing running, or that waits."""
+    mission = engine.mission(mission_id)
+    counts = mission.jobs
+    if mission.status == "running" or counts.get("queued", 0) + counts.get("running", 0):
+        return None
+    return exit_of_mission(mission.status, mission.outcome)
+
+
+def _print(event: JsonObject, narrator: Narrator | None) -> None:
+    import sys
+
+    if narrator is None:
+        print_json_line(event)
+        return
+    line = narrator.line(event)
+    if line is not None:
+        make_console(sys.stdout).print(line)
+        sys.stdout.flush()
+
+
+def print_report(engine: Engine, mission_id: int, form: str = "text", since: int | None = None) -> None:
+    """The report on stdout. `since` is the number of the event that a structured report goes on from."""
+    if form == "json":
+        print_json(make_report(engine.facts(mission_id)))
+    elif form == "structured":
+        facts, course = engine.standing(mission_id, since=since, most=MOST_LINES)
+        print_json(respond(facts, course).as_json())
+    elif form == "agent":
+        answer = respond_as_agent(*engine.standing(mission_id))
+        print_json(answer.model_dump(mode="json"))
+    else:
+        _print_text(as_markdown(make_report(engine.facts(mission_id, most=MOST_LINES))))
+
+
+def _print_text(markdown: str) -> None:
+    """Markdown, set on a terminal and as it is elsewhere."""
+    shown = block(markdown)
+    if not sys.stdout.isatty():
+        print_out(shown)
+        return
+    from rich.markdown import Markdown
+
+    # A link shows where it leads: what is named and where it goes may differ.
+    make_console(sys.stdout).print(Markdown(shown, hyperlinks=False), soft_wrap=False)
+
+
+def print_offers(offers: Sequence[Offer], *, as_json: bool) -> None:
+    """Each with what it does, who plans it, and the variables that `--var` gives a value."""
+    if as_json:
+        print_json([_shown(offer) for offer in offers])
+        return
+    print_out("\n\n".join("\n".join(_lines(offer)) for offer in offers))
+
+
+def _lines(offer: Offer) -> Iterator[str]:
+    planner = offer.outline.planner
+    yield f"{offer.name}  {offer.outline.description}"
+    yield f"    {_command(offer)}"
+    if planner is not None:
+        yield f"    planned by {planner}"
+    for name, variable in offer.outline.variables.items():
+        yield f"    {name}: {variable.description}{_usual(variable)}"
+
+
+def _command(offer: Offer) -> str:
+    needed = (name for name, variable in offer.outline.variables.items() if variable.default is None)
+    given = "".join(f" --var {name}={name.upper()}" for name in needed)
+    planner = "" if offer.outline.planner else " --planner NAME"
+    return f"lcp run {offer.name} --root DIR{given}{planner}"
+
+
+def _usual(variable: Variable) -> str:
+    return "" if variable.default is None else f"  [default: {variable.default}]"
+
+
+def _shown(offer: Offer) -> dict[str, object]:
+    outline = offer.outline
+    variables = {name: variable.model_dump() for name, variable in outline.variables.items()}
+    return {
+        "name": offer.name, "description": outline.description, "planner": outline.planner, "variables": variables,
+    }  # fmt: skip

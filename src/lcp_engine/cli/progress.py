@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.base import Invocation
-from lcp_engine.cli.event_lines import Narrator
+from lcp_engine.cli.events import Narrator
 from lcp_engine.cli.output import make_console, print_json_line
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.core.summaries import subject

@@ -1,4 +1,4 @@
-"""Run a mission again from its history (`lcp replay`)."""
+"""Replay a mission, or fork it at a turn (`lcp replay`, `lcp fork`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from pathlib import Path
 
 import click
 
-from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.exit_codes import Exit
-from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.output import print_json, print_out, tell
+from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.safe_text import one_line
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.replay.fork import Forked
 from lcp_engine.replay.replay import Replayed
+
+MOST_BYTES = 4 * 1024 * 1024
+MOST_SHOWN = 20
 
 
 @click.command(
@@ -51,3 +57,62 @@ def _shown(replayed: Replayed) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+@click.command(
+    "fork",
+    cls=LcpCommand,
+    examples=(
+        "lcp fork 3 --turn 2 --planner openai",
+        "lcp fork 3 --turn 2 --reply edited.json; lcp work --until-idle",
+    ),
+)
+@click.argument("mission", type=int, metavar="M")
+@click.option("--turn", type=int, required=True, metavar="N", help="The turn that is asked anew.")
+@click.option("--reply", type=click.Path(path_type=Path), metavar="FILE",
+              help="Answer the turn with the text of FILE instead of asking.")  # fmt: skip
+@click.option("--planner", metavar="NAME", help="Another planner, for this turn and those after it.")
+@pass_invocation
+def fork_command(
+    invocation: Invocation, mission: int, turn: int, reply: Path | None, planner: str | None
+) -> int:
+    """Start a new mission from turn N of mission M, and print its id; a runner (lcp work) goes on with it.
+
+    It has the history of M up to the question of turn N, and works on the root as it is. What has changed there since
+    is listed on stderr.
+    """
+    text = None if reply is None else _text(reply)
+    spec = None if planner is None else PlannerSpec(type=planner)
+    with invocation.engine() as engine:
+        forked = engine.fork(mission, turn=turn, reply=text, planner=spec)
+    if invocation.json:
+        print_json(forked.as_json())
+        return Exit.DONE
+    print_out(str(forked.id))
+    _tell_changes(forked)
+    if not invocation.quiet:
+        tell(f"mission {forked.id} goes on from turn {turn} of mission {mission}: `lcp work --until-idle`")
+    return Exit.DONE
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as refused:
+        message = f"reply {str(file)!r} has to be a readable file: {refused.strerror}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
+    if len(data) > MOST_BYTES:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"reply {str(file)!r} has at most {MOST_BYTES} bytes")
+    # As a planner's reply would be taken: what is not UTF-8 is no valid reply, and leads to a corrective turn.
+    return data.decode("utf-8", errors="backslashreplace")
+
+
+def _tell_changes(forked: Forked) -> None:
+    for drift in forked.changed[:MOST_SHOWN]:
+        tell(one_line(str(drift)))
+    if len(forked.changed) > MOST_SHOWN:
+        tell(f"and {len(forked.changed) - MOST_SHOWN} more")
+    if forked.unknown:
+        jobs = ", ".join(map(str, forked.unknown[:MOST_SHOWN]))
+        tell(f"whether what these jobs saw has changed cannot be told: {jobs}")

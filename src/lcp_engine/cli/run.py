@@ -1,4 +1,4 @@
-"""Launch missions, and work on one until it ends or waits (`lcp run`, `lcp launch`)."""
+"""Launch missions and execute jobs (`lcp run`, `lcp launch`, `lcp work`)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import click
 
 from lcp_engine.api import Engine
 from lcp_engine.api.records import Job, Mission
-from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
-from lcp_engine.cli.error_output import tell
-from lcp_engine.cli.event_stream import Follower
-from lcp_engine.cli.exit_codes import Exit, exit_of_mission
-from lcp_engine.cli.inline_decisions import Decider
+from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pairs, pass_invocation
+from lcp_engine.cli.events import Follower
+from lcp_engine.cli.jobs import answer_with, is_question
 from lcp_engine.cli.load_mission import Wish, load
-from lcp_engine.cli.output import print_json, print_json_line, print_out
+from lcp_engine.cli.missions import print_report
+from lcp_engine.cli.output import print_json, print_json_line, print_out, tell
 from lcp_engine.cli.progress import Progress, showing
-from lcp_engine.cli.question_text import answer_with, is_question
-from lcp_engine.cli.report import print_report
+from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.cost_bound import WorstCase
@@ -31,6 +29,7 @@ from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.plans.turn_queue import TURN_ATTEMPTS
 from lcp_engine.planners.environment import AsksModel, Surroundings
 from lcp_engine.planners.registry import make_planner
+from lcp_engine.settings import shown_url
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
@@ -169,7 +168,7 @@ def _work_it_off(
     follower = Follower(engine, decider.mission_id)
 
     def look() -> bool:
-        is_news = follower.show(progress)
+        is_news = _show_news(follower, progress)
         return decider.approve_named(progress.say) or is_news
 
     while True:
@@ -184,8 +183,15 @@ def _work_it_off(
             interrupts.received = signal.SIGINT
             return
         if not (decider.approve_named(progress.say) or decided or _has_ready(engine, decider.mission_id)):
-            follower.show(progress)
+            _show_news(follower, progress)
             return
+
+
+def _show_news(follower: Follower, progress: Progress) -> bool:
+    """Show the events since the last call; whether there were any."""
+    news = follower.news()
+    progress.show(news)
+    return bool(news)
 
 
 def _has_ready(engine: Engine, mission_id: int) -> bool:
@@ -242,3 +248,56 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
     if shown is not None:
         ways[0] = f"look with `lcp diff {shown}`, then {ways[0]}"
     return ways
+
+
+@click.command(
+    "work",
+    cls=LcpCommand,
+    examples=(
+        "lcp work --threads 8",
+        "lcp work --until-idle",
+        "lcp work --root site=/srv/site    missions whose root is called site, in that directory",
+    ),
+)
+@click.option(
+    "--threads",
+    type=Count(1, 256),
+    metavar="N",
+    default=4,
+    show_default=True,
+    help="Jobs at a time.",
+)
+@click.option("--until-idle", is_flag=True, help="End when nothing is queued, delayed or running anywhere.")
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; may be repeated."
+)
+@click.option("--root", "named", multiple=True, metavar="NAME=DIR",
+              help="Only missions whose root is called NAME (its path, an alias, the last part of its path), which "
+              "is DIR here. May be repeated.  [default: every root that is on this machine]")  # fmt: skip
+@pass_invocation
+def work_command(
+    invocation: Invocation, threads: int, until_idle: bool, kinds: Sequence[str], named: Sequence[str]
+) -> int:
+    """Execute the jobs of every mission, until it is stopped.
+
+    SIGTERM and the first Ctrl-C finish the jobs under way and give the others back; a second Ctrl-C leaves at once.
+    Any number of these may work on one database.
+    """
+    roots = {name: _directory(name, text) for name, text in pairs(named, "--root").items()}
+    with invocation.engine() as engine, catching_interrupts() as interrupts:
+        runner = engine.runner(until_idle=until_idle, threads=threads, kinds=kinds or None, roots=roots)
+        follower = Follower(engine, past=False)
+        with showing(invocation, engine, all_missions=True) as progress:
+            progress.say(f"works on {shown_url(invocation.database_url)} with {threads} threads")
+            work(runner, interrupts, lambda: _show_news(follower, progress), progress.say)
+            for root, count in runner.left_to_others().items():
+                left = f"{count} queued job{'s' * (count != 1)}"
+                progress.say(f"left to other runners: {left} over {root}, which is not served here")
+    return Exit.INTERRUPTED if interrupts.received is signal.SIGINT else Exit.DONE
+
+
+def _directory(name: str, text: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_dir():
+        raise click.UsageError(f"--root {name}: a directory is expected, {text!r} is none")
+    return path.resolve()

@@ -11,11 +11,9 @@ from zoneinfo import ZoneInfo
 import click
 
 from lcp_engine.api.records import Schedule
-from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
-from lcp_engine.cli.error_output import tell
-from lcp_engine.cli.exit_codes import Exit
+from lcp_engine.cli.base import Exit, Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.load_mission import Wish, load
-from lcp_engine.cli.output import last_cell, make_table, print_json, print_out, print_wide, until, when
+from lcp_engine.cli.output import last_cell, make_table, print_json, print_out, print_wide, tell, until, when
 from lcp_engine.cli.run import mission_options, tell_worst_case
 from lcp_engine.core.recurrence import is_timezone, read_recurrence
 from lcp_engine.core.safe_text import one_line

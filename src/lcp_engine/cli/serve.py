@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.error_output import tell
-from lcp_engine.cli.exit_codes import Exit
-from lcp_engine.cli.output import print_json_line, print_out
+from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.output import print_json_line, print_out, tell
 from lcp_engine.cli.signals import LOOK_SECONDS, catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError
 

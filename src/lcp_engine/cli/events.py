@@ -1,4 +1,4 @@
-"""Tell events as lines for people: what happened to which job, and what came of it."""
+"""Follow events as they happen, and describe each in a line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 from lcp_engine.store.db.json_text import JsonObject
 
 _WIDTH = 100
-
 # What people are told of a job, by event. The others are told with --verbose only.
 _JOB_EVENTS = {
     "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "retried_held": "held",
@@ -27,6 +26,34 @@ _JOB_EVENTS = {
 _AS_WORDS = {"held_again": "held", "retried_held": "held", "refused": "rejected",
              "backed_off": "retries", "plan_succeeded": "succeeded",
              "plan_failed": "failed"}  # fmt: skip
+
+
+class Follower:
+    """The events that came since the last look. With `past` the history so far is news as well."""
+
+    def __init__(self, engine: Engine, mission_id: int | None = None, *, past: bool = True) -> None:
+        self._engine = engine
+        self._mission_id = mission_id
+        self._seen: dict[int, int] = {} if past else engine.event_counts()
+
+    def news(self) -> list[JsonObject]:
+        """New events in the order in which they happened; each is news once."""
+        found = [event for mission in self._changed() for event in self._of(mission)]
+        return sorted(found, key=lambda event: str(event["at"])) if self._mission_id is None else found
+
+    def _changed(self) -> list[int]:
+        if self._mission_id is not None:
+            return [self._mission_id]
+        counts = self._engine.event_counts()
+        return [mission for mission, count in counts.items() if count > self._seen.get(mission, 0)]
+
+    def _of(self, mission_id: int) -> list[JsonObject]:
+        events = self._engine.events(mission_id, after_seq=self._seen.get(mission_id, 0))
+        if events:
+            last = events[-1]["seq"]
+            assert isinstance(last, int)
+            self._seen[mission_id] = last
+        return events
 
 
 class Narrator:

@@ -1,12 +1,15 @@
-"""Ask a person at the terminal about one held job."""
+"""Ask the person at the terminal about held jobs and turns while a mission runs."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
+from pathlib import Path
 
 from pydantic import JsonValue
 from rich.console import Console
@@ -14,16 +17,31 @@ from rich.text import Text
 
 from lcp_engine.api import Engine
 from lcp_engine.api.records import Job
+from lcp_engine.changes.recovery import CONFLICT
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
-from lcp_engine.cli.diff import show_diffs, show_excerpt
-from lcp_engine.cli.editor import edit_text, params_text
-from lcp_engine.cli.human_planner import PlannerSeat
+from lcp_engine.cli.changes import show_diffs, show_excerpt
+from lcp_engine.cli.decide import read_words
+from lcp_engine.cli.jobs import MANY, overview
 from lcp_engine.cli.output import make_console, seconds_until
-from lcp_engine.cli.prompt_io import Choice, Closed, choose, page, read_line, say, say_legend
+from lcp_engine.cli.terminal import (
+    Choice,
+    Closed,
+    choose,
+    edit_text,
+    page,
+    params_text,
+    read_line,
+    read_paste,
+    say,
+    say_legend,
+)
 from lcp_engine.core.job_states import State
+from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.safe_text import block, json_block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration, subject
+from lcp_engine.engine.admission import NO_WORKER
+from lcp_engine.engine.people.approval_binding import DRIFT
 from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
@@ -32,6 +50,92 @@ from lcp_engine.workers.ask_user import KIND as ASK_USER
 MOST_LINES = 20
 """Lines of a diff, or of params, that are shown before the question."""
 NO_REASON = "a person said no"
+_CHOICES = (
+    Choice("paste", " the reply"),
+    Choice("edit", " it"),
+    Choice("file", " that holds it"),
+    Choice("view", " the question"),
+    Choice("later"),
+    Choice("quit"),
+)
+
+
+@dataclass
+class Decider:
+    """Decides the held jobs of one mission. `kinds` are approved without a question; `all` means every kind."""
+
+    engine: Engine
+    mission_id: int
+    kinds: Collection[str] = ()
+    asks: bool = False
+    _later: set[int] = field(default_factory=set)
+    _all: set[str] = field(default_factory=set)
+    _doubtful: set[int] = field(default_factory=set)
+
+    def approve_named(self, tell: Callable[[str], None]) -> bool:
+        """Approve what is held and of the named kinds; whether anything was. What was in the way is told."""
+        named = {*self.kinds, *self._all}
+        if not named:
+            return False
+        held = self._open(() if "all" in named else sorted(named))
+        approved = [self._approve(job, tell) for job in held if self._is_named(job)]
+        return any(approved)
+
+    def ask(self) -> bool:
+        """Ask about every other held job that was not put off; whether the mission can go on."""
+        if not self.asks:
+            return False
+        waiting = self._open()
+        if len(waiting) >= MANY:
+            say(f"{len(waiting):,} jobs of mission {self.mission_id} wait for you")
+            make_console(sys.stderr).print(overview(waiting), soft_wrap=False)
+        try:
+            return self._ask_each(waiting)
+        except Closed:
+            self.asks = False
+            return True  # what was decided before goes on
+
+    def _ask_each(self, waiting: list[Job]) -> bool:
+        questioner = Questioner(self.engine, self.engine.expiries(), [job.kind for job in waiting])
+        decided, silent = False, 0
+        for place, job in enumerate(waiting, 1):
+            if self._is_named(job) and self._approve(job, say):
+                silent += 1
+                continue
+            match questioner.ask(job, f" ({place:,} of {len(waiting):,})" if len(waiting) > 1 else ""):
+                case Answer.DECIDED:
+                    decided = True
+                case Answer.ALL:
+                    self._all.add(job.kind)
+                    decided = True
+                case Answer.SAID:  # the planner reads it first; then this job is asked about again
+                    return True
+                case Answer.LATER:
+                    self._later.add(job.id)
+        if silent:
+            say(f"{silent:,} more approved: {', '.join(map(one_line, sorted(self._all)))}")
+        return decided or silent > 0
+
+    def _open(self, kinds: Collection[str] = ()) -> list[Job]:
+        """The held jobs that were not put off."""
+        held = self.engine.jobs(mission_id=self.mission_id, states=[State.HELD], kinds=[*kinds])
+        return [job for job in held if job.id not in self._later]
+
+    def _is_named(self, job: Job) -> bool:
+        """A file that is another now is something new to decide; questions and kinds without a worker take no yes."""
+        if job.kind == ASK_USER or job.reason == RELAYED or job.id in self._doubtful:
+            return False
+        named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._all
+        return named and job.reason not in (CONFLICT, DRIFT, NO_WORKER)
+
+    def _approve(self, job: Job, tell: Callable[[str], None]) -> bool:
+        """What cannot be approved unseen is left to be asked about, or to wait."""
+        try:
+            return self.engine.approve(job.id)
+        except LcpError as refused:
+            self._doubtful.add(job.id)
+            tell(one_line(str(refused)))
+            return False
 
 
 class Answer(Enum):
@@ -241,3 +345,71 @@ def _param_lines(job: Job) -> list[str]:
     for key, text in texts.items():
         lines += [f"  {one_line(key)}:", *(f"  │ {line}" for line in block(text).splitlines())]
     return lines
+
+
+class PlannerSeat:
+    """One turn of a mission whose planner is a person."""
+
+    def __init__(self, engine: Engine, job: Job) -> None:
+        self._engine = engine
+        self._job = job
+        self._draft = ""
+
+    def take(self, place: str) -> bool:
+        """Ask for the reply until it is there; False puts it off. Raises `Closed` where the person leaves."""
+        job = self._job
+        turns = self._engine.turns(job.mission_id, job_id=job.id)
+        prompt = str(turns[-1]["prompt"] or "") if turns else ""
+        with tempfile.TemporaryDirectory(prefix="lcp-") as directory:  # private to its user
+            question = Path(directory) / f"turn-{job.id}.md"
+            question.write_text(prompt, encoding="utf-8", errors="replace")
+            say(f"\njob {job.id}{place}: you are the planner; the question has {len(prompt):,} characters")
+            say(f"  {question}")
+            say_legend(_CHOICES)
+            while True:
+                word = choose("your reply?", _CHOICES)
+                if word == "later":
+                    return False
+                if word == "quit":
+                    raise Closed
+                if word == "view":
+                    page(lambda console: console.print(block(prompt)))
+                elif self._bring(word):
+                    return True
+
+    def _bring(self, way: str) -> bool:
+        """Take the reply on one of the ways, and bring it; False asks again."""
+        try:
+            reply = self._read(way)
+            if not reply.strip():
+                say("  the reply is empty; nothing was brought")
+                return False
+            if not self._is_meant(reply):
+                return False
+            self._engine.answer(self._job.id, reply)
+        except LcpError as refused:
+            say(f"  {one_line(str(refused))}")
+            return self._engine.job(self._job.id).state != State.HELD
+        return True
+
+    def _read(self, way: str) -> str:
+        if way == "paste":
+            return read_paste("  paste the reply; an empty line after it, or Ctrl-D, ends it")
+        if way == "edit":
+            self._draft = edit_text(self._draft, "reply.json")
+            return self._draft
+        try:
+            name = read_line("  file: ")
+        except Closed:
+            return ""
+        return read_words(None, str(Path(name).expanduser())) if name not in ("", "-") else ""
+
+    def _is_meant(self, reply: str) -> bool:
+        """A reply that is no action is a slip of the hand more often than what the planner has to hear about."""
+        read = self._engine.read_reply(self._job.mission_id, reply)
+        if not isinstance(read, Malformed):
+            return True
+        for problem in read.errors[:10]:
+            say(f"  {one_line(problem.path or 'reply')}: {one_line(problem.message)}")
+        choices = (Choice("no"), Choice("yes"))
+        return choose("that is no valid reply. Bring it, to be asked for a correction?", choices) == "yes"

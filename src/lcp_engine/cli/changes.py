@@ -1,0 +1,196 @@
+"""Show file changes and undo them (`lcp diff`, `lcp changes`, `lcp undo`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+from pydantic import JsonValue
+from rich.console import Console
+from rich.text import Text
+
+from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.output import last_cell, make_console, make_table, print_json, print_out, print_wide, tell
+from lcp_engine.cli.terminal import page
+from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.summaries import size
+from lcp_engine.engine.reports.markdown import TURN_KIND
+from lcp_engine.store.db.json_text import JsonObject
+
+if TYPE_CHECKING:
+    from lcp_engine.runner.undo import Undo
+
+
+_STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}
+
+_WORDS = {"created": "put back", "changed": "restored", "removed": "removed"}
+
+
+@click.command(
+    "diff",
+    cls=LcpCommand,
+    examples=(
+        "lcp diff 12            what held job 12 would change now, or what job 12 has changed",
+        "lcp diff --mission 3   what mission 3 has changed, each file from its first content to its last",
+    ),
+)
+@click.argument("job", type=int, metavar="[J]", required=False)
+@click.option("--mission", type=int, metavar="M", help="Everything that mission M has changed.")
+@pass_invocation
+def diff_command(invocation: Invocation, job: int | None, mission: int | None) -> int:
+    """Show what job J would change, or has changed, as a unified diff.
+
+    What you see of a held job is what your approval of it binds to. A turn changes no file: where job J is one, J is
+    read as the number of a mission.
+    """
+    if (job is None) == (mission is None):
+        raise click.UsageError(
+            "exactly one of a job and --mission M is expected", click.get_current_context()
+        )
+    with invocation.engine() as engine:
+        found = None if job is None else engine.job(job)
+        if found is not None and found.kind == TURN_KIND:
+            mission = engine.mission(found.id).id
+            if not (invocation.quiet or invocation.json):
+                tell(f"job {mission} is a turn, which changes no file; this is mission {mission}")
+            found = None
+        if found is not None:
+            diffs = engine.diff(found.id)
+            of = {"job_id": found.id, "mission_id": found.mission_id, "state": found.state}
+        else:
+            of = {"job_id": None, "mission_id": mission, "state": None}
+            diffs = engine.mission_diff(mission or 0)
+    if invocation.json:
+        print_json({**of, "files": [diff.json for diff in diffs]})
+    elif diffs:
+        print_diffs(diffs)
+    elif not invocation.quiet:
+        tell(f"job {job} changes no file" if found is not None else f"mission {mission} has changed no file")
+    return Exit.DONE
+
+
+def print_diffs(diffs: Sequence[Diff]) -> None:
+    """Diffs on stdout: coloured on a terminal, and in a pager where they are longer than it."""
+    console = make_console(sys.stdout)
+    if not (sys.stdout.isatty() and sys.stdin.isatty()):
+        show_diffs(console, diffs)
+        return
+    page(lambda shown: show_diffs(shown, diffs))
+
+
+def show_diffs(console: Console, diffs: Sequence[Diff]) -> None:
+    """Diffs on any console; what a path or a file holds cannot steer it."""
+    for diff in diffs:
+        if not diff.lines:
+            console.print(Text(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": ")))
+            continue
+        for number, line in enumerate(diff.lines):
+            style = "bold" if number < 2 else _STYLES.get(line[:1], "")
+            console.print(Text(_visible(line), style=style))
+        if diff.note is not None:
+            console.print(Text(f"({one_line(diff.note)})", style="yellow"))
+
+
+def show_excerpt(console: Console, diffs: Sequence[Diff], most: int) -> int:
+    """The first lines of diffs, each at most three lines of the terminal long; how many are left out."""
+    room, width = most, 3 * console.width
+    for diff in diffs:
+        lines = tuple(shortened(line, width) for line in diff.lines[:room])
+        room -= len(lines)
+        show_diffs(console, [replace(diff, lines=lines)])
+    return sum(len(diff.lines) for diff in diffs) - (most - room)
+
+
+def _visible(line: str) -> str:
+    """A line with its tabs, and everything else that is no visible character escaped."""
+    return "\t".join(map(one_line, line.split("\t")))
+
+
+@click.command("changes", cls=LcpCommand, examples=("lcp changes 3", "lcp changes 3 --json"))
+@click.argument("mission", type=int, metavar="M")
+@pass_invocation
+def changes_command(invocation: Invocation, mission: int) -> int:
+    """List what mission M did to files, in order: by which job, to which size, and what became of it.
+
+    An intent is a change that was begun and not confirmed; one that is void never happened; one in conflict met a file
+    that somebody else had changed.
+    """
+    with invocation.engine() as engine:
+        engine.mission(mission)
+        found = engine.changes(mission)
+    if invocation.json:
+        print_json([*found])
+    elif found:
+        _print_changes(found)
+    else:
+        print_out(f"mission {mission} has changed no file")
+    return Exit.DONE
+
+
+@click.command("undo", cls=LcpCommand, examples=("lcp undo 3 --dry-run", "lcp undo 3", "lcp undo --job 14"))
+@click.argument("mission", type=int, metavar="[M]", required=False)
+@click.option("--job", type=int, metavar="J", help="Take back what job J did, instead of a whole mission.")
+@click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; do nothing.")
+@pass_invocation
+def undo_command(invocation: Invocation, mission: int | None, job: int | None, dry_run: bool) -> int:
+    """Bring files back to what they were before mission M, or before job J.
+
+    All files or none: where one is not what the last change left, or a later job has changed it, nothing is done, and
+    the exit code is 5. An undo is a job itself: `lcp undo --job` of it takes it back.
+    """
+    if (mission is None) == (job is None):
+        raise click.UsageError("exactly one of M and --job J is expected", click.get_current_context())
+    with invocation.engine() as engine:
+        done = engine.undo(mission, job_id=job, dry_run=dry_run)
+    if invocation.json:
+        print_json(done.json)
+    else:
+        _print_undo(done, f"mission {mission}" if job is None else f"job {job}")
+    return Exit.DONE
+
+
+def _print_undo(done: Undo, name: str) -> None:
+    if done.resumed is not None and not done.dry_run:
+        print_out(f"job {done.resumed}, an undo that was interrupted, is finished")
+    for file in done.files:
+        word = _WORDS[str(file["change"])]
+        print_out(f"{one_line(str(file['path']))} {f'would be {word}' if done.dry_run else word}")
+    if not done.files:
+        print_out(f"{name} has nothing to undo")
+    elif not done.dry_run:
+        print_out(f"`lcp undo --job {done.job_id}` takes that back")
+
+
+def _print_changes(changes: list[JsonObject]) -> None:
+    table = make_table("job", "change", "size", "state", "path", numbers=("job", "size"))
+    for change in changes:
+        table.add_row(
+            str(change["job_id"]),
+            str(change["change"]),
+            _sizes(change),
+            _state(change),
+            last_cell(one_line(str(change["path"]))),
+        )
+    print_wide(table)
+
+
+def _sizes(change: Mapping[str, JsonValue]) -> str:
+    """The size before, where there was a file, and after, where there is one."""
+    both = (
+        change["size_before"],
+        None if change["sha256_after"] is None else change["size_bytes"],
+    )
+    return " → ".join(size(one) if isinstance(one, int) else "-" for one in both)
+
+
+def _state(change: Mapping[str, JsonValue]) -> str:
+    state = str(change["state"])
+    if change["undone_by"] is not None:
+        return f"undone by job {change['undone_by']}"
+    if change["undoes"] is not None:
+        state = f"{state}, an undo"
+    return state if change["has_pre_image"] else f"{state}, cannot be undone"
