@@ -112,9 +112,9 @@ def test_a_turn_that_lost_its_lease_decides_nothing(lab: Lab) -> None:
     question(lab, job)
     lab.work()
     events = lab.events(mission_id)
-    database, bench = lab.engine.site.database, lab.engine.site.bench
+    database, admission = lab.engine.site.database, lab.engine.site.admission
     late = MissionComplete(summary="too late")
-    assert not database.write(lambda tx: apply_reply(ledger_of(tx), bench, copy(job), late))
+    assert not database.write(lambda tx: apply_reply(ledger_of(tx), admission, copy(job), late))
     assert database.write(lambda tx: open_question(ledger_of(tx), copy(job))) is None
     assert lab.events(mission_id) == events
     assert lab.mission(mission_id).summary == "all done"

@@ -463,10 +463,10 @@ class EngineAndRules(RuleBasedStateMachine):
         unmet = ("the file done.txt exists",) if is_unmet else ()
         kinds = {kind: worker.params for kind, worker in self.lab.engine.workers.items()}
         reply = reader_of(dialect_of(spec))(lease.asked.reply, kinds)
-        bench = self.lab.engine.site.bench
+        admission = self.lab.engine.site.admission
         is_held = self.world.holds(lease.job, lease.attempt)
         concluded = self.write(
-            lambda ledger: apply_reply(ledger, bench, lease.row.copy(), reply, failed_checks=unmet)
+            lambda ledger: apply_reply(ledger, admission, lease.row.copy(), reply, failed_checks=unmet)
         )
         assert concluded == is_held
         if is_held:

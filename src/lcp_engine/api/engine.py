@@ -127,7 +127,7 @@ class Engine:
     @property
     def workers(self) -> Workers:
         """The worker of each kind."""
-        return self.site.bench.workers
+        return self.site.admission.workers
 
     # -- Launch and execute
 
@@ -358,7 +358,7 @@ class Engine:
         job, revised = known_id("job", job_id), None if params is None else dict(params)
         now = show.sight_now(self.site, job, revised)
         return self.site.write(
-            approve, self.site.bench, job, by=by or user_name(), now=now, params=revised, shown=shown
+            approve, self.site.admission, job, by=by or user_name(), now=now, params=revised, shown=shown
         )
 
     def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:

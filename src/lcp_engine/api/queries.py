@@ -31,11 +31,11 @@ def with_files_on_disk(site: Site, facts: Facts) -> Facts:
 def explain_policy(site: Site, job: Job) -> JsonObject:
     """Which rule decides about a job, and every rule that was considered."""
     spec, root = site.read(spec_and_root, job.mission_id)
-    return explain_job(site.bench, job.json, spec, root)
+    return explain_job(site.admission, job.json, spec, root)
 
 
 def read_reply_to(site: Site, mission_id: int, text: str) -> Action | Malformed:
     """What a reply says in the dialect of a mission, with the kinds of this process. Raises `NOT_FOUND`."""
     spec = spec_of(site.read(spec_and_root, mission_id)[0])
-    kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
+    kinds = {kind: worker.params for kind, worker in site.admission.workers.items()}
     return reader_of(spec.planner.dialect)(text, kinds)

@@ -69,7 +69,7 @@ class Previews:
 
     def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
         """What the job would change; None for a kind that does not tell."""
-        worker = self._site.bench.workers.get(kind)
+        worker = self._site.admission.workers.get(kind)
         if worker is None or worker.preview is None:
             return None
         try:
@@ -91,7 +91,7 @@ class Previews:
             self._missions[mission_id] = self._open(mission_id)
         spec_text, root, hands = self._missions[mission_id]
         spec = spec_of(spec_text)
-        policy = self._site.bench.policy(spec, None if root is None else root.path)
+        policy = self._site.admission.policy(spec, None if root is None else root.path)
         judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
         return Context(root, spec.root_aliases, judge, self._site.caps, approved=True), hands
 

@@ -1,4 +1,4 @@
-"""Define the states of a job and every way from one to another (R16)."""
+"""Job states, roles, and every transition between two states (R16)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job stands. `SETTLED` are final unless a person retries."""
+    """The state of a job. Those in `SETTLED` are final unless a person retries the job."""
 
     HELD = "held"
     BLOCKED = "blocked"
@@ -18,6 +18,14 @@ class State(StrEnum):
     REJECTED = "rejected"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+
+
+class Role(StrEnum):
+    """What a job is to its plan: `TURN` asks a question of it, `STEP` begins a plan of its own, the rest is `WORK`."""
+
+    WORK = "work"
+    TURN = "turn"
+    STEP = "step"
 
 
 SETTLED = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.SKIPPED, State.CANCELLED})

@@ -10,7 +10,7 @@ from os.path import relpath
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.gating import Judgement, NewJob
-from lcp_engine.core.job_states import State
+from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Policy, Rule, Verdict
@@ -36,8 +36,8 @@ _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What jobs are judged by besides their mission: the workers there are, the user's rules, the engine's files."""
+class Admission:
+    """What decides about jobs of any mission: the installed workers, the user's rules, the engine's own files."""
 
     workers: Workers
     user_rules: tuple[Rule, ...] = ()
@@ -61,10 +61,10 @@ class Requested:
 
 
 def judge(
-    ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
+    ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
 ) -> list[Requested]:
     """Look at every job that a turn at `depth` requested; nothing is stored."""
-    return [_judge(ledger, bench, mission, depth, job) for job in jobs]
+    return [_judge(ledger, admission, mission, depth, job) for job in jobs]
 
 
 def store(
@@ -72,10 +72,10 @@ def store(
     after_id: int | None = None,
 ) -> int:  # fmt: skip
     """Store a job as it was placed; `asked` is the turn that requested it, `after_id` what it waits for. Its id."""
-    worker, role, state = request.worker, "work", job.state
+    worker, role, state = request.worker, Role.WORK, job.state
     reason = STEP_ORDER if state is State.BLOCKED else job.reason
     if worker is not None and worker.asks_planner:
-        role = "step" if request.spec.params.get("scope") == "step" else "turn"
+        role = Role.STEP if request.spec.params.get("scope") == "step" else Role.TURN
         if state is State.QUEUED and mission.asking is not None:
             state, reason = State.BLOCKED, TURN_ORDER
     error = None
@@ -97,7 +97,7 @@ def store(
             role=role,
             state=state,
             reason=reason,
-            priority=0 if role == "work" else TURN_PRIORITY,
+            priority=0 if role is Role.WORK else TURN_PRIORITY,
             depth=request.judgement.depth,
             fingerprint=request.fingerprint,
             max_attempts=1 if worker is None else worker.max_attempts,
@@ -105,7 +105,7 @@ def store(
             after_id=after_id,
         ),
     )
-    if role != "work" and state is State.QUEUED:
+    if role is not Role.WORK and state is State.QUEUED:
         mission.asking = job_id
     if state is State.HELD and request.sight is not None:
         stored = fingerprint(request.spec.kind, from_json(to_json(request.spec.params)))
@@ -113,12 +113,12 @@ def store(
     return job_id
 
 
-def reserved_bytes(ledger: Ledger, bench: Bench, mission: MissionRow) -> int:
+def reserved_bytes(ledger: Ledger, admission: Admission, mission: MissionRow) -> int:
     """What jobs that are not settled yet would write: it counts for `max_bytes_written` as if it were written."""
     return sum(
-        _reserved(bench.workers.get(job.kind), job)
+        _reserved(admission.workers.get(job.kind), job)
         for job in live_jobs(ledger, mission)
-        if job.role == "work"
+        if job.role is Role.WORK
     )
 
 
@@ -143,8 +143,8 @@ def beneath(files: Iterable[str], root: str) -> tuple[str, ...]:
     return tuple(relpath(file, root) for file in files if file.startswith(f"{root.rstrip('/')}/"))
 
 
-def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: JobSpec) -> Requested:
-    worker = bench.workers.get(job.kind)
+def _judge(ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, job: JobSpec) -> Requested:
+    worker = admission.workers.get(job.kind)
     params = None if worker is None else params_of(worker, job.params)
     mark = fingerprint(job.kind, job.params if params is None else _plain(params))
     equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
@@ -154,7 +154,7 @@ def _judge(ledger: Ledger, bench: Bench, mission: MissionRow, depth: int, job: J
             job, None, None, mark, Judgement(Verdict.HOLD, NO_WORKER, seen=seen, twin=twin, key=mark)
         )
     spec = spec_of(mission.spec)
-    verdict, reason, refusal = ruling_on(bench.policy(spec, mission.root), worker, params, spec)
+    verdict, reason, refusal = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
     judgement = Judgement(
         verdict,
         reason,
@@ -214,11 +214,11 @@ def _plain(params: BaseModel) -> dict[str, JsonValue]:
 READING = "read_file"
 
 
-def allowed_kinds(bench: Bench, spec: MissionSpec, root: str | None) -> tuple[Kind, ...]:
+def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> tuple[Kind, ...]:
     """The kinds that are not denied altogether; a rule about paths may still hold or deny a job."""
-    policy = bench.policy(spec, root)
+    policy = admission.policy(spec, root)
     kinds: list[Kind] = []
-    for name, worker in bench.workers.items():
+    for name, worker in admission.workers.items():
         verdict = policy.judge(name, has_effects=worker.has_effects, writes=worker.writes).verdict
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
         if verdict is Verdict.DENY or is_refused:
@@ -228,18 +228,18 @@ def allowed_kinds(bench: Bench, spec: MissionSpec, root: str | None) -> tuple[Ki
     return tuple(kinds)
 
 
-def writable(bench: Bench, spec: MissionSpec, root: str | None) -> Mapping[str, Sequence[str]]:
+def writable(admission: Admission, spec: MissionSpec, root: str | None) -> Mapping[str, Sequence[str]]:
     """The files that each kind may write, where policy names them one by one; other kinds may write any."""
-    policy = bench.policy(spec, root)
+    policy = admission.policy(spec, root)
     named = {
         kind: policy.only_files(kind, has_effects=worker.has_effects, writes=True)
-        for kind, worker in bench.workers.items()
+        for kind, worker in admission.workers.items()
         if worker.writes
     }
     return {kind: files for kind, files in named.items() if files is not None}
 
 
-def may_read(bench: Bench, spec: MissionSpec, root: str | None) -> Callable[[str], bool]:
+def may_read(admission: Admission, spec: MissionSpec, root: str | None) -> Callable[[str], bool]:
     """Whether a path may be asked for by `read_file`."""
-    judge = bench.policy(spec, root).for_kind(READING, has_effects=False, writes=False)
+    judge = admission.policy(spec, root).for_kind(READING, has_effects=False, writes=False)
     return lambda path: judge(path).verdict is not Verdict.DENY

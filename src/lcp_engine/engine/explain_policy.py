@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Explained, Verdict
-from lcp_engine.engine.admission import NO_WORKER, Bench, params_of, permission_ruling
+from lcp_engine.engine.admission import NO_WORKER, Admission, params_of, permission_ruling
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.base import Worker
@@ -17,14 +17,14 @@ from lcp_engine.workers.base import Worker
 _ORDER = [Verdict.AUTO, Verdict.HOLD, Verdict.DENY]
 
 
-def explain_job(bench: Bench, job: JsonObject, spec_text: str, root: str | None) -> JsonObject:
+def explain_job(admission: Admission, job: JsonObject, spec_text: str, root: str | None) -> JsonObject:
     """How a job would be judged by the rules as they are now: `rules` for each path, `gates`, the strictest `verdict`.
 
     `job` is the object of CONTRACT.md. The limits are those that it met when it was requested.
     """
     spec, kind = spec_of(spec_text), str(job["kind"])
-    worker = bench.workers.get(kind)
-    explained = [] if worker is None else _explained(bench, worker, job, spec, root)
+    worker = admission.workers.get(kind)
+    explained = [] if worker is None else _explained(admission, worker, job, spec, root)
     gates = [*_policy(explained), *_kind(worker, spec), _planner(job), _limits(job)]
     deciding = max(gates, key=lambda gate: _ORDER.index(Verdict(str(gate["verdict"]))))
     return {
@@ -40,12 +40,12 @@ def explain_job(bench: Bench, job: JsonObject, spec_text: str, root: str | None)
 
 
 def _explained(
-    bench: Bench, worker: Worker[BaseModel], job: JsonObject, spec: MissionSpec, root: str | None
+    admission: Admission, worker: Worker[BaseModel], job: JsonObject, spec: MissionSpec, root: str | None
 ) -> list[Explained]:
     stated = job["params"]
     params = params_of(worker, stated if isinstance(stated, dict) else {})
     paths = () if params is None else worker.paths(params)
-    return bench.policy(spec, root).explain(
+    return admission.policy(spec, root).explain(
         worker.kind, has_effects=worker.has_effects, writes=worker.writes, paths=paths
     )
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
-from lcp_engine.engine.admission import Bench
+from lcp_engine.engine.admission import Admission
 from lcp_engine.planners.environment import NOWHERE, Surroundings
 from lcp_engine.sandbox.isolation_mode import Isolation
 from lcp_engine.store.db.database import Database
@@ -50,7 +50,7 @@ class Site:
     """What the producers and runners of one process share. Schedules go by `clock`."""
 
     database: Database
-    bench: Bench
+    admission: Admission
     bell: Bell
     runtime: Path
     caps: Caps = field(default_factory=Caps)
@@ -89,7 +89,7 @@ def open_site(url: str, options: Options) -> Site:
     bell.attach(database)
     return Site(
         database,
-        Bench(workers, tuple(options.user_rules), _engine_files(database.backend)),
+        Admission(workers, tuple(options.user_rules), _engine_files(database.backend)),
         bell,
         runtime,
         options.caps,

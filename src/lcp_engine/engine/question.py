@@ -9,7 +9,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.decide import Usage, limit_reached
-from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, State
+from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.protocol.actions import Problem
@@ -123,7 +123,7 @@ def keep_cost(ledger: Ledger, turn: TurnRow, tokens: tuple[int, int]) -> None:
 def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
     """Settle a turn that is no longer needed; the plan that requested a step continues without it (R7)."""
     _cancel_turn(ledger, job, mission, reason)
-    if job.role == "step":
+    if job.role is Role.STEP:
         after_settling(ledger, job)
     refresh(ledger, mission)
 

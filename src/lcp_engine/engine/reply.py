@@ -22,7 +22,7 @@ from lcp_engine.core.decisions import (
     Wait,
 )
 from lcp_engine.core.gating import NewJob
-from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED
+from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Role
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.protocol.actions import (
     Action,
@@ -35,7 +35,7 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
 )
 from lcp_engine.core.protocol.dialects import Dialect
-from lcp_engine.engine.admission import Bench, Requested, judge, reserved_bytes, store
+from lcp_engine.engine.admission import Admission, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.plans.escalation import ask_person
 from lcp_engine.engine.plans.operator_messages import is_unheard
@@ -58,7 +58,7 @@ from lcp_engine.store.turns import question_of, store_reading
 
 def apply_reply(
     ledger: Ledger,
-    bench: Bench,
+    admission: Admission,
     lease: JobRow,
     reply: Action | Malformed,
     *,
@@ -85,7 +85,7 @@ def apply_reply(
         reply = _as_verdict(reply, spec.planner.dialect)
     requested: list[Requested] = []
     if isinstance(reply, CreateFollowupJobs | WriteFile):
-        requested = judge(ledger, bench, mission, job.depth, reply.requested)
+        requested = judge(ledger, admission, mission, job.depth, reply.requested)
     if previews:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim)
@@ -95,7 +95,7 @@ def apply_reply(
     if not requested:
         state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.judgement.written_bytes for request in requested):
-        state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, bench, mission))
+        state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, admission, mission))
     decision = decide(state, reply)
     error = _error(reply, decision, mission, ledger.tx.now)
     _DecidedTurn(ledger, mission, plan, job, turn, reply, requested, decision, error).carry_out()
@@ -137,7 +137,7 @@ class _DecidedTurn:
         self._store_reading()
         self._settle_turn()
         self._move_on()
-        if self.job.role == "step" and isinstance(self.decision, End):
+        if self.job.role is Role.STEP and isinstance(self.decision, End):
             after_settling(self.ledger, self.job, self.error)
         refresh(self.ledger, self.mission)
 
@@ -153,11 +153,11 @@ class _DecidedTurn:
         """Settle the job that asked; a step whose plan continues is blocked until that plan ends."""
         ledger, job, error = self.ledger, self.job, self.error
         self.mission.asking = None
-        if job.role == "step" and not isinstance(self.decision, End):
+        if job.role is Role.STEP and not isinstance(self.decision, End):
             ledger.attempted(job, DELEGATE.event, error)
             ledger.move(job, DELEGATE, is_leased=True)
             return
-        if job.role == "step":
+        if job.role is Role.STEP:
             transition = SUCCEED if error is None else FAIL
         else:
             # A turn succeeds if its reply can be read, whatever the reply leads to.

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decisions import End, Outcome
-from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED
+from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
 from lcp_engine.core.protocol.actions import Action, Malformed
-from lcp_engine.engine.admission import Bench
+from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import agent_error, paid_tokens
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
 from lcp_engine.engine.plans.progress import after_holding, after_settling, end_plan, refresh
@@ -49,7 +49,7 @@ class FinishedTurn:
 
     job: JobRow
     reply: Action | Malformed
-    bench: Bench
+    admission: Admission
     failed_checks: tuple[str, ...] = ()
     previews: tuple[Sight, ...] = ()
 
@@ -89,7 +89,12 @@ def settle_finished(ledger: Ledger, finished: Iterable[Finished], jitter: random
                 settle_all(ledger, waiting, jitter)
                 waiting.clear()
                 apply_reply(
-                    ledger, one.bench, job, one.reply, failed_checks=one.failed_checks, previews=one.previews
+                    ledger,
+                    one.admission,
+                    job,
+                    one.reply,
+                    failed_checks=one.failed_checks,
+                    previews=one.previews,
                 )
             case _:
                 assert_never(one)
@@ -189,7 +194,7 @@ def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
     if not ledger.move(job, FAIL, error=error, is_leased=True):
         return False
     ledger.attempted(job, FAIL.event, error, _paid(job, failed))
-    if job.role == "work":
+    if job.role is Role.WORK:
         after_settling(ledger, job, error)
         return True
     if mission.asking == job.id:
@@ -199,7 +204,7 @@ def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
         end_plan(
             ledger, acting_plan(ledger, job), End(Outcome.JOB_FAILED, succeeded=False, message=message), error
         )
-    if job.role == "step":
+    if job.role is Role.STEP:
         after_settling(ledger, job, error)
     refresh(ledger, mission)
     return True
@@ -207,4 +212,4 @@ def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
 
 def _paid(job: JobRow, failed: Failed) -> tuple[int, int] | None:
     """The tokens spent on a turn that got no reply; None for work, which spends none."""
-    return None if job.role == "work" else paid_tokens(failed)
+    return None if job.role is Role.WORK else paid_tokens(failed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue, ValidationError
 
 from lcp_engine.changes.recovery import APPLIED
-from lcp_engine.core.job_states import State
+from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.engine.instance import Site
@@ -175,7 +175,7 @@ def find_drift(
         known |= {change.path: (job, change.sha256_after) for change in changes}
         if job.kind in (READ, LIST):
             known[_place(past, root, job)] = (job, None)
-        elif job.role == "work" and not changes and not _is_of_person(site, job):
+        elif job.role is Role.WORK and not changes and not _is_of_person(site, job):
             unknown.append(job.id)
     found: list[Drift] = []
     for path, (job, sha) in sorted(known.items()):
@@ -188,7 +188,7 @@ def find_drift(
 
 
 def _is_of_person(site: Site, job: PastJob) -> bool:
-    worker = site.bench.workers.get(job.kind)
+    worker = site.admission.workers.get(job.kind)
     return worker is not None and worker.asks_person
 
 
@@ -234,8 +234,8 @@ def _looked_at_again(site: Site, past: Archive, path: str, job: PastJob, root: R
 
 
 def _result(site: Site, past: Archive, job: PastJob, root: Root) -> JsonObject | Failed:
-    worker, spec = site.bench.workers[job.kind], spec_of(past.spec)
-    judge = site.bench.policy(spec, root.path).for_kind(job.kind, has_effects=False, writes=False)
+    worker, spec = site.admission.workers[job.kind], spec_of(past.spec)
+    judge = site.admission.policy(spec, root.path).for_kind(job.kind, has_effects=False, writes=False)
     context = Context(root, spec.root_aliases, judge, site.caps, approved=True)
     try:
         outcome = worker.execute(worker.params.model_validate(from_json(job.params)), context)

@@ -26,6 +26,7 @@ from lcp_engine.core.job_states import (
     RESCUE,
     START,
     SUCCEED,
+    Role,
     State,
 )
 from lcp_engine.core.mission.spec import AcceptCheck
@@ -166,7 +167,7 @@ def _finish_turn(scratch: Scratch, past: PastJob, job: JobRow) -> None:
 
 def _pay(scratch: Scratch, past: PastJob, job: JobRow, failed: Failed) -> None:
     """Count what a question cost that got no reply."""
-    tokens = None if past.role == "work" else paid_tokens(failed)
+    tokens = None if past.role is Role.WORK else paid_tokens(failed)
     if tokens is None:
         return
     asked = scratch.site.database.read(lambda tx: question_of(tx, job.id))
@@ -256,7 +257,7 @@ def _recorded_failures(scratch: Scratch, past: PastJob) -> tuple[str, ...]:
     if to_person is not None:
         return to_person
     history = scratch.past
-    turns = (job for job in history.jobs if job.id > past.id and job.role == "turn")
+    turns = (job for job in history.jobs if job.id > past.id and job.role is Role.TURN)
     notices = (from_json(job.params).get("notices") for job in turns)
     told = next((notice for notice in notices if isinstance(notice, list)), [history.summary])
     checks = [check.description for check in spec_of(history.spec).accept]
@@ -283,7 +284,7 @@ def _is_of(check: AcceptCheck, fault: str) -> bool:
 def _enqueue(scratch: Scratch, event: PastEvent) -> None:
     """A job that neither planner nor loop asked for: somebody put it into the mission."""
     past = scratch.known(event)
-    if past.role != "work" or past.fingerprint is not None or past.parent_id is not None:
+    if past.role is not Role.WORK or past.fingerprint is not None or past.parent_id is not None:
         return
     if scratch.site.database.read(lambda tx: queue.find_jobs(tx, [scratch.ids[past.id]])):
         return
@@ -324,11 +325,11 @@ def _start(scratch: Scratch, event: PastEvent) -> None:
 def _end(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.known(event)
     job = scratch.leased(past)
-    if past.role == "work" and event.event == SUCCEED.event:
+    if past.role is Role.WORK and event.event == SUCCEED.event:
         _succeed(scratch, past, job, is_copied=event.seq < _forked_seq(scratch.past))
         return
     failed = None if event.event in (SUCCEED.event, DELEGATE.event) else _failure(scratch.past, past, job)
-    has_reply = past.role != "work" and past.id in scratch.replied
+    has_reply = past.role is not Role.WORK and past.id in scratch.replied
     if failed is None or (has_reply and failed.code not in _NOT_CONCLUDED):
         _finish_turn(scratch, past, job)
     else:
@@ -343,7 +344,7 @@ def _succeed(scratch: Scratch, past: PastJob, job: JobRow, *, is_copied: bool) -
     if change is not None:
         scratch.change(past, job, change)
         return
-    worker = scratch.site.bench.workers.get(past.kind)
+    worker = scratch.site.admission.workers.get(past.kind)
     # A fork has the jobs of the mission it comes from, and not their changes of files.
     has_written = is_copied and worker is not None and worker.writes
     scratch.settle(job, Succeeded(past.result or "{}", 0 if has_written else None))
@@ -367,7 +368,7 @@ def _failure(history: Archive, past: PastJob, job: JobRow) -> Failed:
 def _hold_again(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.known(event)
     job = scratch.leased(past)
-    if past.role == "work" or not _relay(scratch, job):
+    if past.role is Role.WORK or not _relay(scratch, job):
         scratch.settle(job, Hold(str(event.data.get("reason", ""))))
 
 
@@ -401,13 +402,13 @@ def _cancel(scratch: Scratch, event: PastEvent) -> None:
 def _decide(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.known(event)
     job_id, by = scratch.ids[past.id], str(event.data.get("by"))
-    bench = scratch.site.bench
+    admission = scratch.site.admission
     match event.data.get("decision"):
         case "approve":
             params = event.data.get("params")
             revised = params if isinstance(params, dict) else None
             scratch.books(
-                lambda ledger: approve.approve(ledger, bench, job_id, by=by, now=None, params=revised)
+                lambda ledger: approve.approve(ledger, admission, job_id, by=by, now=None, params=revised)
             )
         case "reject":
             reason = str(event.data.get("reason", ""))
@@ -419,7 +420,7 @@ def _decide(scratch: Scratch, event: PastEvent) -> None:
             reply = _brought(scratch, event)
             scratch.books(lambda ledger: bring_reply(ledger, ledger.job(job_id), reply, by=by))
         case "retry":
-            scratch.books(lambda ledger: steer.retry(ledger, job_id, by=by, workers=bench.workers))
+            scratch.books(lambda ledger: steer.retry(ledger, job_id, by=by, workers=admission.workers))
 
 
 def _brought(scratch: Scratch, event: PastEvent) -> str:

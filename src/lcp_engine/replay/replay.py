@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
-from lcp_engine.engine.admission import Bench
+from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Site
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.replay.compare import Difference, JobAccount, MissionAccount, compare
@@ -60,7 +60,7 @@ def replay(site: Site, mission_id: int, *, keep: Path | None = None) -> Replayed
         clock = HistoryClock()
         database = open_database(f"sqlite:///{place / DATABASE}", clock)
         try:
-            there = replace(site, database=database, bench=_bench(site, past, place / ROOT))
+            there = replace(site, database=database, admission=_admission_of(site, past, place / ROOT))
             with Root(str(place / ROOT)) as root:
                 stop = reenact(Scratch(there, past, root, site.database), clock)
             now = database.read(lambda tx: read_archive(tx, 1))
@@ -126,16 +126,16 @@ def _place(keep: Path | None) -> Iterator[Path]:
     yield keep.resolve()
 
 
-def _bench(site: Site, past: Archive, root: Path) -> Bench:
+def _admission_of(site: Site, past: Archive, root: Path) -> Admission:
     """What jobs are judged by; the engine's own files beneath the root lie beneath the scratch root now."""
     if past.root is None:
-        return site.bench
+        return site.admission
     files = [
         str(root / os.path.relpath(file, past.root))
-        for file in site.bench.engine_files
+        for file in site.admission.engine_files
         if Path(file).is_relative_to(past.root)
     ]
-    return replace(site.bench, engine_files=tuple(files))
+    return replace(site.admission, engine_files=tuple(files))
 
 
 def _told(past: Archive, now: Archive, stop: tuple[PastEvent, str] | None) -> Replayed:

@@ -104,7 +104,7 @@ class Scratch:
 
     def execute(self, past: PastJob, job: JobRow) -> Finished | None:
         """Have the job's worker do it; None where it is settled by that."""
-        worker = self.site.bench.workers.get(past.kind)
+        worker = self.site.admission.workers.get(past.kind)
         if worker is None:
             raise Strayed(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
         return next(self._executor.execute([job], worker), None)

@@ -89,16 +89,16 @@ class OpenMissions:
         judge = mission.judges.get(worker.kind)
         if judge is None:
             root = None if mission.root is None else mission.root.path
-            policy = self._site.bench.policy(mission.spec, root)
+            policy = self._site.admission.policy(mission.spec, root)
             judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
             mission.judges[worker.kind] = judge
         return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
 
     def setup(self, mission: OpenMission, root: str) -> Setup:
         """What a confined process is told of the mission: the same as `context` gives a worker here."""
-        bench, spec = self._site.bench, mission.spec
-        inner = beneath(bench.engine_files, root)
-        return Setup(self._site.caps, mission.aliases, spec.policy, bench.user_rules, inner)
+        admission, spec = self._site.admission, mission.spec
+        inner = beneath(admission.engine_files, root)
+        return Setup(self._site.caps, mission.aliases, spec.policy, admission.user_rules, inner)
 
     def _open(self, mission_id: int) -> OpenMission:
         spec_text, root = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))

@@ -69,7 +69,7 @@ class Runner:
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads has to be 1 or more; it is {threads}")
         if mission_id is not None:
             site.database.read(lambda tx: spec_and_root(tx, mission_id))
-        self._workers = {**site.bench.workers, UNDO.kind: UNDO}
+        self._workers = {**site.admission.workers, UNDO.kind: UNDO}
         known = sorted(self._workers)
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:

@@ -50,7 +50,7 @@ class Turns:
         self._missions = missions
         self._walls = walls
         self._confinement = confinement
-        self._kinds = {kind: worker.params for kind, worker in site.bench.workers.items()}
+        self._kinds = {kind: worker.params for kind, worker in site.admission.workers.items()}
 
     def take(self, job: JobRow) -> FinishedTurn | None:
         """What a turn came to; None where it is settled already. Raises `LcpError`, `PLANNER_FAILED` among them."""
@@ -66,10 +66,10 @@ class Turns:
         failed: tuple[str, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
             failed = self._failed_checks(spec, mission.root)
-        return FinishedTurn(job, reply, self._site.bench, failed, self._previews(job, reply))
+        return FinishedTurn(job, reply, self._site.admission, failed, self._previews(job, reply))
 
     def _failed_checks(self, spec: MissionSpec, root: Root) -> tuple[str, ...]:
-        allows = may_read(self._site.bench, spec, root.path)
+        allows = may_read(self._site.admission, spec, root.path)
         load_late()
         load_parsers()
         return self._walls.look(root, lambda: failed_checks(spec.accept, root, allows))
@@ -84,7 +84,7 @@ class Turns:
         )
 
     def _preview(self, job: JobRow, spec: JobSpec) -> Preview | None:
-        worker = self._site.bench.workers.get(spec.kind)
+        worker = self._site.admission.workers.get(spec.kind)
         if worker is None or worker.preview is None:
             return None
         mission = self._missions.of(job.mission_id)
@@ -123,7 +123,7 @@ class Turns:
         return self._database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
 
     def _question(self, asked: Asked, spec: MissionSpec) -> Question:
-        turn, bench, correction = asked.turn, self._site.bench, None
+        turn, admission, correction = asked.turn, self._site.admission, None
         if asked.corrected is not None:
             correction = Correction(asked.corrected.reply or "", Malformed(errors=asked.problems))
         return Question(
@@ -139,14 +139,14 @@ class Turns:
             notices=asked.notices,
             correction=correction,
             last_turn=turn.last_turn,
-            kinds=allowed_kinds(bench, spec, asked.mission.root),
+            kinds=allowed_kinds(admission, spec, asked.mission.root),
             max_followups=spec.limits.max_followups,
             jobs_left=max(spec.limits.max_jobs - asked.mission.requested, 0),
             turns_left=max(spec.limits.max_turns - turn.turn, 0),
             stalled=asked.stalled,
             aliases=spec.root_aliases,
-            may_read=may_read(bench, spec, asked.mission.root),
-            writable=writable(bench, spec, asked.mission.root),
+            may_read=may_read(admission, spec, asked.mission.root),
+            writable=writable(admission, spec, asked.mission.root),
             dialect=spec.planner.dialect,
             verifies=asked.verifies,
             said=asked.said,

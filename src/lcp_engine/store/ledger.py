@@ -15,7 +15,7 @@ from operator import attrgetter, is_not
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND, Micros, iso
-from lcp_engine.core.job_states import CREATIONS, SETTLED, START, SUCCEED, State, Transition
+from lcp_engine.core.job_states import CREATIONS, SETTLED, START, SUCCEED, Role, State, Transition
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import large_results, ledger_sql
 from lcp_engine.store.db.json_text import to_json
@@ -35,7 +35,7 @@ class NewJobRow:
     kind: str
     params: str
     auto_dispatch: bool | None = None
-    role: str = "work"
+    role: Role = Role.WORK
     state: State = State.QUEUED
     reason: str | None = None
     priority: int = 0
@@ -190,7 +190,7 @@ class Ledger:
         given: dict[str, object] = dict(
             compress(zip(_NEW_COLUMNS, values, strict=True), map(_IS_GIVEN, values))
         )
-        given["state"] = new.state.value
+        given["state"], given["role"] = new.state.value, new.role.value
         if new.auto_dispatch is not None:
             given["auto_dispatch"] = int(new.auto_dispatch)
         job_id = self.tx.insert(ledger_sql.new_job(tuple(given)), given)

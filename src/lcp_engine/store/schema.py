@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from lcp_engine.core.job_states import State
+from lcp_engine.core.job_states import Role, State
 
 HEAD = "0008"
 """The newest migration; a database that stands here needs no alembic."""
@@ -171,7 +171,7 @@ jobs = Table(
     Column("held_until", Micros),
     Column("result_sha256", Text),
     _one_of("state", tuple(State)),
-    _one_of("role", ("work", "turn", "step")),
+    _one_of("role", tuple(Role)),
     _partial("ix_jobs_ready", text("priority DESC"), "id", where=READY),
     _partial("ix_jobs_due", "run_after", where=DELAYED),
     _partial("ix_jobs_running", "runner_id", where="state = 'running'"),

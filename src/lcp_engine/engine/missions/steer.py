@@ -10,7 +10,7 @@ from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, null, select, text, update
 
 from lcp_engine.clock import SECOND
-from lcp_engine.core.job_states import OPEN, RETRY, RETRY_HELD, State
+from lcp_engine.core.job_states import OPEN, RETRY, RETRY_HELD, Role, State
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
@@ -77,7 +77,12 @@ def launch(
     mission.asking = ledger.create(
         mission,
         NewJobRow(
-            plan_id=plan.id, kind=TURN_KIND, params=to_json(params), role="turn", priority=10, max_attempts=3
+            plan_id=plan.id,
+            kind=TURN_KIND,
+            params=to_json(params),
+            role=Role.TURN,
+            priority=10,
+            max_attempts=3,
         ),
     )
     return mission_id
@@ -197,7 +202,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     plan.reopen()
     ledger.tx.run(_REOPEN, mission=mission_id)
     # A turn may be under way still, and two are never asked at a time.
-    turns = (job.id for job in live_jobs(ledger, mission) if job.role != "work" and job.state in OPEN)
+    turns = (job.id for job in live_jobs(ledger, mission) if job.role is not Role.WORK and job.state in OPEN)
     mission.asking = next(turns, None)
     ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits), "before": before})
     if plan.open == 0:
@@ -214,7 +219,7 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
     """
     job = locked_job(ledger, job_id)
     mission = ledger.mission(job.mission_id)
-    if job.role == "turn":
+    if job.role is Role.TURN:
         message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if job.state not in RETRY.sources:
@@ -226,7 +231,7 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
     if workers is not None:
         worker_of(workers, job).read(from_json(job.params), f"job {job.id}")
     job.failures = job.deaths = 0
-    if job.role == "step":
+    if job.role is Role.STEP:
         retry_step(ledger, job, by=by)
         return
     hold = None if job.state is State.FAILED else unanswered_hold(ledger.tx, job)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lcp_engine.core.job_states import ANSWER, State
+from lcp_engine.core.job_states import ANSWER, Role, State
 from lcp_engine.engine.plans.progress import after_settling
 from lcp_engine.engine.question import bring_reply, was_relayed
 from lcp_engine.errors import ErrorCode, LcpError
@@ -29,7 +29,7 @@ def answer(ledger: Ledger, job_id: int, text: str, *, by: str) -> bool:
     """
     ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
     job = ledger.job(job_id)
-    if job.role != "work" and was_relayed(ledger, job):
+    if job.role is not Role.WORK and was_relayed(ledger, job):
         return bring_reply(ledger, job, text, by=by)
     if job.kind != KIND:
         message = f"job {job_id} has to be a question to be answered; it is {_named(job)}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, update
 
-from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, REJECT, State
+from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, REJECT, Role, State
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Verdict
-from lcp_engine.engine.admission import Bench, ruling_on
+from lcp_engine.engine.admission import Admission, ruling_on
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.people.approval_binding import bind
 from lcp_engine.engine.plans.progress import after_rejecting, refresh
@@ -30,7 +30,7 @@ _PARAMS = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(par
 
 
 def approve(
-    ledger: Ledger, bench: Bench, job_id: int, *, by: str, now: Sight | None,
+    ledger: Ledger, admission: Admission, job_id: int, *, by: str, now: Sight | None,
     params: dict[str, JsonValue] | None = None, shown: Sight | None = None,
 ) -> bool:  # fmt: skip
     """Let a held job run, with other params if given. False where that was decided before: deciding twice is harmless.
@@ -45,7 +45,7 @@ def approve(
         if job.approved and job.state is not State.REJECTED and params in (None, from_json(job.params)):
             return False
         raise _decided(ledger, job, "approved")
-    worker = worker_of(bench.workers, job)
+    worker = worker_of(admission.workers, job)
     refuse_relayed(ledger, job)
     if worker.asks_person:
         message = (
@@ -55,7 +55,7 @@ def approve(
     before = from_json(job.params)
     revised = None if params is None or params == before else params
     read = worker.read(before if revised is None else revised, f"job {job.id}")
-    _check_policy(ledger, bench, worker, job, read)
+    _check_policy(ledger, admission, worker, job, read)
     sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
     _let_run(ledger, job)
     keep_approval(ledger.tx, job.id, job.approved, by, sight)
@@ -106,21 +106,21 @@ def _let_run(ledger: Ledger, job: JobRow) -> None:
     if is_early(ledger, job):
         ledger.move(job, APPROVE_BLOCKED, reason=STEP_ORDER)
         return
-    if job.role != "work" and mission.asking is not None:
+    if job.role is not Role.WORK and mission.asking is not None:
         ledger.move(job, APPROVE_BLOCKED, reason=TURN_ORDER)
         return
     ledger.move(job, APPROVE)
-    if job.role != "work":
+    if job.role is not Role.WORK:
         mission.asking = job.id
 
 
 def _check_policy(
-    ledger: Ledger, bench: Bench, worker: Worker[BaseModel], job: JobRow, params: BaseModel
+    ledger: Ledger, admission: Admission, worker: Worker[BaseModel], job: JobRow, params: BaseModel
 ) -> None:
     """A person's yes answers a hold, never a denial: also where nobody could judge the job when it was requested."""
     mission = ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
-    verdict, reason, code = ruling_on(bench.policy(spec, mission.root), worker, params, spec)
+    verdict, reason, code = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
     if verdict is Verdict.DENY:
         raise LcpError(code, f"job {job.id} may not run: {reason}")
 

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select, update
 
 from lcp_engine.core.decide import Usage
 from lcp_engine.core.decisions import End, Outcome
-from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, State, Transition
+from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, Role, State, Transition
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.plans.escalation import answered_end
@@ -70,11 +70,11 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         message = f"job {job.id} ({job.kind}) has failed, and on_job_failure is fail"
         end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
         return
-    if job.role == "step":
+    if job.role is Role.STEP:
         skip_stranded(ledger, mission)
         unblock_turn(ledger, mission)
     # A step that is held goes on with the plan it belongs to, not with another turn.
-    waits = job.role == "step" and plan.held > 0 and has_follower(ledger, mission, job)
+    waits = job.role is Role.STEP and plan.held > 0 and has_follower(ledger, mission, job)
     is_over = plan.open == 0 and not is_asking(ledger, plan)
     if plan.outcome is None and not waits and (spec.continue_ == "per_result" or is_over):
         queue_turn(ledger, plan)
@@ -89,7 +89,7 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
         return
     if job.plan_id is not None and not mission.has_ended:
         plan = ledger.plan(job.plan_id)
-        if job.role == "step":
+        if job.role is Role.STEP:
             skip_stranded(ledger, mission)
         if plan.outcome is None and plan.open == 0 and plan.held == 0:
             queue_turn(ledger, plan)
@@ -103,7 +103,7 @@ def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> Non
     error = agent_error(Failed(ErrorCode.PLANNER_FAILED, message), mission.uid, ledger.tx.now)
     end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
     end_plan(ledger, acting_plan(ledger, turn), end, error)
-    if turn.role == "step":
+    if turn.role is Role.STEP:
         after_settling(ledger, turn, error)
     refresh(ledger, mission)
 
@@ -142,7 +142,11 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
         return
     over = {plan.id, *_end_sub_plans(ledger, mission, end.outcome, within=plan)}
     _settle_live(
-        ledger, mission, SKIP, "the plan has ended", lambda job: job.plan_id in over and job.role != "work"
+        ledger,
+        mission,
+        SKIP,
+        "the plan has ended",
+        lambda job: job.plan_id in over and job.role is not Role.WORK,
     )
     owner = ledger.job(plan.job_id)
     if owner.state is State.BLOCKED:
@@ -157,7 +161,7 @@ def end_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None
     mission.status = "completed" if end.succeeded else "failed"
     _end_sub_plans(ledger, mission, end.outcome)
     _close_mission(ledger, mission, end, error)
-    _settle_live(ledger, mission, SKIP, "the mission has ended", lambda job: job.role != "work")
+    _settle_live(ledger, mission, SKIP, "the mission has ended", lambda job: job.role is not Role.WORK)
 
 
 def cancel_mission(ledger: Ledger, mission: MissionRow, reason: str) -> None:
@@ -180,7 +184,7 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
     _settle_live(
         ledger, mission, CANCEL, reason,
         lambda job: (job.plan_id in ended or job.id in owners)
-        and (job.role != "work" or job.state is not State.RUNNING),
+        and (job.role is not Role.WORK or job.state is not State.RUNNING),
     )  # fmt: skip
     skip_stranded(ledger, mission)
     assert mission.root_plan is not None

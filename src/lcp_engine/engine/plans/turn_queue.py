@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 from sqlalchemy import bindparam, select
 
-from lcp_engine.core.job_states import UNBLOCK, State
+from lcp_engine.core.job_states import UNBLOCK, Role, State
 from lcp_engine.engine.plans.steps import is_due
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Statement
@@ -33,7 +33,7 @@ _PLAN_OF_STEP = Statement(
 
 def acting_plan(ledger: Ledger, job: JobRow) -> PlanRow:
     """The plan that a turn speaks for: its own, or the one that it begins as a step."""
-    if job.role != "step":
+    if job.role is not Role.STEP:
         assert job.plan_id is not None
         return ledger.plan(job.plan_id)
     return begun_plan(ledger, job) or ledger.new_plan(
@@ -68,7 +68,7 @@ def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], 
             plan_id=plan.id,
             kind=TURN_KIND,
             params=to_json(params),
-            role="turn",
+            role=Role.TURN,
             state=State.QUEUED if is_free else State.BLOCKED,
             reason=None if is_free else TURN_ORDER,
             priority=TURN_PRIORITY,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from sqlalchemy import Select, Table, select
 
+from lcp_engine.core.job_states import Role
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.large_results import RESULT
@@ -27,7 +28,7 @@ class PastJob:
     name: str | None
     kind: str
     params: str
-    role: str
+    role: Role
     state: str
     reason: str | None
     priority: int
@@ -116,7 +117,7 @@ def read_archive(tx: Tx, mission_id: int) -> Archive:
         status=status,
         outcome=outcome,
         summary=summary,
-        jobs=_all(tx, PastJob, jobs, mission_id, "id"),
+        jobs=[replace(job, role=Role(job.role)) for job in _all(tx, PastJob, jobs, mission_id, "id")],
         events=_events(tx, mission_id),
         turns={turn.number: turn for turn in found_turns},
         changes=_all(tx, ChangeRow, changes, mission_id, "id"),

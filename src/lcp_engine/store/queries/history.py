@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
+from lcp_engine.core.job_states import Role
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
@@ -129,7 +130,7 @@ def find_turns(tx: Tx, mission_id: int, *, job_id: int | None = None) -> list[Js
 def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
     """The job that began the sub-plan of each later turn of one, by the turn's job."""
     clause = select(jobs.c.id, plans.c.job_id).join(plans, plans.c.id == jobs.c.plan_id)
-    of_mission = (jobs.c.mission_id == in_column(mission_id), jobs.c.role == "turn")
+    of_mission = (jobs.c.mission_id == in_column(mission_id), jobs.c.role == Role.TURN.value)
     return {row[0]: row[1] for row in tx.query(clause.where(*of_mission, plans.c.job_id.is_not(None)))}
 
 
