@@ -15,10 +15,9 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from lcp_engine.api import Engine
-from lcp_engine.web.access import Door, Keys
+from lcp_engine.web.access import Address, Secrets
 from lcp_engine.web.app import make_app
-from lcp_engine.web.context import Desk
-from lcp_engine.web.templates import make_templates
+from lcp_engine.web.context import PageContext, make_templates
 
 Object: TypeAlias = dict[str, JsonValue]
 PORT = 8470
@@ -46,7 +45,7 @@ class House:
     engine: Engine
     root: Path
     app: ASGIApp
-    keys: Keys
+    keys: Secrets
     browser: TestClient
     complete: ClassVar[Object] = {"ok": True, "action": "mission_complete", "summary": "All done."}
     home: ClassVar[str] = HOME
@@ -103,9 +102,9 @@ def house(tmp_path: Path) -> Iterator[House]:
     root = tmp_path / "root"
     root.mkdir()
     (root / "a.md").write_text("# a\n")
-    keys = Keys()
+    keys = Secrets()
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
-        app = make_app(Desk(engine, make_templates(), keys.csrf), keys, Door(PORT))
+        app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, Address(PORT))
         with TestClient(app, base_url=HOME) as browser:
             assert browser.get("/", params={"token": keys.token}).status_code == 200
             yield House(engine, root, app, keys, browser)

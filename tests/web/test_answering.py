@@ -51,7 +51,7 @@ def test_words_of_ones_own_count_before_an_option(house: House) -> None:
 def test_answering_twice_is_harmless_and_otherwise_a_conflict(house: House) -> None:
     job_id = _ask(house)
     house.post(f"/jobs/{job_id}/answer", {"answer": "yes"})
-    assert "answered so before" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
+    assert "already answered this way" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
     conflict = house.post(f"/jobs/{job_id}/answer", {"answer": "no"})
     assert conflict.status == 409
     assert "has answered it otherwise" in conflict.words
@@ -62,7 +62,7 @@ def test_answering_twice_is_harmless_and_otherwise_a_conflict(house: House) -> N
     [
         ({}, "it is blank"),
         ({"answer": " \r\n "}, "it is blank"),
-        ({"option": "3"}, "has the options 1 to 2; 3 is none of them"),
+        ({"option": "3"}, "has no option 3; its options are 1 to 2"),
         ({"option": "x"}, "an id is a whole number"),
         ({"answer": "x" * 100_001}, "at most 100000 characters"),
     ],
@@ -90,7 +90,7 @@ def test_a_person_who_is_the_planner_gets_the_prompt_and_brings_the_reply(house:
     mission_id = house.engine.launch(spec, root=house.root).id
     house.work()
     turn = house.engine.jobs(states=["held"])[0].id
-    assert "Bring the reply" in house.get("/inbox").words
+    assert "Submit a reply" in house.get("/inbox").words
     page = house.get(f"/jobs/{turn}")
     assert re.search(r'<textarea id="prompt"[^>]* readonly', page.text)
     assert "Find &lt;i&gt;out&lt;/i&gt;." in page.text
@@ -104,8 +104,8 @@ def test_a_person_who_is_the_planner_gets_the_prompt_and_brings_the_reply(house:
 
 def test_what_is_said_decides_nothing_and_reaches_the_planner(house: House) -> None:
     job_id = house.hold()
-    assert "Said" in house.post(f"/jobs/{job_id}/say", {"words": "not in docs/"}).words
-    assert "Said" in house.post("/missions/1/say", {"words": "and be brief"}).words
+    assert "Sent." in house.post(f"/jobs/{job_id}/say", {"words": "not in docs/"}).words
+    assert "Sent." in house.post("/missions/1/say", {"words": "and be brief"}).words
     said = [event for event in house.engine.events(1) if event["event"] == "said"]
     assert [(event["job_id"], event["data"]["text"]) for event in said] == [  # type: ignore[call-overload,index]  # objects
         (job_id, "not in docs/"),

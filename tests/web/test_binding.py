@@ -65,7 +65,7 @@ def test_an_approval_from_an_old_page_is_refused_with_the_new_diff_and_writes_no
     before = _state(house.root)
     answer = house.post(f"/jobs/{job_id}/approve", form)
     assert answer.status == 409
-    assert "Nothing was decided; below is how it is now." in answer.words
+    assert "Nothing was decided; the current state is shown below." in answer.words
     assert {"changed": "-somebody else's", "deleted": "+# b"}.get(
         mishap, "would not be written"
     ) in answer.words

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.safe_text import block, json_block, one_line
 from lcp_engine.core.summaries import age, duration, gist, size, subject
-from lcp_engine.web.job_tree import Branch, grow
+from lcp_engine.web.missions import Branch, build_tree
 from lcp_engine.web.timeline_chart import THINNEST, WIDTH, Timeline, draw
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -83,7 +83,7 @@ def test_jobs_hang_on_the_turn_that_asked_for_them() -> None:
         {"id": 4, "parent_id": None},
         {"id": 5, "parent_id": 99},
     ]
-    roots = grow(jobs, [{"job_id": 1, "number": 1}, {"job_id": 99, "number": 2}])
+    roots = build_tree(jobs, [{"job_id": 1, "number": 1}, {"job_id": 99, "number": 2}])
     assert [_ids(root) for root in roots] == [[1, [2, [3]]], [4], [5]]
     assert roots[0].questions == [{"job_id": 1, "number": 1}]
     assert roots[0].size == 3

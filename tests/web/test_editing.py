@@ -8,7 +8,7 @@ import pytest
 
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.errors import LcpError
-from lcp_engine.web.param_fields import fields_of, read_fields, read_value
+from lcp_engine.web.edit import fields_of, read_fields, read_value
 from lcp_engine.workers.registry import BUILT_IN
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def test_params_that_were_edited_are_what_runs(house: House) -> None:
 def test_the_diff_of_edited_params_is_shown_before_anything_is_decided(house: House) -> None:
     job_id = house.hold("a.md", "# a\nmore\n")
     form = _form(house, job_id, content="# b\n")
-    answer = house.post(f"/jobs/{job_id}/edit", {**form, "decision": "look"})
-    assert "With these params it would change" in answer.words
+    answer = house.post(f"/jobs/{job_id}/edit", {**form, "decision": "preview"})
+    assert "What it would change with these params" in answer.words
     assert '<span class="del">-# a</span>' in answer.text
     assert '<span class="add">+# b</span>' in answer.text
     assert ">\n# b\n</textarea>" in answer.text
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_explained_beside_its_field_and_nothing_is_lost(
     answer = house.post(f"/jobs/{job_id}/edit", {**form, "decision": "approve"})
     assert answer.status == 422
     assert words in answer.words
-    assert 'class="bad fault"' in answer.text
+    assert 'class="bad error"' in answer.text
     assert ">\ntyped with care\n</textarea>" in answer.text
     assert "nothing was decided" in answer.words
     assert house.engine.job(job_id) == before
@@ -121,7 +121,7 @@ def test_only_a_job_that_waits_for_a_yes_is_edited(house: House) -> None:
     house.engine.reject(job_id, "no")
     answer = house.get(f"/jobs/{job_id}/edit")
     assert answer.status == 409
-    assert "has to be held to be edited; it is rejected" in answer.words
+    assert "is rejected; only held jobs can be edited" in answer.words
     house.run(house.ask(house.job("ask_user", question="Which?")), house.complete)
     question = house.engine.jobs(states=["held"])[-1].id
     assert house.get(f"/jobs/{question}/edit").status == 409
@@ -140,7 +140,7 @@ def test_what_is_not_text_is_typed_as_json() -> None:
     "text", ["", "{", '{"a": 1,}', '{"a": 1, "a": 2}', '{"a": NaN}', "{} {}", "1 2", "{'a': 1}"]
 )
 def test_what_is_no_json_is_refused_with_the_place(text: str) -> None:
-    with pytest.raises(LcpError, match="has to be"):
+    with pytest.raises(LcpError, match="JSON"):
         read_value(text)
 
 

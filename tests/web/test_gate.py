@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine.web import app
-from lcp_engine.web.access import HEADERS, LOOPBACK, MOST_BYTES, Door, Keys
+from lcp_engine.web.access import HEADERS, LOOPBACK, MOST_BYTES, Address, Secrets
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
 
+SCRIPTS = [f'<script src="/static/{name}.js" defer>' for name in ("idiomorph", "live")]
 LOOKS = [
     "/",
     "/missions/1",
@@ -77,10 +78,10 @@ def test_the_way_in_leads_nowhere_else(house: House, path: str) -> None:
 
 
 def test_every_run_of_the_page_has_secrets_of_its_own() -> None:
-    secrets = {secret for keys in (Keys(), Keys()) for secret in (keys.token, keys.cookie, keys.csrf)}
+    secrets = {secret for keys in (Secrets(), Secrets()) for secret in (keys.token, keys.cookie, keys.csrf)}
     assert len(secrets) == 6
     assert all(len(secret) >= 43 for secret in secrets)
-    assert not any(secret in repr(Keys()) for secret in secrets)
+    assert not any(secret in repr(Secrets()) for secret in secrets)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_the_own_host_is_served(house: House, host: str) -> None:
     [("10.0.0.5:8470", True), ("[fe80::1]:8470", True), ("evil.example", False), ("lab.example", True)],
 )
 def test_bound_everywhere_addresses_and_named_hosts_are_served(host: str, is_ours: bool) -> None:
-    assert Door(8470, LOOPBACK | {"lab.example"}, any_address=True).is_ours(host) is is_ours
+    assert Address(8470, LOOPBACK | {"lab.example"}, any_address=True).is_own_host(host) is is_ours
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_no_address_changes_anything_when_it_is_only_opened(house: House) -> Non
 
 def test_these_tests_know_every_change() -> None:
     assert {re.sub(r"\d+", "N", path) for path in CHANGES} == {
-        re.sub(r"\{.*?\}", "N", path) for path in app.CHANGES
+        re.sub(r"\{.*?\}", "N", path) for path in app.ACTIONS
     }
 
 
@@ -202,7 +203,7 @@ def test_no_page_holds_a_script_or_a_style(house: House) -> None:
     ):
         text = house.get(path).text
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
-        assert re.findall(r"<script[^>]*>", text) == ['<script src="/static/live.js" defer>']
+        assert re.findall(r"<script[^>]*>", text) == SCRIPTS
 
 
 def test_a_form_that_is_too_large_is_refused(house: House) -> None:

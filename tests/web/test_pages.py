@@ -17,9 +17,9 @@ SHOWN = "<script>alert(1)</script>\"'&\\x1b[31m\\x07\\u202egnp\\u200b"
 
 
 def test_an_empty_database_says_how_to_begin(house: House) -> None:
-    assert "There is no mission yet" in house.get("/").words
-    assert "Nothing waits" in house.get("/inbox").words
-    assert "No job fits" in house.get("/jobs").words
+    assert "No missions yet" in house.get("/").words
+    assert "No jobs wait" in house.get("/inbox").words
+    assert "No jobs match" in house.get("/jobs").words
 
 
 def test_missions_are_listed_the_newest_first_with_their_state(house: House) -> None:
@@ -28,7 +28,7 @@ def test_missions_are_listed_the_newest_first_with_their_state(house: House) -> 
     words = house.get("/").words
     assert words.index("mission #2") < words.index("First one #1")
     assert "completed" in words
-    assert "Decide 1 waiting job" in words
+    assert "Decide on 1 held job" in words
     assert "First one" not in house.get("/?status=waiting").words
 
 
@@ -65,7 +65,7 @@ def test_a_question_shows_the_reply_and_what_was_not_valid(house: House) -> None
     house.run("no JSON at all", house.complete)
     words = house.get("/missions/1/questions/1").words
     assert "no JSON at all" in words
-    assert "What was not valid" in words
+    assert "Errors" in words
     assert "corrects question 1" in house.get("/missions/1/questions/2").words
 
 
@@ -192,8 +192,8 @@ def test_a_search_that_is_hostile_is_text(house: House) -> None:
         ("/jobs/9999999999999999999999", 422, "an id is a whole number"),
         ("/jobs?mission=x", 422, "an id is a whole number"),
         ("/inbox?after=-1", 422, "an id is a whole number"),
-        ("/nothing", 404, "there is no such page"),
-        ("/jobs/1/approve", 405, "does not take that method"),
+        ("/nothing", 404, "there is no page at this address"),
+        ("/jobs/1/approve", 405, "does not accept this method"),
     ],
 )
 def test_trouble_is_a_page_with_its_status_and_a_sentence(
@@ -227,13 +227,13 @@ def test_large_params_stay_out_of_lists_and_are_cut_on_the_job(house: House) -> 
     job_id = house.hold(content="line\n" * 60_000)
     assert "The params are large" in house.get("/inbox").words
     answer = house.get(f"/jobs/{job_id}")
-    assert "too large to be edited here" in answer.words
-    assert "characters more are in the JSON" in answer.words
+    assert "too large to edit here" in answer.words
+    assert "more characters in the JSON" in answer.words
     assert len(house.get(f"/jobs/{job_id}/json").text) > 300_000
 
 
 def test_queued_jobs_that_nobody_works_on_are_pointed_out(house: House) -> None:
     house.launch(house.complete)
-    assert "no runner works on this database" in house.get("/missions/1").words
+    assert "no runner is running" in house.get("/missions/1").words
     house.work()
     assert "no runner works" not in house.get("/missions/1").words

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.web.server import Serving, serve
+from lcp_engine.web.server import PageServer, serve
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -64,8 +64,8 @@ class _Process:
 
 
 @contextmanager
-def _served(house: House) -> Iterator[Serving]:
-    serving = Serving(house.engine, port=0)
+def _served(house: House) -> Iterator[PageServer]:
+    serving = PageServer(house.engine, port=0)
     thread = Thread(target=serving.run)
     thread.start()
     try:
@@ -76,7 +76,7 @@ def _served(house: House) -> Iterator[Serving]:
 
 
 @contextmanager
-def _listening(serving: Serving, path: str) -> Iterator[IO[bytes]]:
+def _listening(serving: PageServer, path: str) -> Iterator[IO[bytes]]:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     opener.open(serving.link).close()
     with opener.open(f"http://127.0.0.1:{serving.port}{path}") as stream:
@@ -98,7 +98,7 @@ def test_the_command_prints_a_link_that_lets_in_and_listens_on_loopback_only(tmp
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=[\w-]{43}", link)
     assert found
     with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(link) as answer:
-        assert b"There is no mission yet" in answer.read()
+        assert b"No missions yet" in answer.read()
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/")
     listening = _addresses(int(found[1]))
@@ -130,7 +130,7 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         code, err = _Process(tmp_path, "--port", str(port)).fail()
     assert code == 2
-    assert err == f"the page needs the address 127.0.0.1 port {port} to itself: Address already in use\n"
+    assert err == f"the page cannot listen on 127.0.0.1 port {port}: Address already in use\n"
 
 
 def test_without_the_extra_the_command_says_how_to_install_it(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_request_without_an_end_is_refused_and_the_page_goes_on(house: House) 
 
 
 def test_an_address_that_is_none_is_refused(house: House) -> None:
-    with pytest.raises(LcpError, match=r"needs the address no-such-host\.invalid") as refused:
+    with pytest.raises(LcpError, match=r"cannot listen on no-such-host\.invalid") as refused:
         serve(house.engine, "no-such-host.invalid", 0)
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 

@@ -33,7 +33,7 @@ def test_the_files_of_a_mission_are_shown_with_their_diffs_and_what_became_of_th
         "3 files changed",
         "-# a",
         "+# b",
-        "on disk as it was left",
+        "unchanged on disk since",
         "changed since",
         "no longer there",
     ):
@@ -56,7 +56,7 @@ def test_an_undo_says_what_it_would_do_and_then_does_it(house: House, path: str)
     assert (house.root / "a.md").read_text() == "# b\n", "opening the page does nothing"
     assert "Undone." in house.post(path, _shown(house, path)).words
     assert (house.root / "a.md").read_text() == "# a\n"
-    assert "There is nothing to undo" in house.get(path).words
+    assert "Nothing to undo" in house.get(path).words
 
 
 def test_an_undo_can_be_taken_back(house: House) -> None:
@@ -64,7 +64,7 @@ def test_an_undo_can_be_taken_back(house: House) -> None:
     house.post("/missions/1/undo", _shown(house, "/missions/1/undo"))
     assert not (house.root / "new.md").exists()
     undo = house.engine.jobs(kinds=["undo"])[0].id
-    assert "Take this undo back" in house.get(f"/jobs/{undo}").words
+    assert "Undo this undo" in house.get(f"/jobs/{undo}").words
     house.post(f"/jobs/{undo}/undo", _shown(house, f"/jobs/{undo}/undo"))
     assert (house.root / "new.md").read_text() == "one\n"
 
@@ -87,16 +87,16 @@ def test_an_undo_that_is_not_what_the_page_showed_does_nothing(house: House) -> 
     house.engine.undo(job_id=second)
     answer = house.post("/missions/1/undo", form)
     assert answer.status == 409
-    assert "is not what this page showed; nothing was done" in answer.words
+    assert "has changed since this page was loaded; nothing was done" in answer.words
     assert (house.root / "a.md").read_text() == "# b\n"
 
 
 def test_a_mission_that_has_changed_nothing_offers_no_undo(house: House) -> None:
     house.run(house.complete)
     assert "Undo this mission" not in house.get("/missions/1").words
-    assert "There is nothing to undo" in house.get("/missions/1/undo").words
+    assert "Nothing to undo" in house.get("/missions/1/undo").words
     assert house.post("/missions/1/undo", {"shown": "x"}).status == 409
-    assert "No file was changed" in house.get("/missions/1/changes").words
+    assert "No files changed" in house.get("/missions/1/changes").words
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lcp_engine.cli.signals import LOOK_SECONDS, catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine.web.server import Serving
+    from lcp_engine.web.server import PageServer
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -50,27 +50,27 @@ def serve_command(invocation: Invocation, host: str, port: int, names: Sequence[
 
     The link lets a browser in; keep it to yourself. SIGTERM and the first Ctrl-C end the page.
     """
-    serving_type = _load()
+    server_type = _load()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
-        serving = serving_type(engine, host=host, port=port, names=names)
-        works: list[_Work] = [serving]
+        server = server_type(engine, host=host, port=port, names=names)
+        works: list[_Work] = [server]
         if threads:
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: _stop(works)):
-            _announce(invocation, serving.link, host)
+            _announce(invocation, server.link, host)
             _run(works)
     return Exit.DONE
 
 
-def _load() -> type[Serving]:
+def _load() -> type[PageServer]:
     try:
-        from lcp_engine.web.server import Serving
+        from lcp_engine.web.server import PageServer
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("lcp_engine"):
             raise
         message = f"the page needs the extra 'web' ({missing.name} is missing): pip install 'lcp-engine[web]'"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from missing
-    return Serving
+    return PageServer
 
 
 def _announce(invocation: Invocation, link: str, host: str) -> None:

@@ -1,4 +1,4 @@
-"""Let only the person in who started the page: host, origin, token and cookie, sizes, headers."""
+"""Access control: host, origin, token and cookie, request size, security headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 1024 * 1024
-"""A body has at most so many bytes: an edited job and its surroundings."""
+"""The largest request body: an edited job, percent-encoded."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -24,7 +24,7 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # With "no-referrer" a browser sends forms with `Origin: null`, which tells us nothing.
+    # With "no-referrer" a browser sends forms with `Origin: null`, which could not be checked.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -34,8 +34,8 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
-class Keys:
-    """The secrets of one run of the page: `token` stands in the link, `cookie` in the browser, `csrf` in the forms."""
+class Secrets:
+    """The secrets of one run of the server: `token` for the link, `cookie` for the browser, `csrf` for the forms."""
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -43,8 +43,8 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Door:
-    """Where the page is: the cookie's name, and the hosts by which it may be called."""
+class Address:
+    """Where the page is served: its port, and the host names that it accepts."""
 
     port: int
     names: Collection[str] = LOOPBACK
@@ -52,93 +52,95 @@ class Door:
 
     @property
     def cookie(self) -> str:
-        # Browsers keep one jar for all ports of a host.
+        # Browsers share cookies between all ports of a host.
         return f"lcp-{self.port}"
 
-    def is_ours(self, host: str) -> bool:
-        """Whether a `Host` header names this page. An address cannot be rebound by somebody's DNS, a name can."""
-        name = urlsplit(f"//{host}").hostname or ""
-        return name in self.names or (self.any_address and _is_address(name))
+    def is_own_host(self, host: str) -> bool:
+        """Whether a `Host` header names this page. Any IP address may do: DNS rebinding needs a name."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name in self.names or (self.any_address and _is_ip_address(name))
 
 
-Refuse = Callable[[int, str], Response]
+ErrorPage = Callable[[int, str], Response]
 
 
-class Gate:
-    """Passes on what comes from the person's own browser; everything else gets a refusal."""
+class AccessControl:
+    """Middleware that passes on requests from a browser with the cookie and answers all others with an error page."""
 
-    def __init__(self, app: ASGIApp, *, keys: Keys, door: Door, refuse: Refuse) -> None:
+    def __init__(self, app: ASGIApp, *, secrets: Secrets, address: Address, error_page: ErrorPage) -> None:
         self._app = app
-        self._keys = keys
-        self._door = door
-        self._refuse = refuse
+        self._secrets = secrets
+        self._address = address
+        self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        answer = self._objection(request) or self._entrance(request)
-        sending = _with_headers(send, request.url.path)
-        await (answer or self._app)(scope, receive, sending)
+        response = self._check_request(request) or self._check_browser(request)
+        await (response or self._app)(scope, receive, _with_headers(send, request.url.path))
 
-    def _objection(self, request: Request) -> Response | None:
-        """Why a request is refused whoever sent it."""
+    def _check_request(self, request: Request) -> Response | None:
+        """The error page for a request that is refused from any browser."""
         host = request.headers.get("host", "")
-        if not self._is_ours(host):
-            return self._refuse(
-                403, f"the page is not called {host!r}; open the link that `lcp serve` printed"
+        if not self._address.is_own_host(host):
+            return self._error_page(
+                403, f"this page is not served as {host!r}; open the link that `lcp serve` printed"
             )
         origin = request.headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            return self._refuse(403, f"requests come from this page itself; this one came from {origin}")
+            return self._error_page(403, f"only this page may send requests; this one came from {origin}")
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MOST_BYTES:
-            return self._refuse(413, f"a request has at most {MOST_BYTES} bytes; this one has {length}")
+            return self._error_page(413, f"a request may have {MOST_BYTES} bytes; this one has {length}")
         return None
 
-    def _is_ours(self, host: str) -> bool:
-        try:
-            return self._door.is_ours(host)
-        except ValueError:
-            return False
-
-    def _entrance(self, request: Request) -> Response | None:
-        """Let a browser in that has the cookie; give it to one that has the token."""
+    def _check_browser(self, request: Request) -> Response | None:
+        """None for a browser with the cookie; a redirect that sets it for one with the token; else a 401."""
         token = request.query_params.get("token")
         if token is not None and request.method == "GET":
-            return self._welcome(request.url.path) if _same(token, self._keys.token) else self._turn_away()
+            return (
+                self._set_cookie(request.url.path)
+                if _is_equal(token, self._secrets.token)
+                else self._unauthorized()
+            )
         if request.url.path.startswith(STATIC):
             return None
-        shown = request.cookies.get(self._door.cookie, "")
-        return None if _same(shown, self._keys.cookie) else self._turn_away()
+        cookie = request.cookies.get(self._address.cookie, "")
+        return None if _is_equal(cookie, self._secrets.cookie) else self._unauthorized()
 
-    def _welcome(self, path: str) -> Response:
-        # The token leaves the address bar. One slash: `//host` would lead elsewhere.
-        answer = RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
-        answer.set_cookie(self._door.cookie, self._keys.cookie, path="/", httponly=True, samesite="strict")
-        return answer
+    def _set_cookie(self, path: str) -> Response:
+        # The redirect removes the token from the address bar. One slash: `//host` would lead to another host.
+        response = RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
+        response.set_cookie(
+            self._address.cookie, self._secrets.cookie, path="/", httponly=True, samesite="strict"
+        )
+        return response
 
-    def _turn_away(self) -> Response:
-        return self._refuse(401, "this browser is not let in yet; open the link that `lcp serve` printed")
+    def _unauthorized(self) -> Response:
+        return self._error_page(401, "this browser has no access yet; open the link that `lcp serve` printed")
 
 
 def _with_headers(send: Send, path: str) -> Send:
-    async def sending(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers.update(HEADERS)
             headers["Cache-Control"] = "no-cache" if path.startswith(STATIC) else "no-store"
         await send(message)
 
-    return sending
+    return send_with_headers
 
 
-def _same(given: str, expected: str) -> bool:
+def _is_equal(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
 
 
-def _is_address(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Take a person's decisions: approve, reject, retry, cancel, resume."""
+"""Decisions of a person on one job or mission: approve, reject, retry, answer, say, cancel, resume."""
 
 from __future__ import annotations
 
@@ -9,73 +9,123 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.web.context import Desk
-from lcp_engine.web.error_pages import status_of, told
-from lcp_engine.web.form_post import NO_REASON, Form, number
-from lcp_engine.web.jobs import show_job
+from lcp_engine.web.context import PageContext
+from lcp_engine.web.error_pages import refusal_text, status_of
+from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
+from lcp_engine.web.jobs import options_of, show_job
 from lcp_engine.web.missions import show_mission
-from lcp_engine.web.redirects import to_job, to_mission
-from lcp_engine.web.shown_token import read_mark
 
 LIMITS = ("max_turns", "max_jobs", "max_seconds", "max_tokens", "max_bytes_written")
-"""What a person may raise when a mission goes on."""
+"""The limits that can be changed when a mission is resumed."""
 
 
-def approve(desk: Desk, request: Request, form: Form) -> Response:
-    """Let a held job run as the form's page showed it; where it is another now, show it anew and do nothing."""
+def approve(context: PageContext, request: Request, form: Form) -> Response:
+    """Approve a held job as the form's page showed it; if it has changed since, show it again and do nothing."""
     job_id = number(request.path_params["job"])
     try:
-        decided = desk.engine.approve(job_id, shown=read_mark(form))
+        decided = context.engine.approve(job_id, shown=read_shown(form))
     except LcpError as refused:
-        return show_job(desk, request, status=status_of(refused), problem=told(refused))
+        return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
     return to_job(job_id, "approved" if decided else "approved_before", form)
 
 
-def reject(desk: Desk, request: Request, form: Form) -> Response:
-    """Refuse a held job for a reason, which the planner reads."""
+def reject(context: PageContext, request: Request, form: Form) -> Response:
+    """Reject a held job with a reason for the planner."""
     job_id = number(request.path_params["job"])
     reason = form.text("reason")
     if not reason:
-        return show_job(desk, request, status=422, problem=NO_REASON)
+        return show_job(context, request, status=422, problem=NO_REASON)
     try:
-        decided = desk.engine.reject(job_id, reason)
+        decided = context.engine.reject(job_id, reason)
     except LcpError as refused:
         return show_job(
-            desk, request, status=status_of(refused), problem=str(refused), entered={"reason": reason}
+            context, request, status=status_of(refused), problem=str(refused), entered={"reason": reason}
         )
     return to_job(job_id, "rejected" if decided else "rejected_before", form)
 
 
-def retry(desk: Desk, request: Request, form: Form) -> Response:
-    """Queue a job again that failed, was skipped or was cancelled."""
+def retry(context: PageContext, request: Request, form: Form) -> Response:
+    """Queue a failed, skipped or cancelled job again."""
     job_id = number(request.path_params["job"])
     try:
-        job = desk.engine.retry(job_id)
+        job = context.engine.retry(job_id)
     except LcpError as refused:
-        return show_job(desk, request, status=status_of(refused), problem=str(refused))
+        return show_job(context, request, status=status_of(refused), problem=str(refused))
     return to_job(job_id, "retried_held" if job.state == "held" else "retried", form)
 
 
-def cancel(desk: Desk, request: Request, form: Form) -> Response:
-    """Stop a mission."""
+def answer(context: PageContext, request: Request, form: Form) -> Response:
+    """Answer a question, or give the reply of a turn (R13); free text takes precedence over an option (R14)."""
+    job_id = number(request.path_params["job"])
+    text = form.text("answer")
+    try:
+        decided = context.engine.answer(job_id, text or _option(context, job_id, form.text("option")))
+    except LcpError as refused:
+        return show_job(
+            context, request, status=status_of(refused), problem=str(refused), entered={"answer": text}
+        )
+    return to_job(job_id, "answered" if decided else "answered_before", form)
+
+
+def say_about_job(context: PageContext, request: Request, form: Form) -> Response:
+    """Send the planner a message about a job, which stays as it is."""
+    job_id = number(request.path_params["job"])
+    words = form.text("words")
+    try:
+        context.engine.say(context.engine.job(job_id).mission_id, words, job_id=job_id)
+    except LcpError as refused:
+        return show_job(
+            context, request, status=status_of(refused), problem=str(refused), entered={"words": words}
+        )
+    return to_job(job_id, "said", form)
+
+
+def say(context: PageContext, request: Request, form: Form) -> Response:
+    """Send a mission's planner a message."""
+    mission_id = number(request.path_params["mission"])
+    words = form.text("words")
+    try:
+        context.engine.say(mission_id, words)
+    except LcpError as refused:
+        return show_mission(
+            context, request, status=status_of(refused), problem=str(refused), entered={"words": words}
+        )
+    return to_mission(mission_id, "said")
+
+
+def cancel(context: PageContext, request: Request, form: Form) -> Response:
+    """Cancel a mission."""
     mission_id = number(request.path_params["mission"])
     try:
-        decided = desk.engine.cancel(mission_id)
+        decided = context.engine.cancel(mission_id)
     except LcpError as refused:
-        return show_mission(desk, request, status=status_of(refused), problem=str(refused))
+        return show_mission(context, request, status=status_of(refused), problem=str(refused))
     return to_mission(mission_id, "cancelled" if decided else "cancelled_before")
 
 
-def resume(desk: Desk, request: Request, form: Form) -> Response:
-    """Go on with a mission that has ended, with the limits of the form where they are not what they were."""
+def resume(context: PageContext, request: Request, form: Form) -> Response:
+    """Resume a mission that has ended, with the limits that were changed in the form."""
     mission_id = number(request.path_params["mission"])
     entered: dict[str, JsonValue] = {name: form.text(name) for name in LIMITS if name in form.fields}
     try:
-        limits = _changed(entered, desk.engine.mission(mission_id).json["limits"])
-        desk.engine.resume(mission_id, limits=limits)
+        limits = _changed(entered, context.engine.mission(mission_id).json["limits"])
+        context.engine.resume(mission_id, limits=limits)
     except LcpError as refused:
-        return show_mission(desk, request, status=status_of(refused), problem=str(refused), entered=entered)
+        return show_mission(
+            context, request, status=status_of(refused), problem=str(refused), entered=entered
+        )
     return to_mission(mission_id, "resumed")
+
+
+def _option(context: PageContext, job_id: int, chosen: str) -> str:
+    """The text of the option with the number `chosen`; empty if none was chosen."""
+    if not chosen:
+        return ""
+    options = options_of(context.engine.job(job_id).params)
+    if not 1 <= number(chosen) <= len(options):
+        message = f"job {job_id} has no option {chosen}; its options are 1 to {len(options)}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return options[number(chosen) - 1]
 
 
 def _changed(entered: Mapping[str, JsonValue], before: JsonValue) -> dict[str, JsonValue]:
@@ -85,12 +135,12 @@ def _changed(entered: Mapping[str, JsonValue], before: JsonValue) -> dict[str, J
 
 
 def _limit(name: str, text: str) -> int | float | None:
-    """A limit as it is typed; nothing is none. Raises `INVALID_MISSION`."""
+    """A limit as it was typed; an empty field is no limit. Raises `INVALID_MISSION`."""
     if not text:
         return None
     try:
         return int(text) if text.isdigit() else float(text)
     except ValueError as refused:
         raise LcpError(
-            ErrorCode.INVALID_MISSION, f"limits.{name}: should be a number, not {text[:40]!r}"
+            ErrorCode.INVALID_MISSION, f"limits.{name}: {text[:40]!r} is not a number"
         ) from refused

@@ -1,35 +1,23 @@
-"""Put the pages together behind the gate."""
+"""The routes of the page, behind access control."""
 
 from __future__ import annotations
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
-from lcp_engine.web import (
-    actions,
-    answers,
-    changes,
-    decide_all,
-    edit,
-    events,
-    inbox,
-    jobs,
-    launch,
-    missions,
-    policy,
-    undo,
-)
-from lcp_engine.web.access import Door, Gate, Keys
-from lcp_engine.web.context import Desk
-from lcp_engine.web.error_pages import Refusals, make_refusals
-from lcp_engine.web.form_post import change
-from lcp_engine.web.templates import PACKAGE
+from lcp_engine.web import actions, changes, edit, events, inbox, jobs, launch, missions, undo
+from lcp_engine.web.access import AccessControl, Address, Secrets
+from lcp_engine.web.context import PACKAGE, PageContext
+from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
+from lcp_engine.web.forms import form_endpoint
 
-LOOKS = (
+READ_ROUTES = (
     Route("/", missions.missions),
     Route("/missions/{mission}", missions.tree),
     Route("/missions/{mission}/timeline", missions.timeline),
@@ -45,48 +33,51 @@ LOOKS = (
     Route("/jobs/{job}/json", jobs.job_json),
     Route("/jobs/{job}/diff", changes.job_diff),
     Route("/jobs/{job}/diff.txt", changes.job_patch),
-    Route("/jobs/{job}/policy", policy.policy),
+    Route("/jobs/{job}/policy", jobs.policy),
     Route("/jobs/{job}/edit", edit.edit_form),
     Route("/jobs/{job}/undo", undo.undo_form),
     Route("/inbox", inbox.inbox),
-    Route("/inbox/all", decide_all.clear_form),
+    Route("/inbox/all", inbox.decide_all_form),
     Route("/launch", launch.launch_form),
     Route("/events", events.events),
     Route("/missions/{mission}/events", events.events),
 )
-CHANGES = {
+ACTIONS = {
     "/jobs/{job}/approve": actions.approve,
     "/jobs/{job}/reject": actions.reject,
     "/jobs/{job}/retry": actions.retry,
     "/jobs/{job}/edit": edit.edit,
-    "/jobs/{job}/answer": answers.answer,
-    "/jobs/{job}/say": answers.say_of_job,
+    "/jobs/{job}/answer": actions.answer,
+    "/jobs/{job}/say": actions.say_about_job,
     "/jobs/{job}/undo": undo.undo,
-    "/missions/{mission}/say": answers.say,
+    "/missions/{mission}/say": actions.say,
     "/missions/{mission}/undo": undo.undo,
     "/missions/{mission}/cancel": actions.cancel,
     "/missions/{mission}/resume": actions.resume,
-    "/inbox": inbox.decide,
-    "/inbox/all": decide_all.clear,
+    "/inbox": inbox.decide_ticked,
+    "/inbox/all": inbox.decide_all,
     "/launch": launch.launch,
 }
 
 
-def make_app(desk: Desk, keys: Keys, door: Door) -> ASGIApp:
-    """The whole page, for whoever has `keys`."""
-    refusals = Refusals(desk.templates)
+def make_app(context: PageContext, secrets: Secrets, address: Address) -> ASGIApp:
+    """The whole page, for browsers that know `secrets`."""
+    handlers = ErrorHandlers(context.templates)
     app = Starlette(
         routes=[
-            *LOOKS,
-            *(Route(path, change(act), methods=["POST"]) for path, act in CHANGES.items()),
+            *READ_ROUTES,
+            *(Route(path, form_endpoint(action), methods=["POST"]) for path, action in ACTIONS.items()),
             Mount("/static", StaticFiles(directory=PACKAGE / "static")),
         ],
+        # It leaves `text/event-stream` alone. Secrets beside text of others are safe to compress here: a page of
+        # another site cannot make the browser send the cookie, which is SameSite=Strict.
+        middleware=[Middleware(GZipMiddleware, minimum_size=1400, compresslevel=5)],
         exception_handlers={
-            LcpError: refusals.trouble,
-            HTTPException: refusals.http,
-            Exception: refusals.defect,
+            LcpError: handlers.lcp_error,
+            HTTPException: handlers.http_error,
+            Exception: handlers.defect,
         },
     )
-    app.state.desk = desk
-    # Around everything, so that the page of a defect has the headers as well.
-    return Gate(app, keys=keys, door=door, refuse=make_refusals(desk.templates))
+    app.state.context = context
+    # Around everything, so that error pages have the security headers as well.
+    return AccessControl(app, secrets=secrets, address=address, error_page=make_error_page(context.templates))

@@ -1,44 +1,110 @@
-"""Hold what every page needs: the engine, the templates, the token of the forms, the moment of closing."""
+"""What every page needs: the engine, the templates, the token of the forms."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlencode
 
-from jinja2 import Environment
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from lcp_engine.api import Engine
-from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries import pages
+from lcp_engine.api.pages import PageQueries
+from lcp_engine.core import summaries
+from lcp_engine.core.job_states import State
+from lcp_engine.core.safe_text import block, json_block, one_line, shortened
+from lcp_engine.engine.reports.markdown import explain_reason
+from lcp_engine.web.forms import FLASH_MESSAGES
 
-T = TypeVar("T")
+PACKAGE = Path(__file__).parent
+LONGEST = 64 * 1024
+"""Characters of a text that a page shows; the job's JSON contains the whole."""
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What the pages stand on."""
+class PageContext:
+    """One per application; `closing` is set when the server shuts down."""
 
     engine: Engine
     templates: Environment
     csrf: str = field(repr=False)
     closing: threading.Event = field(default_factory=threading.Event)
 
-    def page(self, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
-        """A template as an answer; every page shows how much waits."""
-        held = self.read(pages.count_held)
+    @property
+    def queries(self) -> PageQueries:
+        return PageQueries(self.engine.site.database)
+
+    def render(self, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+        """A template as a response. Every page shows the number of held jobs."""
+        held = self.queries.held_count()
         text = self.templates.get_template(template).render(csrf=self.csrf, held_count=held, **values)
         return HTMLResponse(text, status)
 
-    def read(self, look: Callable[[Tx], T]) -> T:
-        """A read on one consistent state of the database."""
-        return self.engine.site.database.read(look)
+
+def context_of(request: Request) -> PageContext:
+    """The context of the application that received the request."""
+    context: PageContext = request.app.state.context
+    return context
 
 
-def desk_of(request: Request) -> Desk:
-    """The desk of the application that got the request."""
-    desk: Desk = request.app.state.desk
-    return desk
+def make_templates() -> Environment:
+    """The templates with their filters. Values are escaped, and an undefined name is an error."""
+    templates = Environment(
+        loader=FileSystemLoader(PACKAGE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    templates.filters.update(
+        line=one_line, short=shortened, json=json_block, subject=summaries.subject, gist=summaries.gist,
+        size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
+        seconds=_seconds_between,
+    )  # fmt: skip
+    templates.globals.update(
+        query=_query, flash_messages=FLASH_MESSAGES, states=[state.value for state in State], longest=LONGEST
+    )
+    return templates
+
+
+def _visible(value: object) -> object:
+    """The text of a value with invisible characters made visible; `autoescape` runs after this."""
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else block(value)
+
+
+def _query(**values: object) -> str:
+    """The values that are not empty, as the query of a link."""
+    given = {name: value for name, value in values.items() if value not in (None, "", [], ())}
+    return f"?{urlencode(given, doseq=True, errors='backslashreplace')}" if given else ""
+
+
+def _age(at: str) -> str:
+    return summaries.age(at, datetime.now(UTC))
+
+
+def _clock(at: str) -> str:
+    """A time to the second, in UTC: the server does not know the browser's time zone."""
+    return datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _part(text: str) -> str:
+    return text[:LONGEST]
+
+
+def _seconds_between(
+    row: Mapping[str, object], began: str = "started_at", ended: str = "ended_at"
+) -> float | None:
+    """The duration of a row; None if it has not ended."""
+    if not row[began] or not row[ended]:
+        return None
+    return (datetime.fromisoformat(str(row[ended])) - datetime.fromisoformat(str(row[began]))).total_seconds()

@@ -1,90 +1,184 @@
-"""Edit the params of a held job: what is wrong stands beside its field, and the diff comes before the decision."""
+"""Edit the params of a held job in a form, and see the diff before the decision."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.api.records import Job
 from lcp_engine.changes.preview import Previews
 from lcp_engine.core.job_states import State
+from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
+from lcp_engine.core.safe_text import block, json_block
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.web.context import Desk, desk_of
-from lcp_engine.web.diff_excerpt import drawn
-from lcp_engine.web.error_pages import status_of, told
-from lcp_engine.web.form_post import Form, number
-from lcp_engine.web.held_kind import wish_of
-from lcp_engine.web.jobs import is_editable
-from lcp_engine.web.param_fields import Field, fields_of, read_fields
-from lcp_engine.web.redirects import to_job
-from lcp_engine.web.shown_token import MARK, mark_of, read_mark
+from lcp_engine.web.changes import excerpt
+from lcp_engine.web.context import PageContext, context_of
+from lcp_engine.web.error_pages import refusal_text, status_of
+from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
+from lcp_engine.web.jobs import Need, is_editable, need_of
 
-UNFIT = "the params do not fit; nothing was decided"
+INVALID = "the params are not valid; nothing was decided"
+_WIDTH = 120
 
 
 def edit_form(request: Request) -> Response:
-    """The params as they are."""
-    desk = desk_of(request)
-    job = _job(desk, request)
-    return _show(desk, job, _fields(desk, job))
+    """The form with the current params."""
+    context = context_of(request)
+    job = _job(context, request)
+    return _show(context, job, _fields(context, job))
 
 
-def edit(desk: Desk, request: Request, form: Form) -> Response:
-    """Show what the edited params would change, or approve the job with them. What does not fit is kept."""
-    job = _job(desk, request)
+def edit(context: PageContext, request: Request, form: Form) -> Response:
+    """Show what the edited params would change, or approve the job with them. Invalid input stays in the form."""
+    job = _job(context, request)
     typed = [
-        replace(field, text=form.verbatim(f"param.{index}")) for index, field in enumerate(_fields(desk, job))
+        replace(field, text=form.verbatim(f"param.{index}"))
+        for index, field in enumerate(_fields(context, job))
     ]
-    params, fields, is_sound = read_fields(desk.engine.workers[job.kind].params, typed)
-    shown = read_mark(form)
-    if not is_sound:
-        return _show(desk, job, fields, status=422, problem=UNFIT, shown=form.text(MARK))
+    params, fields, is_valid = read_fields(context.engine.workers[job.kind].params, typed)
+    shown = read_shown(form)
+    if not is_valid:
+        return _show(context, job, fields, status=422, problem=INVALID, shown=form.text(SHOWN))
     if form.text("decision") != "approve":
-        return _show(desk, job, fields, edited=params, shown=form.text(MARK))
+        return _show(context, job, fields, edited=params, shown=form.text(SHOWN))
     try:
-        desk.engine.approve(job.id, params=params, shown=shown)
+        context.engine.approve(job.id, params=params, shown=shown)
     except LcpError as refused:
-        return _show(desk, job, fields, status=status_of(refused), problem=told(refused), edited=params)
+        return _show(
+            context, job, fields, status=status_of(refused), problem=refusal_text(refused), edited=params
+        )
     return to_job(job.id, "approved", form)
 
 
-def _job(desk: Desk, request: Request) -> Job:
-    """The job of the address. Raises `WRONG_STATE` unless it waits for a yes, `TOO_LARGE` for one that fits no form."""
-    job = desk.engine.job(number(request.path_params["job"]))
+@dataclass(frozen=True)
+class Field:
+    """A param in the form: text if it is `raw`, else JSON. An empty field that was not `given` is left out."""
+
+    name: str
+    text: str
+    raw: bool
+    given: bool
+    description: str = ""
+    error: str = ""
+
+    @property
+    def rows(self) -> int:
+        """The height of its text area; 0 for an input of one line."""
+        lines = self.text.count("\n") + len(self.text) // _WIDTH
+        return min(24, lines + 2) if lines or not self.raw or "content" in self.name else 0
+
+
+def fields_of(model: type[BaseModel], params: Mapping[str, JsonValue]) -> list[Field]:
+    """The params that are given, then the others that the kind knows."""
+    descriptions = {name: field.description or "" for name, field in model.model_fields.items()}
+    given = {name: value for name, value in params.items() if value is not None}
+    return [
+        *(_given(name, value, descriptions.get(name, "")) for name, value in given.items()),
+        *(_absent(model, name, descriptions[name]) for name in descriptions if name not in given),
+    ]
+
+
+def read_fields(
+    model: type[BaseModel], fields: Sequence[Field]
+) -> tuple[dict[str, JsonValue], list[Field], bool]:
+    """The params that were typed, the fields with their errors, and whether there are none."""
+    params: dict[str, JsonValue] = {}
+    errors: dict[str, str] = {}
+    for field in fields:
+        if not field.text and not (field.given and field.raw):
+            continue
+        try:
+            params[field.name] = field.text if field.raw else read_value(field.text)
+        except LcpError as refused:
+            errors[field.name] = str(refused)
+    errors = errors or _errors(model, params)
+    names = {field.name for field in fields}
+    # An error that concerns no field, or several, is shown at the first.
+    rest = "; ".join(text for name, text in errors.items() if name not in names)
+    marked = [replace(field, error=errors.get(field.name, "")) for field in fields]
+    if rest and marked:
+        marked[0] = replace(marked[0], error="; ".join(filter(None, [marked[0].error, rest])))
+    return params, marked, not errors
+
+
+def read_value(text: str) -> JsonValue:
+    """The one JSON value in `text`. Raises `INVALID_PARAMS`."""
+    stripped = text.strip()
+    found = StrictDecoder(stripped).decode(0)
+    if isinstance(found, Broken):
+        raise LcpError(ErrorCode.INVALID_PARAMS, f"not valid JSON: {found.message}")
+    if found.end != len(stripped):
+        raise LcpError(ErrorCode.INVALID_PARAMS, "one JSON value is expected; there is more after it")
+    return found.value
+
+
+def _given(name: str, value: JsonValue, description: str) -> Field:
+    # Browsers change line ends, and invisible characters cannot be seen or typed: such a text is edited as JSON.
+    if isinstance(value, str) and "\r" not in value and block(value) == value:
+        return Field(name, value, raw=True, given=True, description=description)
+    return Field(name, json_block(value), raw=False, given=True, description=description)
+
+
+def _absent(model: type[BaseModel], name: str, description: str) -> Field:
+    return Field(name, "", raw=_is_text(model, name), given=False, description=description)
+
+
+def _is_text(model: type[BaseModel], name: str) -> bool:
+    """Whether a param is typed as text rather than as JSON."""
+    schema = model.model_json_schema().get("properties", {}).get(name, {})
+    return any(kind.get("type") == "string" for kind in (schema, *schema.get("anyOf", [])))
+
+
+def _errors(model: type[BaseModel], params: Mapping[str, JsonValue]) -> dict[str, str]:
+    try:
+        model.model_validate(params)
+    except ValidationError as refused:
+        errors: dict[str, str] = {}
+        for error in refused.errors(include_url=False):
+            name = str(error["loc"][0]) if error["loc"] else ""
+            errors[name] = "; ".join(filter(None, [errors.get(name), error["msg"]]))
+        return errors
+    return {}
+
+
+def _job(context: PageContext, request: Request) -> Job:
+    """The job of the address. Raises `WRONG_STATE` unless it is held for an approval, `TOO_LARGE`."""
+    job = context.engine.job(number(request.path_params["job"]))
     if job.state != State.HELD:
-        message = f"job {job.id} has to be held to be edited; it is {job.state}"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
-    if wish_of(job.json, desk.engine.workers) != "yes":
-        message = f"job {job.id} has to wait for a yes to be edited; nothing executes {job.kind}, or it is a question"
+        raise LcpError(ErrorCode.WRONG_STATE, f"job {job.id} is {job.state}; only held jobs can be edited")
+    need = need_of(job.kind, job.reason, context.engine.workers)
+    if need is not Need.APPROVAL:
+        fact = f"no worker executes {job.kind}" if need is Need.NO_WORKER else "it waits for a person's words"
+        message = f"job {job.id} cannot be edited: {fact}; only jobs that wait for an approval can"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if not is_editable(job):
-        message = f"the params of job {job.id} do not fit a form; `lcp approve {job.id} --edit` takes them"
+        message = f"the params of job {job.id} are too large for a form; use `lcp approve {job.id} --edit`"
         raise LcpError(ErrorCode.TOO_LARGE, message)
     return job
 
 
-def _fields(desk: Desk, job: Job) -> list[Field]:
-    return fields_of(desk.engine.workers[job.kind].params, job.params)
+def _fields(context: PageContext, job: Job) -> list[Field]:
+    return fields_of(context.engine.workers[job.kind].params, job.params)
 
 
 def _show(
-    desk: Desk, job: Job, fields: Sequence[Field], *, status: int = 200, problem: str = "",
+    context: PageContext, job: Job, fields: Sequence[Field], *, status: int = 200, problem: str = "",
     edited: dict[str, JsonValue] | None = None, shown: str = "",
 ) -> Response:  # fmt: skip
-    """The form. A decision binds to the file as it was when the form was opened, or shown anew after a refusal."""
-    with Previews(desk.engine.site) as previews:
+    """The form. A decision binds to the file as it was when the form was opened, or shown again after a refusal."""
+    with Previews(context.engine.site) as previews:
         preview = None if edited is None else previews.of(job.mission_id, job.kind, edited)
-    return desk.page(
+    return context.render(
         "edit.html",
         status=status,
         job=job.json,
-        mission=desk.engine.mission(job.mission_id).json,
+        mission=context.engine.mission(job.mission_id).json,
         fields=fields,
         problem=problem,
-        diff=None if preview is None else drawn(preview.diff),
-        shown=shown or mark_of(desk.engine.look_over([job.json])[job.id].sight),
+        diff=None if preview is None else excerpt(preview.diff),
+        shown=shown or shown_value(context.engine.look_over([job.json])[job.id].sight),
     )

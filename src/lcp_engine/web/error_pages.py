@@ -1,4 +1,4 @@
-"""Turn trouble into pages: the right status and one sentence, never a traceback."""
+"""Error pages: a status and one sentence, never a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.web.access import Refuse
+from lcp_engine.web.access import ErrorPage
 
 _STATUS = {
     ErrorCode.NOT_FOUND: 404,
@@ -29,58 +29,54 @@ _STATUS = {
 
 
 def status_of(error: LcpError) -> int:
-    """The status of a page that tells `error`: most are about what a person typed."""
+    """The HTTP status of an error; 422 for the many that concern what was entered."""
     return _STATUS.get(error.code, 422)
 
 
-def told(error: LcpError) -> str:
-    """What a page says of a decision that was refused: a conflict is shown as it is now, right below."""
+def refusal_text(error: LcpError) -> str:
+    """What a page says about a decision that was refused. After a conflict it shows the job as it is now."""
     words = str(error).partition(": look again with")[0]
-    return (
-        f"{words}. Nothing was decided; below is how it is now."
-        if error.code is ErrorCode.CONFLICT
-        else words
-    )
+    if error.code is ErrorCode.CONFLICT:
+        return f"{words}. Nothing was decided; the current state is shown below."
+    return words
 
 
-def make_refusals(templates: Environment) -> Refuse:
-    """Makes a page of a status and a sentence; it needs neither the database nor a cookie."""
+def make_error_page(templates: Environment) -> ErrorPage:
+    """A function that renders a status and a sentence as a page, without database or cookie."""
 
-    def refuse(status: int, message: str, advice: str = "") -> Response:
-        template = templates.get_template("refused.html")
+    def error_page(status: int, message: str) -> Response:
+        template = templates.get_template("error.html")
         title = HTTPStatus(status).phrase
-        return HTMLResponse(
-            template.render(status=status, title=title, message=message, advice=advice), status
-        )
+        return HTMLResponse(template.render(status=status, title=title, message=message), status)
 
-    return refuse
+    return error_page
 
 
-class Refusals:
-    """The handlers of everything that an endpoint may raise."""
+class ErrorHandlers:
+    """The exception handlers of the application."""
 
     def __init__(self, templates: Environment) -> None:
-        self._refuse = make_refusals(templates)
+        self._error_page = make_error_page(templates)
 
-    def trouble(self, request: Request, error: Exception) -> Response:
-        """An `LcpError`: what it says."""
+    def lcp_error(self, request: Request, error: Exception) -> Response:
+        """An `LcpError`: its message."""
         assert isinstance(error, LcpError)
-        return self._refuse(status_of(error), str(error))
+        return self._error_page(status_of(error), str(error))
 
-    def http(self, request: Request, error: Exception) -> Response:
-        """An address that there is not, a method, a form that is not whole."""
+    def http_error(self, request: Request, error: Exception) -> Response:
+        """An unknown address or method, or a form that is not valid."""
         assert isinstance(error, HTTPException)
-        known = {404: "there is no such page", 405: "this address does not take that method"}
-        said = known.get(error.status_code) if error.detail == HTTPStatus(error.status_code).phrase else None
-        return self._refuse(error.status_code, said or error.detail)
+        known = {404: "there is no page at this address", 405: "this address does not accept this method"}
+        text = known.get(error.status_code) if error.detail == HTTPStatus(error.status_code).phrase else None
+        return self._error_page(error.status_code, text or error.detail)
 
     def defect(self, request: Request, error: Exception) -> Response:
-        """A surprise: named here, and on stderr with its place."""
+        """Any other exception: its type on the page, message and place on stderr."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         fact = f"{type(error).__name__}: {error}"
         sys.stderr.write(
             f"{one_line(fact)} ({place.filename}:{place.lineno}, {request.method} {request.url.path})\n"
         )
-        return self._refuse(
-            500, f"the page met a defect of its own, {type(error).__name__}; `lcp serve` says more"
+        return self._error_page(
+            500, f"this is a bug of the page ({type(error).__name__}); the output of `lcp serve` says more"
         )

@@ -1,81 +1,118 @@
-"""Show jobs: the search, and one with params, result, attempts and events."""
+"""The job search, one job with params, result, attempts and events, and which policy rule decided."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.api.records import Job
 from lcp_engine.changes.restore import UNDO
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.safe_text import json_block
+from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import TURN_KIND
-from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.queries import pages
-from lcp_engine.store.queries.pages import JobFilter
-from lcp_engine.web.context import Desk, desk_of
-from lcp_engine.web.diff_excerpt import drawn
-from lcp_engine.web.form_post import number
-from lcp_engine.web.held_kind import options_of, wish_of
-from lcp_engine.web.missions import cursor
-from lcp_engine.web.shown_token import mark_of
+from lcp_engine.web.changes import excerpt
+from lcp_engine.web.context import PageContext, context_of
+from lcp_engine.web.forms import cursor, number, shown_value
+from lcp_engine.workers import ask_user
+from lcp_engine.workers.base import Workers
 
 JOBS = 50
 EVENTS = 200
 LONGEST_TEXT = 200
 LARGEST_EDIT = 256 * 1024
-"""Params with more characters are not edited in a browser; percent-encoded they would not fit a form."""
+"""Params with more characters are not edited in a browser: percent-encoded they exceed the limit of a request."""
 
 Entered: TypeAlias = Mapping[str, str]
 NOTHING: Entered = MappingProxyType({})
 
 
+class Need(StrEnum):
+    """What a held job needs from a person."""
+
+    APPROVAL = "approval"
+    ANSWER = "answer"
+    REPLY = "reply"
+    """The reply of a planner that is a person."""
+    NO_WORKER = "no_worker"
+    """No worker executes the kind; the job can only be rejected."""
+
+
+def need_of(kind: JsonValue, reason: JsonValue, workers: Workers) -> Need:
+    """What a held job with this kind and reason needs."""
+    if kind == ask_user.KIND:
+        return Need.ANSWER
+    if reason == RELAYED:
+        return Need.REPLY
+    return Need.APPROVAL if kind in workers else Need.NO_WORKER
+
+
+def options_of(params: Mapping[str, JsonValue]) -> list[str]:
+    """The options of a question."""
+    options = params.get("options")
+    return [str(option) for option in options] if isinstance(options, list) else []
+
+
 def jobs(request: Request) -> Response:
-    """Jobs that fit kind, state, mission and text, the newest first."""
-    desk = desk_of(request)
+    """The jobs that match kind, state, mission and text, the newest first."""
+    context = context_of(request)
     wanted = read_filter(request, request.query_params.getlist("state"))
     before = cursor(request, "before")
-    page = desk.read(lambda tx: pages.page_jobs(tx, wanted, behind=before, limit=JOBS, newest_first=True))
-    return desk.page("jobs.html", page=page, wanted=wanted, before=before, kinds=sorted(desk.engine.workers))
+    return context.render(
+        "jobs.html",
+        page=context.queries.jobs(wanted, behind=before, limit=JOBS, newest_first=True),
+        wanted=wanted,
+        before=before,
+        kinds=sorted(context.engine.workers),
+    )
 
 
 def job(request: Request) -> Response:
     """One job."""
-    return show_job(desk_of(request), request)
+    return show_job(context_of(request), request)
 
 
 def show_job(
-    desk: Desk, request: Request, *, status: int = 200, problem: str = "", entered: Entered = NOTHING
+    context: PageContext,
+    request: Request,
+    *,
+    status: int = 200,
+    problem: str = "",
+    entered: Entered = NOTHING,
 ) -> Response:
-    """A job's page; with a problem, what was entered stands in its form again."""
-    found = desk.engine.job(number(request.path_params["job"]))
-    mission = desk.engine.mission(found.mission_id)
-    look = desk.engine.look_over([found.json])[found.id] if found.state == State.HELD else None
-    diffs = desk.engine.diff(found.id) if look is None else [look.diff] if look.diff else []
-    wish = wish_of(found.json, desk.engine.workers)
-    return desk.page(
+    """A job's page; with a problem, its form contains what was `entered`."""
+    engine = context.engine
+    found = engine.job(number(request.path_params["job"]))
+    mission = engine.mission(found.mission_id)
+    view = engine.look_over([found.json])[found.id] if found.state == State.HELD else None
+    diffs = engine.diff(found.id) if view is None else [view.diff] if view.diff else []
+    need = need_of(found.kind, found.reason, engine.workers)
+    return context.render(
         "job.html",
         status=status,
         job=found.json,
         mission=mission.json,
         problem=problem,
         entered=entered,
-        events=desk.engine.events(found.mission_id, job_id=found.id, limit=EVENTS),
+        events=engine.events(found.mission_id, job_id=found.id, limit=EVENTS),
         note=request.query_params.get("note"),
-        wish=wish,
-        question=_question(desk, found) if look is not None and wish == "reply" else None,
+        need=need,
+        question=_last_question(context, found) if view is not None and need is Need.REPLY else None,
         options=options_of(found.params),
-        diffs=[drawn(diff) for diff in diffs],
-        shown="" if look is None else mark_of(look.sight),
-        expires_at=desk.engine.expiries().get(found.id) if look is not None else None,
+        diffs=[excerpt(diff) for diff in diffs],
+        shown="" if view is None else shown_value(view.sight),
+        expires_at=engine.expiries().get(found.id) if view is not None else None,
         is_editable=is_editable(found),
-        may_retry=_may_retry(found),
+        may_retry=State(found.state) in RETRY.sources and found.kind != TURN_KIND,
         may_speak=mission.status in ("running", "waiting") and mission.json["planner"] != "none",
-        may_undo=look is None and bool(diffs),
+        may_undo=view is None and bool(diffs),
         is_undo=found.kind == UNDO.kind,
     )
 
@@ -86,28 +123,36 @@ def is_editable(found: Job) -> bool:
 
 
 def read_filter(request: Request, states: Sequence[str]) -> JobFilter:
-    """What the address asks for; states that there are not do not matter."""
-    asked = request.query_params
+    """The filter in the query; unknown states are ignored."""
+    query = request.query_params
     return JobFilter(
         cursor(request, "mission"),
         [state for state in states if state in set(State)],
-        asked.get("kind", "").strip(),
-        asked.get("text", "").strip()[:LONGEST_TEXT],
+        query.get("kind", "").strip(),
+        query.get("text", "").strip()[:LONGEST_TEXT],
     )
 
 
 def job_json(request: Request) -> Response:
-    """The whole job as JSON, however large, as a file."""
-    found = desk_of(request).engine.job(number(request.path_params["job"]))
+    """The whole job as a JSON file, however large."""
+    found = context_of(request).engine.job(number(request.path_params["job"]))
     headers = {"Content-Disposition": f'attachment; filename="job-{found.id}.json"'}
     return Response(json_block(found.json), media_type="application/json", headers=headers)
 
 
-def _question(desk: Desk, turn: Job) -> JsonObject | None:
-    """What a person is to ask the planner for this turn."""
-    asked = desk.engine.turns(turn.mission_id, job_id=turn.id)
+def policy(request: Request) -> Response:
+    """The policy rules that are checked for a job, in order, and the one that decides."""
+    context = context_of(request)
+    found = context.engine.job(number(request.path_params["job"]))
+    return context.render(
+        "policy.html",
+        job=found.json,
+        mission=context.engine.mission(found.mission_id).json,
+        explained=context.engine.explain_policy(found.id),
+    )
+
+
+def _last_question(context: PageContext, turn: Job) -> JsonObject | None:
+    """The question that a person answers as the planner of this turn."""
+    asked = context.engine.turns(turn.mission_id, job_id=turn.id)
     return asked[-1] if asked else None
-
-
-def _may_retry(found: Job) -> bool:
-    return State(found.state) in RETRY.sources and found.kind != TURN_KIND

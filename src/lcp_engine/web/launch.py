@@ -17,39 +17,39 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
 from lcp_engine.settings import resolve_root
 from lcp_engine.shipped_missions import find_mission, offers
-from lcp_engine.web.context import Desk, desk_of
+from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import status_of
-from lcp_engine.web.form_post import Form
+from lcp_engine.web.forms import Form
 
-USUAL = "survey"
-"""The mission that is chosen already: it needs no model."""
+DEFAULT_MISSION = "survey"
+"""The mission that is preselected; it needs no model."""
 
 
 def launch_form(request: Request) -> Response:
     """The form."""
-    return _show(desk_of(request), mission=request.query_params.get("mission", USUAL))
+    return _show(context_of(request), mission=request.query_params.get("mission", DEFAULT_MISSION))
 
 
-def launch(desk: Desk, request: Request, form: Form) -> Response:
-    """Store the mission. The same form sent twice launches once."""
+def launch(context: PageContext, request: Request, form: Form) -> Response:
+    """Launch the mission. The same form submitted twice launches it once."""
     name, root = form.text("mission"), form.text("root")
     try:
         spec, directory = _load(name, form), _directory(root)
-        # A planner that is not there is known now, not at the first turn.
-        make_planner(spec.planner, desk.engine.site.surroundings)
-        launched = desk.engine.launch(
+        # A planner that does not exist is reported now, not at the first turn.
+        make_planner(spec.planner, context.engine.site.surroundings)
+        launched = context.engine.launch(
             spec, root=resolve_root(spec.root, Path.cwd(), directory), key=form.text("key") or None
         )
     except LcpError as refused:
         given = {field: form.text(field) for field in form.fields}
         return _show(
-            desk, status=status_of(refused), mission=name, root=root, problem=str(refused), given=given
+            context, status=status_of(refused), mission=name, root=root, problem=str(refused), given=given
         )
     return RedirectResponse(f"/missions/{launched.id}?note=launched", 303)
 
 
 def _show(
-    desk: Desk,
+    context: PageContext,
     *,
     status: int = 200,
     mission: str,
@@ -57,7 +57,7 @@ def _show(
     problem: str = "",
     given: Mapping[str, str] = {},
 ) -> Response:
-    return desk.page(
+    return context.render(
         "launch.html",
         status=status,
         offers=offers(),
@@ -71,7 +71,7 @@ def _show(
 
 
 def _load(name: str, form: Form) -> MissionSpec:
-    """The mission with the variables and the planner of the form; what is left empty is not given."""
+    """The mission with the variables and the planner from the form; empty fields are not given."""
     text = find_mission(name).read_text(encoding="utf-8")
     outline = outline_mission(text, source=name)
     given = {variable: form.text(f"{name}.{variable}") for variable in outline.variables}
@@ -86,10 +86,10 @@ def _load(name: str, form: Form) -> MissionSpec:
 
 def _directory(text: str) -> Path:
     if not text:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, "root: a directory is expected; none is named")
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, "root: enter a directory")
     try:
         return Path(text).expanduser()
     except RuntimeError as refused:
         raise LcpError(
-            ErrorCode.PATH_NOT_FOUND, f"root: {text!r} names a person who is not known here"
+            ErrorCode.PATH_NOT_FOUND, f"root: {text!r} refers to a user who does not exist on this machine"
         ) from refused

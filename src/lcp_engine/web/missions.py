@@ -1,23 +1,21 @@
-"""Show missions: the list, and one as a tree, a timeline, a history and a report."""
+"""The list of missions, and one mission as tree, timeline, history, report and question."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject, Page
 from lcp_engine.api.records import Mission
 from lcp_engine.core.safe_text import block
-from lcp_engine.engine.reports.markdown import Report, as_markdown, make_report
+from lcp_engine.engine.reports.markdown import as_markdown, make_report
 from lcp_engine.engine.reports.structured import respond
-from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.queries import pages
-from lcp_engine.store.queries.pages import JobFilter, Page
-from lcp_engine.store.schema import STATUSES
-from lcp_engine.web.context import Desk, desk_of
-from lcp_engine.web.form_post import number
-from lcp_engine.web.job_tree import grow
+from lcp_engine.web.context import PageContext, context_of
+from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.timeline_chart import draw
 
 MISSIONS = 30
@@ -27,86 +25,86 @@ LISTED = 100
 
 
 def missions(request: Request) -> Response:
-    """Missions, the newest first."""
-    desk = desk_of(request)
+    """The missions, the newest first."""
+    context = context_of(request)
     status = request.query_params.get("status", "")
     before = cursor(request, "before")
-    page = desk.read(lambda tx: pages.page_missions(tx, before=before, status=status, limit=MISSIONS))
-    return desk.page(
+    return context.render(
         "missions.html",
-        page=page,
+        page=context.queries.missions(before=before, status=status, limit=MISSIONS),
         before=before,
         chosen=status,
         statuses=STATUSES,
         note=request.query_params.get("note"),
-        works=desk.read(pages.count_runners) > 0,
+        has_runner=context.queries.runner_count() > 0,
     )
 
 
 def tree(request: Request) -> Response:
-    """A mission as its turns, and under each what it asked for."""
-    return show_mission(desk_of(request), request)
+    """A mission's turns, and below each the jobs that it requested."""
+    return show_mission(context_of(request), request)
 
 
 def show_mission(
-    desk: Desk, request: Request, *, status: int = 200, problem: str = "", entered: JsonObject | None = None
+    context: PageContext,
+    request: Request,
+    *,
+    status: int = 200,
+    problem: str = "",
+    entered: JsonObject | None = None,
 ) -> Response:
-    """A mission's own page; with a problem, what was entered stands in the form again."""
-    mission = _mission(desk, request)
-    page = _jobs(desk, request, mission)
-    first, last = _range(page)
-    questions = desk.read(lambda tx: pages.find_turn_heads(tx, mission.id, first, last))
-    return desk.page(
+    """A mission's own page; with a problem, its form contains what was `entered`."""
+    mission = _mission(context, request)
+    page = _jobs(context, request, mission)
+    return context.render(
         "mission.html",
         status=status,
         mission=mission.json,
         tab="",
         page=page,
         after=cursor(request, "after"),
-        branches=grow(page.rows, questions),
+        branches=build_tree(page.rows, context.queries.turn_heads(mission.id, *_id_range(page))),
         note=request.query_params.get("note"),
         problem=problem,
         entered=entered or {},
-        works=desk.read(pages.count_runners) > 0,
-        may_undo=desk.read(lambda tx: pages.has_changed(tx, mission.id)),
+        has_runner=context.queries.runner_count() > 0,
+        may_undo=context.queries.has_changes(mission.id),
     )
 
 
 def timeline(request: Request) -> Response:
     """When the jobs of a mission waited and ran."""
-    desk = desk_of(request)
-    mission = _mission(desk, request)
-    page = _jobs(desk, request, mission)
-    first, last = _range(page)
-    moves = desk.read(lambda tx: pages.find_moves(tx, mission.id, first, last))
-    drawn = draw(page.rows, moves, datetime.now(UTC))
-    return desk.page(
+    context = context_of(request)
+    mission = _mission(context, request)
+    page = _jobs(context, request, mission)
+    state_changes = context.queries.state_changes(mission.id, *_id_range(page))
+    return context.render(
         "timeline.html",
         mission=mission.json,
         tab="timeline",
         page=page,
         after=cursor(request, "after"),
-        drawn=drawn,
+        chart=draw(page.rows, state_changes, datetime.now(UTC)),
     )
 
 
 def history(request: Request) -> Response:
     """The events of a mission, in order."""
-    desk = desk_of(request)
-    mission = _mission(desk, request)
+    context = context_of(request)
+    mission = _mission(context, request)
     after = cursor(request, "after") or 0
-    events = desk.engine.events(mission.id, after_seq=after, limit=EVENTS + 1)
+    events = context.engine.events(mission.id, after_seq=after, limit=EVENTS + 1)
     behind = events[EVENTS - 1]["seq"] if len(events) > EVENTS else None
     page = Page(events[:EVENTS], behind if isinstance(behind, int) else None)
-    return desk.page("history.html", mission=mission.json, tab="history", page=page, after=after)
+    return context.render("history.html", mission=mission.json, tab="history", page=page, after=after)
 
 
 def report(request: Request) -> Response:
-    """What was done, written, refused; what waits; what the planner said."""
-    desk = desk_of(request)
-    mission = _mission(desk, request)
-    facts, course = desk.engine.standing(mission.id, most=LISTED)
-    return desk.page(
+    """What was done, written and refused, what waits, and what the planner said."""
+    context = context_of(request)
+    mission = _mission(context, request)
+    facts, course = context.engine.standing(mission.id, most=LISTED)
+    return context.render(
         "report.html",
         mission=mission.json,
         tab="report",
@@ -117,47 +115,62 @@ def report(request: Request) -> Response:
 
 def report_text(request: Request) -> Response:
     """The report as Markdown."""
-    desk = desk_of(request)
-    return PlainTextResponse(block(as_markdown(_report(desk, _mission(desk, request)))))
+    context = context_of(request)
+    mission = _mission(context, request)
+    facts = context.engine.facts(mission.id, most=LISTED)
+    return PlainTextResponse(block(as_markdown(make_report(facts))))
 
 
 def question(request: Request) -> Response:
-    """What the planner was asked, and what it replied."""
-    desk = desk_of(request)
-    mission = _mission(desk, request)
-    asked = number(request.path_params["number"])
-    found = desk.read(lambda tx: pages.find_turn(tx, mission.id, asked))
-    return desk.page("question.html", mission=mission.json, tab="question", question=found)
+    """One question to the planner, and its reply."""
+    context = context_of(request)
+    mission = _mission(context, request)
+    asked = context.queries.turn(mission.id, number(request.path_params["number"]))
+    return context.render("question.html", mission=mission.json, tab="question", question=asked)
 
 
 def prompt_text(request: Request) -> Response:
-    """What the planner was asked, all of it."""
-    desk = desk_of(request)
-    mission = _mission(desk, request)
-    asked = number(request.path_params["number"])
-    found = desk.read(lambda tx: pages.find_turn(tx, mission.id, asked))
-    return PlainTextResponse(block(str(found["prompt"] or "")))
+    """The whole prompt of one question, as text."""
+    context = context_of(request)
+    mission = _mission(context, request)
+    asked = context.queries.turn(mission.id, number(request.path_params["number"]))
+    return PlainTextResponse(block(str(asked["prompt"] or "")))
 
 
-def cursor(request: Request, name: str) -> int | None:
-    """The id that a page of a list begins behind. Raises a 422 for what is no id."""
-    text = request.query_params.get(name, "")
-    return number(text) if text else None
+@dataclass(frozen=True)
+class Branch:
+    """A job with the questions that it asked, if it is a turn, and the jobs that it led to."""
+
+    job: JsonObject
+    questions: list[JsonObject] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return 1 + sum(branch.size for branch in self.branches)
 
 
-def _mission(desk: Desk, request: Request) -> Mission:
-    return desk.engine.mission(number(request.path_params["mission"]))
+def build_tree(jobs: Sequence[JsonObject], questions: Sequence[JsonObject]) -> list[Branch]:
+    """The jobs without a parent among `jobs`, each with its descendants; all in the order of their ids. Pure."""
+    branches = {job["id"]: Branch(job) for job in jobs}
+    for question in questions:
+        if question["job_id"] in branches:
+            branches[question["job_id"]].questions.append(question)
+    roots: list[Branch] = []
+    for branch in branches.values():
+        parent = branches.get(branch.job["parent_id"])
+        (parent.branches if parent else roots).append(branch)
+    return roots
 
 
-def _jobs(desk: Desk, request: Request, mission: Mission) -> Page:
-    after = cursor(request, "after")
-    return desk.read(lambda tx: pages.page_jobs(tx, JobFilter(mission.id), behind=after, limit=JOBS))
+def _mission(context: PageContext, request: Request) -> Mission:
+    return context.engine.mission(number(request.path_params["mission"]))
 
 
-def _range(page: Page) -> tuple[int, int]:
+def _jobs(context: PageContext, request: Request, mission: Mission) -> Page:
+    return context.queries.jobs(JobFilter(mission.id), behind=cursor(request, "after"), limit=JOBS)
+
+
+def _id_range(page: Page) -> tuple[int, int]:
     ids = [row["id"] for row in page.rows if isinstance(row["id"], int)]
     return (ids[0], ids[-1]) if ids else (0, 0)
-
-
-def _report(desk: Desk, mission: Mission) -> Report:
-    return make_report(desk.engine.facts(mission.id, most=LISTED))

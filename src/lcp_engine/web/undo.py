@@ -1,4 +1,4 @@
-"""Take back what a mission or a job did to files: first what would be done, then the deed."""
+"""Undo the file changes of a mission or a job: first a dry run, then the undo itself."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from lcp_engine.changes.restore import UNDO
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.undo import Undo
-from lcp_engine.web.context import Desk, desk_of
+from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import status_of
-from lcp_engine.web.form_post import Form, number
+from lcp_engine.web.forms import Form, number
 
-NEWER = "what would be undone is not what this page showed; nothing was done"
+OUTDATED = "what would be undone has changed since this page was loaded; nothing was done"
 
 
 def undo_form(request: Request) -> Response:
-    """What an undo would do now, checked and not done."""
-    return _show(desk_of(request), request)
+    """What an undo would do now."""
+    return _show(context_of(request), request)
 
 
-def undo(desk: Desk, request: Request, form: Form) -> Response:
-    """Undo what the form's page showed, or nothing."""
+def undo(context: PageContext, request: Request, form: Form) -> Response:
+    """Undo exactly what the form's page showed, or nothing."""
     try:
-        planned = _undo(desk, request, dry_run=True)
-        if form.text("shown") != _mark(planned):
-            raise LcpError(ErrorCode.CONFLICT, NEWER)
-        done = _undo(desk, request)
+        planned = _undo(context, request, dry_run=True)
+        if form.text("shown") != _fingerprint(planned):
+            raise LcpError(ErrorCode.CONFLICT, OUTDATED)
+        done = _undo(context, request)
     except LcpError as refused:
-        return _show(desk, request, refused)
+        return _show(context, request, refused)
     if done.job_id is None:
-        return _show(desk, request)
+        return _show(context, request)
     return RedirectResponse(f"/jobs/{done.job_id}?note=undone", 303)
 
 
-def _show(desk: Desk, request: Request, refused: LcpError | None = None) -> Response:
-    mission_id, job_id = _wish(request)
-    job = None if job_id is None else desk.engine.job(job_id)
-    mission = desk.engine.mission(mission_id if job is None else job.mission_id)
+def _show(context: PageContext, request: Request, refused: LcpError | None = None) -> Response:
+    mission_id, job_id = _target(request)
+    job = None if job_id is None else context.engine.job(job_id)
+    mission = context.engine.mission(mission_id if job is None else job.mission_id)
     planned: Undo | None = None
     try:
-        planned = _undo(desk, request, dry_run=True)
+        planned = _undo(context, request, dry_run=True)
     except LcpError as error:
         refused = error
-    return desk.page(
+    return context.render(
         "undo.html",
         status=200 if refused is None else status_of(refused),
         mission=mission.json,
         job=None if job is None else job.json,
         is_redo=job is not None and job.kind == UNDO.kind,
         planned=planned,
-        shown="" if planned is None else _mark(planned),
+        shown="" if planned is None else _fingerprint(planned),
         problem="" if refused is None else str(refused),
     )
 
 
-def _undo(desk: Desk, request: Request, *, dry_run: bool = False) -> Undo:
-    mission_id, job_id = _wish(request)
-    return desk.engine.undo(None if job_id else mission_id, job_id=job_id, dry_run=dry_run)
+def _undo(context: PageContext, request: Request, *, dry_run: bool = False) -> Undo:
+    mission_id, job_id = _target(request)
+    return context.engine.undo(None if job_id else mission_id, job_id=job_id, dry_run=dry_run)
 
 
-def _wish(request: Request) -> tuple[int, int | None]:
-    """The mission, or the job, that the address names."""
+def _target(request: Request) -> tuple[int, int | None]:
+    """The ids of the mission and, in the address of a job, of that job."""
     given = request.path_params
     return (0, number(given["job"])) if "job" in given else (number(given["mission"]), None)
 
 
-def _mark(planned: Undo) -> str:
-    """What stands in the form of all that would be done."""
+def _fingerprint(planned: Undo) -> str:
+    """A hash of everything that would be done, for the form."""
     files: list[JsonValue] = [*planned.files]
     return hashlib.sha256(json_line(files).encode()).hexdigest()

@@ -1,0 +1,179 @@
+"""Read a submitted form within its limits, check its token, and redirect afterwards."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qs, urlencode
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from lcp_engine.store.approvals import Sight
+from lcp_engine.web.access import MOST_BYTES
+
+if TYPE_CHECKING:
+    from lcp_engine.web.context import PageContext
+
+MOST_FIELDS = 2000
+NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
+URLENCODED = "application/x-www-form-urlencoded"
+SHOWN = "shown"
+"""The field with what the form's page showed of a job."""
+BACK = "back"
+"""The field of the inbox's forms with the query of the inbox, to return to it."""
+
+FLASH_MESSAGES: Mapping[str, str] = {
+    "approved": "Approved. A runner will execute it.",
+    "approved_before": "It was already approved; nothing changed.",
+    "rejected": "Rejected. The planner will read the reason.",
+    "rejected_before": "It was already rejected; nothing changed.",
+    "answered": "Answered. A runner will continue the mission.",
+    "answered_before": "It was already answered this way; nothing changed.",
+    "said": "Sent. The planner will read it in its next turn.",
+    "undone": "Undone. This job did it and can be undone itself.",
+    "cancelled": "Cancelled. Files that were written stay as they are.",
+    "cancelled_before": "It was already cancelled; nothing changed.",
+    "resumed": "Resumed. The planner gets another turn.",
+    "retried": "Queued again.",
+    "retried_held": "Held again, because it was never approved.",
+    "launched": "Launched.",
+}
+"""What a page says after a redirect: the address carries the name and never the text."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The fields of a submitted form."""
+
+    fields: Mapping[str, Sequence[str]]
+
+    def text(self, name: str) -> str:
+        """The field without leading and trailing white space; empty if it is missing."""
+        return self.verbatim(name).strip()
+
+    def verbatim(self, name: str) -> str:
+        """Like `text`, with the white space around it."""
+        # Browsers send every line end as CR LF.
+        return self.fields.get(name, [""])[0].replace("\r\n", "\n")
+
+    def ids(self, name: str) -> list[int]:
+        """The ids of the ticked boxes. Raises a 422 for what is not an id."""
+        return [number(text) for text in self.fields.get(name, [])]
+
+
+Action = Callable[["PageContext", Request, Form], Response]
+
+
+def form_endpoint(action: Action) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that runs `action` in a thread after it has read the form and checked its token."""
+
+    async def endpoint(request: Request) -> Response:
+        context: PageContext = request.app.state.context
+        form = await _read_form(request)
+        if not hmac.compare_digest(form.text("csrf").encode(), context.csrf.encode()):
+            raise HTTPException(
+                403,
+                "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again",
+            )
+        return await run_in_threadpool(action, context, request, form)
+
+    return endpoint
+
+
+def number(text: str) -> int:
+    """An id from a path or a form. Raises a 422."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise HTTPException(422, f"an id is a whole number, not {text[:40]!r}")
+    return int(text)
+
+
+def cursor(request: Request, name: str) -> int | None:
+    """The id in the query after which a page of a list begins. Raises a 422 for what is not an id."""
+    text = request.query_params.get(name, "")
+    return number(text) if text else None
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    fingerprint: Annotated[str, Field(max_length=100)]
+    path: Annotated[str, Field(max_length=20_000)] | None
+    found: Annotated[str, Field(max_length=100)] | None
+    at: Annotated[int, Field(ge=0, lt=2**62)]
+
+
+def shown_value(sight: Sight) -> str:
+    """What a page shows of a job, as a field's value, so that a decision binds to it (R5, R25).
+
+    ASCII, so that no browser changes it.
+    """
+    return json.dumps(
+        {"fingerprint": sight.fingerprint, "path": sight.path, "found": sight.found, "at": sight.at},
+        separators=(",", ":"),
+    )
+
+
+def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
+    """What the form's page showed; None if the field is empty. Raises a 422 for a value not made by `shown_value`."""
+    text = form.text(name)
+    if not text:
+        return None
+    try:
+        shown = _Shown.model_validate_json(text)
+    except ValidationError as refused:
+        raise HTTPException(
+            422, "the form does not say what its page showed; reload the page and try again"
+        ) from refused
+    return Sight(shown.fingerprint, shown.path, shown.found, shown.at)
+
+
+def shown_name(job_id: int) -> str:
+    """The name of the `shown` field of one job in a form with several."""
+    return f"{SHOWN}.{job_id}"
+
+
+def to_job(job_id: int, note: str, form: Form) -> Response:
+    """Redirect to the job, or to the inbox if the form was on it; `note` is a key of `FLASH_MESSAGES`."""
+    if BACK not in form.fields:
+        return RedirectResponse(f"/jobs/{job_id}?note={note}", 303)
+    return to_inbox(form.text(BACK), note)
+
+
+def to_mission(mission_id: int, note: str) -> Response:
+    """Redirect to the mission."""
+    return RedirectResponse(f"/missions/{mission_id}?note={note}", 303)
+
+
+def to_inbox(query: str, note: str) -> Response:
+    """Redirect to the inbox with the same filter; nothing else of the query is kept."""
+    asked = parse_qs(query, max_num_fields=50)
+    kept = [(name, asked[name][0]) for name in ("mission", "kind", "text", "after") if name in asked]
+    return RedirectResponse(f"/inbox?{urlencode([*kept, ('note', note)])}", 303)
+
+
+async def _read_form(request: Request) -> Form:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != URLENCODED:
+        raise HTTPException(415, f"a form is sent as {URLENCODED}, not {kind or 'without a type'}")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise HTTPException(413, f"a form may have {MOST_BYTES} bytes; this one has more")
+    try:
+        # Not `request.form()`: it replaces bytes that are not UTF-8 instead of refusing them.
+        fields = parse_qs(
+            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS
+        )
+    except ValueError as refused:
+        raise HTTPException(
+            422, f"a form is percent-encoded UTF-8 with at most {MOST_FIELDS} fields"
+        ) from refused
+    return Form(fields)
