@@ -8,8 +8,7 @@ from alembic import context
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
-from lcp_engine.store.schema import metadata
-from lcp_engine.store.views import VIEWS
+from lcp_engine.store.schema import VIEWS, metadata
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.runner.scheduler import Scheduler
+from lcp_engine.runner.maintenance import Scheduler
 from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.schedules import due_schedules
 

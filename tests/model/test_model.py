@@ -50,7 +50,7 @@ from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.maintenance.check import faults_in
-from lcp_engine.store.queries.hold_deadlines import due_holds
+from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.schema import metadata
 from lcp_engine.store.turns import StoredReply

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lcp_engine import Engine
-from lcp_engine.store.host.shared_counter import make_mark
-from lcp_engine.store.host.wakeup import DatagramBell, Sleep
+from lcp_engine.store.host.wakeup import DatagramBell, Sleep, make_mark
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lcp_engine.store.host.shared_counter import Mark, make_mark
+from lcp_engine.store.host.wakeup import Mark, make_mark
 
 RENEW = (
-    "import sys; from pathlib import Path; from lcp_engine.store.host.shared_counter import Mark; "
+    "import sys; from pathlib import Path; from lcp_engine.store.host.wakeup import Mark; "
     "Mark(Path(sys.argv[1])).renew()"
 )
 

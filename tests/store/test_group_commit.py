@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.commit_unit import Unit, wake_all
-from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.database import Database, Unit, wake_all
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of

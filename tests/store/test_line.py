@@ -19,7 +19,7 @@ from lcp_engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.writer_queue import Line, make_line
-from lcp_engine.store.maintenance.delete_in_batches import Work, sweep
+from lcp_engine.store.maintenance.prune import Work, sweep
 
 IN_LINE = """
 import sys

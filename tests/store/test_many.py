@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
-from lcp_engine.store.db.bulk import insert_rows, update_rows
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.transaction import Statement, Tx, insert_rows, update_rows
 
 NOTES = Table("notes", MetaData(), Column("id", Integer), Column("weight", Integer), Column("said", Text))
 TEXTS = [

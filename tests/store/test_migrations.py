@@ -20,10 +20,8 @@ from sqlalchemy.pool import NullPool
 
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.open import open_database
-from lcp_engine.store.db.upgrade import migration_config, migrations_directory, upgrade
-from lcp_engine.store.schema import HEAD
-from lcp_engine.store.views import VIEWS
+from lcp_engine.store.db.open import migration_config, migrations_directory, open_database, upgrade
+from lcp_engine.store.schema import HEAD, VIEWS
 
 TABLES = {
     "missions", "plans", "jobs", "attempts", "reviews", "approvals", "events", "turns", "blobs", "changes", "runners",

@@ -14,7 +14,7 @@ import pytest
 from lcp_engine.errors import LcpError
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.db.postgres_pipeline import Piped
+from lcp_engine.store.db.postgres import Piped
 from lcp_engine.store.db.transaction import Tx
 
 _END_OTHERS = (

@@ -12,8 +12,7 @@ from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check import faults_in
-from lcp_engine.store.maintenance.delete_in_batches import SECONDS, Work, sweep
-from lcp_engine.store.maintenance.prune import Pruned, prune
+from lcp_engine.store.maintenance.prune import SECONDS, Pruned, Work, prune, sweep
 
 WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "after\n"}
 COMPLETE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}

@@ -42,15 +42,14 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.runner.undo import Undo, undo
 from lcp_engine.sandbox.isolation_mode import Isolation
-from lcp_engine.store.approvals import Sight
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.people import Sight, find_expiries
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.history import known_id
-from lcp_engine.store.queries.hold_deadlines import find_expiries
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
 from lcp_engine.store.schedules import list_schedules

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import Target
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.queries.hold_history import was_held_for
+from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import FileEffect, Hold
 

@@ -20,9 +20,9 @@ from lcp_engine.sandbox.confined_thread import walls_of
 from lcp_engine.sandbox.file_access import BARE, HERE, BareHands, Hands, Interrupted
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.approvals import Sight
 from lcp_engine.store.db.json_text import fingerprint
 from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.store.people import Sight
 from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
 

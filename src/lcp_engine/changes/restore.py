@@ -20,12 +20,11 @@ from lcp_engine.sandbox.confined_thread import Walls
 from lcp_engine.sandbox.file_access import BareHands
 from lcp_engine.sandbox.lock_many import Found, Place
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again
+from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again, what
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.queries.change_history import what
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import Context, Worker
 from lcp_engine.workers.registry import UNDO_KIND

@@ -15,10 +15,10 @@ from lcp_engine.sandbox.confined_thread import walls_of
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store import changes
-from lcp_engine.store.approvals import Sight, met, see
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.people import Sight, met, see
 from lcp_engine.store.queries import history
 from lcp_engine.store.row_types import ChangeRow
 

@@ -17,7 +17,7 @@ from lcp_engine.core.summaries import size
 from lcp_engine.settings import make_room, shown_url
 
 if TYPE_CHECKING:
-    from lcp_engine.store.queries.stats import Overview
+    from lcp_engine.store.maintenance.stats import Overview
 
 _SMALL = 16 * 1024 * 1024
 """Bytes of a database whose tables are measured at once."""
@@ -177,7 +177,7 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
     How many rows and bytes each table has with its indexes is told of a small database, and with --sizes of any.
     """
     from lcp_engine.store.maintenance.check import measure
-    from lcp_engine.store.queries.stats import overview
+    from lcp_engine.store.maintenance.stats import overview
 
     url, busy = invocation.database_url, invocation.settings.busy_seconds
     with naming(url):

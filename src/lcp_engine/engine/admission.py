@@ -22,10 +22,10 @@ from lcp_engine.engine.plans.turn_queue import TURN_ORDER, TURN_PRIORITY
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.paths import names_of
-from lcp_engine.store.approvals import NOBODY, Sight, see
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.queries.unsettled_jobs import live_jobs
+from lcp_engine.store.people import NOBODY, Sight, see
+from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import equal_jobs
 from lcp_engine.workers.base import Permission, Worker, Workers

@@ -22,7 +22,7 @@ from lcp_engine.planners.base import Said, SeenJob
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.hold_history import has_event
+from lcp_engine.store.people import has_event
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import (
     StoredReply,

@@ -49,9 +49,9 @@ from lcp_engine.engine.plans.turn_queue import (
     unblock_turn,
 )
 from lcp_engine.engine.question import PLAN_ENDED, drop_turn
-from lcp_engine.store.approvals import Sight
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import Sight
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import question_of, store_reading
 

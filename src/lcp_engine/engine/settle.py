@@ -21,8 +21,8 @@ from lcp_engine.engine.plans.progress import after_holding, after_settling, end_
 from lcp_engine.engine.plans.turn_queue import acting_plan
 from lcp_engine.engine.reply import apply_reply
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.store.approvals import Sight
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import Sight
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.workers.base import Hold, Worker
 

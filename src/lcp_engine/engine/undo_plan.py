@@ -14,14 +14,12 @@ from lcp_engine.core.job_states import OPEN
 from lcp_engine.engine.plans.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import temporary_name
-from lcp_engine.store.changes import intend, kept_size
+from lcp_engine.store.changes import intend, kept_size, what
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.queries.change_history import what
 from lcp_engine.store.queries.history import known_id
-from lcp_engine.store.queries.unsettled_jobs import live_jobs
-from lcp_engine.store.queue import find_jobs
+from lcp_engine.store.queue import find_jobs, live_jobs
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import changes
 from lcp_engine.workers.registry import UNDO_KIND

@@ -54,8 +54,8 @@ from lcp_engine.replay.scratch import HistoryClock, Scratch, Strayed
 from lcp_engine.store import queue
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
-from lcp_engine.store.queries.operator_messages import SAID
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.store.turns import StoredReply, question, question_of
 from lcp_engine.workers.base import Hold

@@ -1,24 +1,31 @@
-"""Do for all missions what any runner may do: rescue what died, expire what was held too long, launch what is due."""
+"""Maintain all missions, as any runner may: rescue dead runners' jobs, expire holds, launch due schedules."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from functools import partial
 
+from pydantic import ValidationError
+
 from lcp_engine.changes.recovery import close_left_open
-from lcp_engine.clock import SECOND, Micros
+from lcp_engine.clock import SECOND, Clock, Micros
+from lcp_engine.core.recurrence import go_on
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.people.hold_timeout import expire
+from lcp_engine.engine.schedules import recurrence_of, tick
 from lcp_engine.engine.settle import rescue
-from lcp_engine.runner.scheduler import Scheduler
+from lcp_engine.errors import OF_DATABASE, LcpError
 from lcp_engine.sandbox.confined_thread import Walls
 from lcp_engine.store import queue
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import Host, forget, is_dead, started_jobs
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.queries.hold_deadlines import due_holds
+from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import RunnerRow
+from lcp_engine.store.schedules import ScheduleRow, due_schedules, note_trouble
 
 
 class Upkeep:
@@ -95,3 +102,40 @@ def _take_back(tx: Tx, runner: RunnerRow, started: set[tuple[int, int]] | None) 
     ledger.lock(job.mission_id for job in leased)
     for job in leased:
         rescue(ledger, job, runner, has_started=started is None or (job.id, job.attempt) in started)
+
+
+class Scheduler:
+    """Any number of these, in any number of processes, launch each mission once.
+
+    One that cannot be launched here is told of once, noted, and left to others; it holds up nothing else.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._left: set[tuple[str, Micros]] = set()
+
+    def launch_due(self) -> None:
+        """Launch what is due by now. Raises the errors of the database."""
+        now = self._clock()
+        for row in self._database.read(lambda tx: due_schedules(tx, now)):
+            if (row.name, row.due_at) not in self._left:
+                self._launch(row, now)
+
+    def _launch(self, row: ScheduleRow, now: Micros) -> None:
+        try:
+            onward = go_on(recurrence_of(row), row.due_at, now)
+            self._database.write(lambda tx: tick(ledger_of(tx), row, now, onward))
+        except (LcpError, ValidationError) as error:
+            if isinstance(error, LcpError) and error.code in OF_DATABASE:
+                raise
+            self._leave(row, " ".join(str(error).split()))
+
+    def _leave(self, row: ScheduleRow, why: str) -> None:
+        self._left.add((row.name, row.due_at))
+        logging.getLogger("lcp_engine").warning("schedule %s cannot be launched here: %s", row.name, why)
+        self._database.write(partial(_note, row=row, why=why))
+
+
+def _note(tx: Tx, row: ScheduleRow, why: str) -> None:
+    note_trouble(tx, row, why)

@@ -33,8 +33,8 @@ from lcp_engine.runner.mission_cache import OpenMissions
 from lcp_engine.sandbox.confined_thread import Walls
 from lcp_engine.sandbox.preload import load_late
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.approvals import Sight
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.people import Sight
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 

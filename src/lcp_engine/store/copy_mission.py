@@ -14,8 +14,8 @@ from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, 
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
-from lcp_engine.store.queries.operator_messages import SAID
 from lcp_engine.store.queries.states_at import Life
 from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
 

@@ -20,7 +20,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import large_results, ledger_sql
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Row, Statement, Tx
-from lcp_engine.store.queries.hold_deadlines import hold_seconds
+from lcp_engine.store.people import hold_seconds
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, job_row
 
 

@@ -1,4 +1,4 @@
-"""Hand out jobs: claim, lease, heartbeat, rescue (R17)."""
+"""Hand out jobs: claims, leases, heartbeats (R17)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from sqlalchemy import (
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RELEASE
-from lcp_engine.store.db.bulk import update_rows
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.transaction import Statement, Tx, update_rows
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.row_types import JobRow, RunnerRow, job_row
+from lcp_engine.store.row_types import JobRow, MissionRow, RunnerRow, job_row
 from lcp_engine.store.schema import DELAYED, LIVE, READY, jobs, runners
 
 LEASE: Micros = 10 * SECOND
@@ -272,3 +271,16 @@ def leased_by(tx: Tx, runner_id: int) -> list[JobRow]:
 def find_jobs(tx: Tx, job_ids: Iterable[int]) -> Sequence[JobRow]:
     found = (tx.row(_BY_IDS, id=job_id) for job_id in job_ids)
     return [job_row(row) for row in found if row is not None]
+
+
+_LIVE_JOBS = Statement(
+    select(*(jobs.c[field.name] for field in fields(JobRow)))
+    .where(text(LIVE), jobs.c.mission_id == bindparam("mission"))
+    .order_by(jobs.c.id)
+    .with_for_update()
+)
+
+
+def live_jobs(ledger: Ledger, mission: MissionRow) -> list[JobRow]:
+    """The mission's jobs that are not settled, oldest first."""
+    return [job_row(row) for row in ledger.tx.rows(_LIVE_JOBS, mission=mission.id)]

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine.store.approvals import Sight
+from lcp_engine.store.people import Sight
 from lcp_engine.web.access import MOST_BYTES
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.queries.hold_history import unanswered_hold
-from lcp_engine.store.queries.unsettled_jobs import live_jobs
+from lcp_engine.store.people import unanswered_hold
+from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.schema import missions
 from lcp_engine.workers.base import Worker, Workers
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from os.path import normpath
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.approvals import NOBODY, Sight, approved_sight, is_led_to, see, seen
 from lcp_engine.store.db.json_text import fingerprint, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import NOBODY, Sight, approved_sight, is_led_to, see, seen
 from lcp_engine.store.row_types import JobRow
 
 DRIFT = "drift"

@@ -16,11 +16,10 @@ from lcp_engine.engine.plans.steps import STEP_ORDER, is_early
 from lcp_engine.engine.plans.turn_queue import TURN_ORDER
 from lcp_engine.engine.question import refuse_relayed
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.store.approvals import Sight, keep_approval
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Statement
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.hold_history import last_decision
+from lcp_engine.store.people import Sight, keep_approval, last_decision
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.schema import jobs

@@ -9,7 +9,7 @@ from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.plans.progress import after_rejecting
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.hold_deadlines import due_holds, hold_seconds
+from lcp_engine.store.people import due_holds, hold_seconds
 
 BY = "hold_timeout"
 

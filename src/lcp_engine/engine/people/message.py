@@ -7,7 +7,7 @@ from lcp_engine.engine.plans.progress import refresh
 from lcp_engine.engine.plans.turn_queue import is_asking, queue_turn
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.operator_messages import SAID
+from lcp_engine.store.people import SAID
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import MissionRow, PlanRow
 

@@ -8,7 +8,7 @@ from lcp_engine.engine.plans.job_view import seen_job
 from lcp_engine.planners.base import Said
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.operator_messages import heard_until, said_to
+from lcp_engine.store.people import heard_until, said_to
 from lcp_engine.store.row_types import PlanRow, TurnRow
 from lcp_engine.store.turns import shown_job
 

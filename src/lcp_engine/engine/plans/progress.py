@@ -22,7 +22,7 @@ from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Statement
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.unsettled_jobs import live_jobs
+from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import missions, plans
 from lcp_engine.store.turns import settled_jobs

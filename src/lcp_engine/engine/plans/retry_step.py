@@ -14,7 +14,7 @@ from lcp_engine.engine.plans.turn_queue import TURN_ORDER, begun_plan, queue_tur
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Statement
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.hold_history import unanswered_hold
+from lcp_engine.store.people import unanswered_hold
 from lcp_engine.store.row_types import JobRow, job_row
 from lcp_engine.store.schema import jobs
 

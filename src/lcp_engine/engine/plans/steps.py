@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from lcp_engine.core.job_states import SKIP, State
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queries.unsettled_jobs import live_jobs
+from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow
 
 STEP_ORDER = "step_order"

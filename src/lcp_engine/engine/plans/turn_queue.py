@@ -12,7 +12,7 @@ from lcp_engine.engine.plans.steps import is_due
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Statement
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.queries.unsettled_jobs import live_jobs
+from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import plans
 

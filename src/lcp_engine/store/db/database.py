@@ -1,4 +1,9 @@
-"""Commit transactions: one writer path in a process, whose callers share commits."""
+"""Commit transactions: one writer in a process, whose callers share commits (group commit).
+
+A commit waits for the disk, and SQLite has one writer at a time. So `write` queues its caller's work; the first caller
+leads: it runs all that is queued as one transaction, commits it, wakes the callers whose work is done, and hands over
+to the next one that waits. A caller returns after the commit that holds its work.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar  # noqa: TID251 -- units of every type wait in one queue
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar  # noqa: TID251 -- units of every type wait in one queue
 
 from lcp_engine.clock import Clock, Micros
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.commit_unit import Unit, wake_all
-from lcp_engine.store.db.read_pool import Readers
-from lcp_engine.store.db.transaction import Backend, Connection, Tx
-from lcp_engine.store.db.writer_order import NoOrder, Order
+from lcp_engine.store.db.transaction import Backend, Connection, Reading, Tx
 
 T = TypeVar("T")
 
@@ -316,3 +320,158 @@ def _roll_back(tx: Tx) -> None:
 def _fail_all(batch: Iterable[Unit[Any]], error: BaseException) -> None:
     for unit in batch:
         unit.fail(error)
+
+
+LOOK_SECONDS = 1.0
+
+
+class Unit(Generic[T]):
+    """Work that waits for its commit. It is woken once it is done, or its caller has to lead (see `Database`)."""
+
+    __slots__ = ("_bell", "_error", "_next", "_value", "is_done", "is_woken", "work")
+
+    def __init__(self, work: Callable[[Tx], T]) -> None:
+        self.work = work
+        self.is_woken = False
+        self._bell: threading.Lock | None = None
+        self._next: Unit[Any] | None = None
+        self.is_done = False
+        self._value: list[T] = []
+        self._error: BaseException | None = None
+
+    def expect(self) -> None:
+        """Make ready to `wait`, before anybody may `wake`. A lock: an Event takes longer than the whole hand-over."""
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def wait(self) -> None:
+        """Return once it is woken, and wake the one behind it."""
+        assert self._bell is not None
+        # A caller that is interrupted wakes nobody: the one behind it finds out by itself.
+        while not self._bell.acquire(timeout=LOOK_SECONDS) and not self.is_done:
+            pass
+        if self._next is not None:
+            self._next.wake()
+
+    @property
+    def waits(self) -> bool:
+        return self._bell is not None and not self.is_woken
+
+    def is_before(self, following: Unit[Any]) -> None:
+        self._next = following
+
+    def wake(self) -> None:
+        if self._bell is not None and not self.is_woken:
+            self.is_woken = True
+            self._bell.release()
+
+    def perform(self, tx: Tx) -> None:
+        self._value = [self.work(tx)]
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self.is_done = True
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._value[0]
+
+
+def wake_all(units: Iterable[Unit[Any]]) -> None:
+    """Wake those that wait, each when the one before it goes on: all at once, they would wait for the interpreter."""
+    waiting = [unit for unit in units if unit.waits]
+    for unit, following in pairwise(waiting):
+        unit.is_before(following)
+    if waiting:
+        waiting[0].wake()
+
+
+class Readers:
+    """As many connections as there are reads at the same moment; whoever ends one leaves it to the next."""
+
+    def __init__(self, backend: Reading) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._is_closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """A connection for one read; one that broke is not lent again."""
+        connection = self._take()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle, self._is_closed = self._idle, [], True
+        for connection in idle:
+            _close(connection)
+
+    def _take(self) -> Connection:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if self._backend.is_usable(connection):
+                    return connection
+        return self._backend.connect_to_read()
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            if self._backend.is_usable(connection) and not self._is_closed:
+                self._idle.append(connection)
+                return
+        _close(connection)
+
+
+def _close(connection: Connection) -> None:
+    with suppress(Exception):  # closing is the last thing, and nothing was written
+        connection.close()
+
+
+class Order(Protocol):
+    """Inside `with` no other process that keeps the order writes."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    @property
+    def is_wanted(self) -> bool:
+        """Inside `with`: whether somebody waits for its end."""
+
+    def let_pass(self) -> None:
+        """Outside `with`: wait until those who are inside or wait now have come to their end, a moment at most."""
+
+    def another(self) -> Order:
+        """The same order for one more thread."""
+
+    def close(self) -> None: ...
+
+
+class NoOrder:
+    """The database's own."""
+
+    def __enter__(self) -> None:
+        """Go on."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        """Go on."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return False
+
+    def let_pass(self) -> None:
+        """Nobody can be told from another."""
+
+    def another(self) -> NoOrder:
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,10 +1,12 @@
-"""Open a database, and bring it to the newest schema where it is not there."""
+"""Open a database: create it, or upgrade it to this engine's schema, where needed."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from lcp_engine.clock import Clock
@@ -12,8 +14,10 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Statement, Tx
-from lcp_engine.store.schema import HEAD, MIGRATION_LOCK, metadata
-from lcp_engine.store.views import VIEWS
+from lcp_engine.store.schema import HEAD, MIGRATION_LOCK, VIEWS, metadata
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 
 def open_database(url: str, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> Database:
@@ -73,8 +77,6 @@ def _bring_to_head(database: Database, url: str) -> None:
     """Create or upgrade under a lock: of several processes that start at once, one does it."""
     outdated = database.write(_create)
     if outdated is not None:
-        from lcp_engine.store.db.upgrade import upgrade  # alembic is slow to load, and needed only here
-
         upgrade(url, outdated)
 
 
@@ -124,3 +126,53 @@ def tables_of(tx: Tx) -> list[str]:
     else:
         sql = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
     return [str(row[0]) for row in tx.query_plain(sql)]
+
+
+def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
+    """Bring the database from `version` to the newest. Raises `DATABASE_VERSION` where this engine does not know it.
+
+    Of several processes that do so at once, one does it and the others wait.
+    """
+    from alembic import command  # slow to load, and rarely needed
+    from alembic.script import ScriptDirectory
+
+    config = migration_config(migrations)
+    known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
+    if version not in known:
+        message = f"the database stands at version {version!r}; this engine knows up to {HEAD!r}"
+        raise LcpError(ErrorCode.DATABASE_VERSION, message)
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+    finally:
+        engine.dispose()
+
+
+def migration_config(migrations: Path | None = None) -> Config:
+    """Alembic's configuration, without a file: the migrations are in the package, or beside it in a checkout."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations or migrations_directory()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def migrations_directory() -> Path:
+    package = Path(__file__).parent.parent.parent
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent.parent / "migrations"
+
+
+def _engine(url: str) -> Engine:
+    if url.startswith("sqlite:"):
+        return create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    _, _, rest = url.partition("://")
+    return create_engine(f"postgresql+psycopg://{rest}")

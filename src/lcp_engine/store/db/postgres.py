@@ -1,18 +1,29 @@
-"""Speak to PostgreSQL: one database, many machines."""
+"""The PostgreSQL backend: one database, many machines.
+
+Statements are pipelined: they are sent one after another, and only a result, a row count or the end of a transaction is
+waited for, so that a transaction takes few round trips.
+"""
 
 from __future__ import annotations
 
+import re
+import select
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache, partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.postgres_pipeline import Piped
-from lcp_engine.store.db.transaction import Connection, Cursor
+from lcp_engine.store.db.transaction import Connection, Cursor, Params, Row
 
 # UniqueViolation: somebody made the same at the same moment; the next try finds it.
 _OF_OTHERS = (
@@ -185,3 +196,275 @@ def _ours(connection: Connection) -> Piped:
     """A connection that `connect` made."""
     assert isinstance(connection, Piped)
     return connection
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PARAM = re.compile(r"%\((\w+)\)s|%%")
+_OFTEN = 3
+"""So many times a statement is sent as it is; from then on the server keeps it."""
+_KEPT = 500
+_LONG = 1000
+"""Bytes of params that are worth a system call of their own: the server works while the next statement is made."""
+
+
+class Answer:
+    """What comes of a statement, once it has come."""
+
+    __slots__ = ("error", "is_here", "prepares", "result")
+
+    def __init__(self, prepares: tuple[bytes, bytes] | None = None) -> None:
+        self.is_here = False
+        self.result: pq.abc.PGresult | None = None
+        self.error: psycopg.Error | None = None
+        self.prepares = prepares
+
+    def take(self, result: pq.abc.PGresult) -> None:
+        self.result = result
+        if result.status == pq.ExecStatus.PIPELINE_ABORTED:
+            self.error = psycopg.errors.PipelineAborted("a statement before it failed")
+        elif result.status == pq.ExecStatus.FATAL_ERROR:
+            told = psycopg.errors.error_from_result(result)
+            # Without a code it is not from the server: libpq says that there is none any more.
+            self.error = told if told.sqlstate else psycopg.OperationalError(str(told))
+
+
+def _whole(work: Callable[Concatenate[Piped, P], T]) -> Callable[Concatenate[Piped, P], T]:
+    """Close the connection on an interrupt, behind which nobody can tell whose answer comes next."""
+
+    @wraps(work)
+    def do(self: Piped, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return work(self, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    return do
+
+
+class Piped:
+    """A connection whose statements travel without waiting for each other's results (libpq's pipeline mode).
+
+    The server executes them in their order, while the next ones are put together here. What is wrong with one shows
+    at the latest when a result, a count, `settle` or the end of the transaction is waited for; those behind it are
+    not executed. psycopg's own pipeline waits at each statement for the socket, which takes most of its time.
+    """
+
+    def __init__(self, driver: psycopg.Connection) -> None:
+        self._driver = driver
+        self._server = driver.pgconn
+        self._server.enter_pipeline_mode()
+        self._adapted = Transformer(driver)
+        self._poll = select.poll()
+        self._coming: deque[Answer] = deque()
+        self._used: dict[bytes, int] = {}
+        self._kept: dict[bytes, bytes] = {}
+        self._names = 0
+        self._is_lost = False
+        self.begun: PipedCursor | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._is_lost or self._driver.closed
+
+    def cursor(self) -> PipedCursor:
+        return PipedCursor(self)
+
+    @_whole
+    def send(self, sql: str, params: Params | None) -> Answer:
+        words, names = (sql.encode(), ()) if params is None else _numbered(sql)
+        values = [_written(params[name]) for name in names] if params else []
+        kept = self._kept.get(words) or self._keep(words)
+        if kept is None:
+            self._server.send_query_params(words, values)
+        else:
+            self._server.send_query_prepared(kept, values)
+        if sum(len(value) for value in values if value) > _LONG:
+            self._server.flush()
+        return self._expect(Answer())
+
+    @_whole
+    def wait(self, answer: Answer) -> None:
+        """Return when it has come. Raises what is wrong with it, or with a statement before it."""
+        if not answer.is_here:
+            self._server.send_flush_request()
+            self._receive(answer)
+        if answer.error is not None:
+            raise answer.error
+
+    @_whole
+    def settle(self) -> None:
+        """Wait for everything that was sent. Raises what is wrong with it."""
+        if self._coming:
+            self._receive(self._sync())
+
+    @_whole
+    def end(self, answer: Answer) -> None:
+        """Wait for the end of a transaction, and for nothing behind it: what comes later is not its fault."""
+        self._sync()
+        self.wait(answer)
+
+    @_whole
+    def abandon(self) -> None:
+        """Undo the transaction, whatever is wrong with it. Nobody waits for that: it comes before what is sent next."""
+        if self._coming or self._server.pipeline_status == pq.PipelineStatus.ABORTED:
+            with suppress(psycopg.Error):  # behind an error, nothing is executed until it is told
+                self._receive(self._sync())
+        self.send("ROLLBACK", None)
+        self._sync()
+        self._server.flush()
+
+    def load(self, answer: Answer, first: int, last: int) -> list[Row]:
+        """The rows of an answer that has come."""
+        self._adapted.set_pgresult(answer.result)
+        return list(self._adapted.load_rows(first, last, tuple))
+
+    def close(self) -> None:
+        self._driver.close()
+
+    def _keep(self, words: bytes) -> bytes | None:
+        """Have the server keep a statement that is used often; its name there, from then on."""
+        used = self._used[words] = self._used.get(words, 0) + 1
+        if used <= _OFTEN or len(self._kept) >= _KEPT:
+            if len(self._used) > 2 * _KEPT:
+                self._used.clear()
+            return None
+        self._names += 1
+        name = b"lcp_%d" % self._names
+        self._server.send_prepare(name, words)
+        self._expect(Answer(prepares=(words, name)))
+        return name
+
+    def _sync(self) -> Answer:
+        """Let the server execute what follows, whatever is wrong with what was sent."""
+        self._server.pipeline_sync()
+        return self._expect(Answer())
+
+    def _expect(self, answer: Answer) -> Answer:
+        self._coming.append(answer)
+        return answer
+
+    def _receive(self, last: Answer) -> None:
+        """Take what comes until `last` is here. Raises what went wrong first."""
+        wrong: psycopg.Error | None = None
+        while not last.is_here:
+            answer = self._coming[0]
+            result = self._next_result()
+            if result is not None and result.status != pq.ExecStatus.PIPELINE_SYNC:
+                answer.take(result)
+                wrong = wrong or answer.error
+                continue
+            if result is None and answer.result is None:  # libpq has given up
+                self._is_lost = True
+                raise wrong or psycopg.OperationalError("the connection was lost")
+            self._coming.popleft().is_here = True
+            if answer.prepares is not None and answer.error is None:
+                self._kept[answer.prepares[0]] = answer.prepares[1]
+        if wrong is not None:
+            raise wrong
+
+    def _next_result(self) -> pq.abc.PGresult | None:
+        """What libpq has next; None stands between the results of two statements."""
+        server = self._server
+        is_sent = server.flush() == 0
+        while server.is_busy():
+            self._poll.register(server.socket, select.POLLIN if is_sent else select.POLLIN | select.POLLOUT)
+            self._poll.poll()
+            server.consume_input()
+            is_sent = is_sent or server.flush() == 0
+        return server.get_result()
+
+
+class PipedCursor:
+    """Statements on a connection; `rowcount` and what is fetched are those of the last one."""
+
+    def __init__(self, connection: Piped) -> None:
+        self._connection = connection
+        self._last = Answer()
+        self._at = 0
+
+    def execute(self, sql: str, params: Params | None = None, /) -> None:
+        """Send a statement; a commit is waited for."""
+        if sql == "ROLLBACK":
+            self._connection.abandon()
+            return
+        self._last, self._at = self._connection.send(sql, params), 0
+        if sql == "COMMIT":
+            self._connection.end(self._last)
+            if self._result().command_status != b"COMMIT":
+                raise psycopg.errors.InFailedSqlTransaction(
+                    f"COMMIT came to {self._result().command_status!r}"
+                )
+
+    def executemany(self, sql: str, rows: Sequence[Row], /) -> None:
+        """Not here: many rows are the arrays of one statement (bulk.py)."""
+        raise NotImplementedError(f"{len(rows)} rows one by one: {sql}")
+
+    @property
+    def rowcount(self) -> int:
+        result = self._result()
+        count = result.ntuples if result.status == pq.ExecStatus.TUPLES_OK else result.command_tuples
+        return -1 if count is None else count
+
+    @property
+    def lastrowid(self) -> None:
+        """PostgreSQL has none."""
+
+    def fetchall(self) -> list[Row]:
+        count = self._result().ntuples
+        first, self._at = self._at, count
+        return self._connection.load(self._last, first, count)
+
+    def fetchone(self) -> Row | None:
+        if self._at >= self._result().ntuples:
+            return None
+        self._at += 1
+        return self._connection.load(self._last, self._at - 1, self._at)[0]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _result(self) -> pq.abc.PGresult:
+        self._connection.wait(self._last)
+        assert self._last.result is not None
+        return self._last.result
+
+
+@lru_cache(maxsize=1000)
+def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with numbers where it has names for its params, and the names in their order."""
+    names: list[str] = []
+    return _PARAM.sub(partial(_number, names), sql).encode(), tuple(names)
+
+
+def _number(names: list[str], found: re.Match[str]) -> str:
+    name = found[1]
+    if name is None:
+        return "%"
+    if name not in names:
+        names.append(name)
+    return f"${names.index(name) + 1}"
+
+
+def _written(value: object) -> bytes | None:
+    """A param as the server reads it, whose type stands in the statement."""
+    match value:
+        case None:
+            return None
+        case str():
+            if "\0" in value:
+                raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+            return value.encode()
+        case bool():
+            return b"t" if value else b"f"
+        case int() | float():
+            return repr(value).encode()
+        case bytes():
+            return b"\\x" + value.hex().encode()
+        case list():
+            return ("{" + ",".join(map(repr, value)) + "}").encode()
+    raise TypeError(f"a param has to be of a type that is stored; it is a {type(value).__name__}")

@@ -1,25 +1,31 @@
-"""Tell other processes at once that a job is ready; a look once a second is the fallback.
+"""Wake idle threads, in this process and in others, as soon as a job is ready.
 
-On SQLite every runner listens on a Unix datagram socket in the database's runtime directory; on PostgreSQL it is
-LISTEN and NOTIFY.
+A notifier signals each commit that makes a job ready: with a call in this process; between processes with a datagram to
+the Unix socket of each runner (SQLite), or with NOTIFY (PostgreSQL). Polling once a second is the fallback.
+
+The idle threads of a runner are leader and followers: the leader sleeps at the socket itself, so that a signal wakes
+the thread that will claim, and not one that wakes another. Followers sleep until a thread that found work promotes one.
+
+Which sockets there are is read from a directory. A generation counter in shared memory changes whenever a runner comes
+or goes, so that the directory is read again only then: reading the counter needs no system call.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import select
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.database import Database, NoOrder
 from lcp_engine.store.db.sqlite import Sqlite
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.db.writer_order import NoOrder
-from lcp_engine.store.host.shared_counter import make_mark
 
 if TYPE_CHECKING:
     import psycopg
@@ -275,3 +281,99 @@ class Sleep:
     def close(self) -> None:
         os.close(self._awake)
         os.close(self._waker)
+
+
+class Rest:
+    """Where lanes sleep. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ear: Ear | None = None
+        self._is_listening = False
+        self.calls = 0
+        """To be read before a look for work: `sleep` returns at once when somebody has called since."""
+
+    def open(self, ear: Ear) -> None:
+        """From now on there is a bell to listen to."""
+        self._ear = ear
+
+    def sleep(self, calls: int, seconds: float | None) -> bool:
+        """Sleep until a call after the first `calls`, or until the bell rings, `seconds` at most.
+
+        Whether this lane was the one at the bell: it goes first. Lanes that are not may sleep longer.
+        """
+        with self._changed:
+            ear = self._ear
+            if self.calls != calls or ear is None:
+                return False
+            if self._is_listening:
+                self._changed.wait()
+                return False
+            self._is_listening = True
+        try:
+            ear.listen(seconds)
+        finally:
+            with self._changed:
+                self._is_listening = False
+                if self._ear is None:
+                    ear.close()
+        return True
+
+    def call(self) -> None:
+        """Let one lane go on: the one at the bell, if there is one."""
+        with self._changed:
+            self.calls += 1
+            if self._is_listening and self._ear is not None:
+                self._ear.wake()
+            else:
+                self._changed.notify()
+
+    def call_all(self) -> None:
+        """Let all lanes go on."""
+        with self._changed:
+            self.calls += 1
+            if self._is_listening and self._ear is not None:
+                self._ear.wake()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Listen no more. A lane that sleeps on, since nobody waited for it, closes the ear itself."""
+        with self._changed:
+            ear, self._ear = self._ear, None
+            if ear is not None and not self._is_listening:
+                ear.close()
+
+
+_SIZE = 8
+
+
+class Mark:
+    """A number that `renew` changes, in every process that has mapped the same file; unmapped when nobody uses it.
+
+    Raises OSError where the file at `path` cannot be made or mapped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.posix_fallocate(
+                descriptor, 0, _SIZE
+            )  # a full disk tells now, and not by a signal at the first write
+            self._words = memoryview(mmap.mmap(descriptor, _SIZE)).cast("q")
+        finally:
+            os.close(descriptor)
+
+    @property
+    def number(self) -> int:
+        return self._words[0]
+
+    def renew(self) -> None:
+        self._words[0] = int.from_bytes(os.urandom(7))
+
+
+def make_mark(path: Path) -> Mark | None:
+    """The mark at `path`; None where this machine cannot have one."""
+    try:
+        return Mark(path)
+    except OSError:
+        return None

@@ -1,20 +1,115 @@
-"""Read history through the views: missions, jobs, events, turns, changes as JSON objects (CONTRACT.md)."""
+"""Read history through the views: missions, jobs, events, turns and changes as JSON objects.
+
+No index lists all jobs of a mission, or those in a settled state: it would cost every job a page in every commit.
+Instead the jobs of a mission are searched between its first and its last one, and the counters of missions tell how
+many there are to find.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
-from sqlalchemy import select
+from pydantic import JsonValue
+from sqlalchemy import BigInteger, Text, TextClause, bindparam, select, text
 
-from lcp_engine.core.job_states import Role
+from lcp_engine.core.job_states import CREATIONS, SETTLED, Role, State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.changes import explained
+from lcp_engine.store.db.json_text import JsonObject, from_json
+from lcp_engine.store.db.transaction import Row, Statement, Tx
 from lcp_engine.store.ledger import spec_and_root
-from lcp_engine.store.queries.change_history import explained
-from lcp_engine.store.queries.job_search import find_where
-from lcp_engine.store.queries.view_reader import Columns, Condition, among, equal
-from lcp_engine.store.schema import jobs, missions, plans
+from lcp_engine.store.schema import LIVE, jobs, missions, plans
+
+Param: TypeAlias = int | str
+_READ: dict[str, Callable[[str], JsonValue]] = {
+    **dict.fromkeys(
+        ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
+         "errors"),
+        from_json,
+    ),
+    "auto_dispatch": bool,
+}  # fmt: skip
+
+
+class Condition(NamedTuple):
+    """What holds for rows, in the SQL of both databases; its params stand there as `:name`."""
+
+    sql: str
+    params: Mapping[str, Param] = MappingProxyType({})
+
+    @property
+    def clause(self) -> TextClause:
+        return text(self.sql).bindparams(*(bindparam(name, value) for name, value in self.params.items()))
+
+
+def equal(name: str, value: Param) -> Condition:
+    return Condition(f"{name} = :{name}", {name: value})
+
+
+def among(name: str, values: Sequence[str]) -> Condition:
+    """The column has one of the values."""
+    params: dict[str, Param] = {f"{name}_{n}": value for n, value in enumerate(values)}
+    return Condition(f"{name} IN ({', '.join(f':{param}' for param in params) or 'NULL'})", params)
+
+
+class Columns:
+    """What is read of a view: columns by their names, those of `large` as None above so many characters."""
+
+    def __init__(self, view: str, names: Sequence[str], *, large: Mapping[str, int] | None = None) -> None:
+        large = large or {}
+        cut = (f"CASE WHEN length({name}) <= {most} THEN {name} END" for name, most in large.items())
+        self._sql = f"SELECT {', '.join((*names, *cut))} FROM {view}"
+        self._names = (*names, *large)
+        self._read = [(at, _READ[name]) for at, name in enumerate(self._names) if name in _READ]
+
+    def read(
+        self,
+        tx: Tx,
+        *where: Condition,
+        order: str = "id",
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> list[JsonObject]:
+        """The rows for which every condition holds, as objects."""
+        rows = self.rows(tx, *where, order=order, newest_first=newest_first, limit=limit)
+        return [self._object(row) for row in rows]
+
+    def rows(
+        self,
+        tx: Tx,
+        *where: Condition,
+        order: str = "id",
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> list[Row]:
+        """The rows for which every condition holds, as they are stored."""
+        sql = self._sql
+        params = {name: value for condition in where for name, value in condition.params.items()}
+        if where:
+            sql += f" WHERE {' AND '.join(condition.sql for condition in where)}"
+        sql += f" ORDER BY {order}{' DESC' if newest_first else ''}"
+        if limit is not None:
+            sql, params = f"{sql} LIMIT :most", {**params, "most": limit}
+        types = tuple((name, type(value)) for name, value in params.items())
+        return tx.rows(_statement(sql, types), **params)
+
+    def _object(self, row: Row) -> JsonObject:
+        values = list(row)
+        for at, read in self._read:
+            if values[at] is not None:
+                values[at] = read(values[at])
+        return dict(zip(self._names, values, strict=True))
+
+
+@lru_cache(maxsize=500)
+def _statement(sql: str, types: tuple[tuple[str, type[Param]], ...]) -> Statement:
+    binds = (bindparam(name, type_=BigInteger() if kind is int else Text()) for name, kind in types)
+    return Statement(text(sql).bindparams(*binds))
+
 
 _MISSIONS = Columns(
     "mission_overview",
@@ -146,3 +241,54 @@ def _of(mission_id: int) -> Condition:
 
 def _most(limit: int | None) -> int | None:
     return None if limit is None else in_column(limit)
+
+
+_CREATED = f"event IN ({', '.join(repr(made.event) for made in CREATIONS.values())})"
+_OF_MISSION = "SELECT job_id FROM events WHERE mission_id = :mission AND job_id IS NOT NULL"
+_FIRST = f"{_OF_MISSION} ORDER BY seq LIMIT 1"
+_LAST = f"{_OF_MISSION} AND {_CREATED} ORDER BY seq DESC LIMIT 1"
+
+_WITHIN = "mission_id = :mission AND id BETWEEN :first AND :last"
+
+
+@dataclass(frozen=True)
+class Where:
+    """Jobs that are looked for: how many there are, and what holds for their `id`, `mission_id` and `state`."""
+
+    count: int
+    conditions: tuple[Condition, ...]
+
+    @property
+    def clauses(self) -> list[TextClause]:
+        return [condition.clause for condition in self.conditions]
+
+
+def find_where(tx: Tx, mission_id: int | None, states: Sequence[str] = ()) -> Where:
+    """Where the jobs in some states are, of one mission or all; no states are all states."""
+    named = tuple(sorted(State(state).value for state in states))
+    are_live = bool(named) and not any(State(state) in SETTLED for state in named)
+    mission: dict[str, Param] = {} if mission_id is None else {"mission": mission_id}
+    ((count, *span),) = tx.rows(_look(named, bool(mission), bool(mission) and not are_live), **mission)
+    if are_live:  # by their index: for the order of the ids, SQLite would rather walk through all there are
+        of_mission = " AND mission_id = :mission" if mission else ""
+        live = f"id IN (SELECT id FROM jobs WHERE {LIVE} AND {_in(named)}{of_mission})"
+        return Where(int(count), (Condition(live, mission),))
+    conditions = [Condition(_in(named))] if named else []
+    if span:
+        between = {"first": span[0] or 1, "last": span[1] or 0}
+        conditions.append(Condition(_WITHIN, {**mission, **between}))
+    return Where(int(count), tuple(conditions))
+
+
+def _in(states: tuple[str, ...]) -> str:
+    return f"state = '{states[0]}'" if len(states) == 1 else f"state IN ({', '.join(map(repr, states))})"
+
+
+@cache
+def _look(states: tuple[str, ...], has_mission: bool, has_span: bool) -> Statement:
+    """Counts the jobs in some states, and finds the ids of the first and the last job of a mission."""
+    counted = " + ".join(f"coalesce(sum({state}), 0)" for state in states or tuple(State))
+    of_mission = " WHERE id = :mission" if has_mission else ""
+    span = f", ({_FIRST}), ({_LAST})" if has_span else ""
+    clause = text(f"SELECT {counted}{span} FROM missions{of_mission}")
+    return Statement(clause.bindparams(bindparam("mission", type_=BigInteger())) if has_mission else clause)

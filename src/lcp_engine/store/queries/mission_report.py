@@ -11,13 +11,12 @@ from sqlalchemy import ColumnElement, TextClause, bindparam, func, or_, select
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode
+from lcp_engine.store.changes import has_undone, timeline_of
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.large_results import RESULT
-from lcp_engine.store.queries.change_history import has_undone, timeline_of
 from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
-from lcp_engine.store.queries.history import find_mission
-from lcp_engine.store.queries.job_search import find_where
+from lcp_engine.store.queries.history import find_mission, find_where
 from lcp_engine.store.queries.mission_facts import Excerpt, Facts
 from lcp_engine.store.schema import changes, jobs, turns
 

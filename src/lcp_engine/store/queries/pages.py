@@ -12,9 +12,7 @@ from lcp_engine.core.job_states import TRANSITIONS
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Statement, Tx
-from lcp_engine.store.queries.history import in_column
-from lcp_engine.store.queries.job_search import find_where
-from lcp_engine.store.queries.view_reader import Columns, Condition, equal
+from lcp_engine.store.queries.history import Columns, Condition, equal, find_where, in_column
 
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""

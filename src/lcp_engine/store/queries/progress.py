@@ -25,8 +25,7 @@ from lcp_engine.core.job_states import (
 )
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
-from lcp_engine.store.queries.history import find_events, in_column
-from lcp_engine.store.queries.job_search import find_where
+from lcp_engine.store.queries.history import find_events, find_where, in_column
 from lcp_engine.store.queries.mission_facts import Course, Excerpt
 from lcp_engine.store.schema import events, jobs, missions
 

@@ -1,4 +1,7 @@
-"""Tell what a database holds, from its counters: as quick with a million jobs as with ten."""
+"""Report what a database holds and how large it is.
+
+The counters of missions answer most of it: as fast with a million jobs as with ten.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,236 @@
+"""Store what people saw, approved and said, and how long held jobs wait for them (R5, R14)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlalchemy import bindparam, literal_column, select, text
+
+from lcp_engine.clock import Micros, iso
+from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, HOLD, HOLD_AGAIN, RETRY_HELD
+from lcp_engine.store.db.json_text import JsonObject, from_json
+from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.row_types import JobRow
+from lcp_engine.store.schema import approvals, events, jobs, reviews, turns
+
+NOBODY = ""
+"""The person of the review that is made when a job is held."""
+
+
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A job as it was looked at: its params by their fingerprint, and the file that it would change.
+
+    `path` is relative to the root, None where the kind does not tell. `found` is the file's SHA-256 in hex, None
+    where there was none, or the error code of what stood in the way. `at`: nothing that was seen is older than this.
+    """
+
+    fingerprint: str
+    path: str | None
+    found: str | None
+    at: Micros
+
+    def is_like(self, other: Sight) -> bool:
+        """Whether both saw the same, whenever that was."""
+        return (self.fingerprint, self.path, self.found) == (other.fingerprint, other.path, other.found)
+
+
+_SEEN = Statement(
+    select(reviews.c.fingerprint, reviews.c.path, reviews.c.sha256, reviews.c.at).where(
+        reviews.c.job_id == bindparam("job"), reviews.c.person == bindparam("who")
+    )
+)
+_SEE = Statement(
+    text(
+        "INSERT INTO reviews (job_id, person, fingerprint, path, sha256, at) "
+        "VALUES (:job, :who, :fingerprint, :path, :found, :at) "
+        "ON CONFLICT (job_id, person) DO UPDATE SET fingerprint = excluded.fingerprint, path = excluded.path, "
+        "sha256 = excluded.sha256, at = excluded.at"
+    )
+)
+_APPROVED = Statement(
+    select(approvals.c.fingerprint, approvals.c.path, approvals.c.sha256, approvals.c.at).where(
+        approvals.c.job_id == bindparam("job"), approvals.c.attempt == bindparam("first")
+    )
+)
+_APPROVE = Statement(
+    text(
+        "INSERT INTO approvals (job_id, attempt, person, fingerprint, path, sha256, at) "
+        "VALUES (:job, :first, :who, :fingerprint, :path, :found, :at) "
+        "ON CONFLICT (job_id, attempt) DO UPDATE SET person = excluded.person, fingerprint = excluded.fingerprint, "
+        "path = excluded.path, sha256 = excluded.sha256, at = excluded.at"
+    )
+)
+# Effects of the mission itself, one after the other; what a person took back is nothing that was approved.
+_SINCE = Statement(
+    text(
+        "SELECT sha256_before, sha256_after FROM changes WHERE mission_id = :mission AND file = :file "
+        "AND state = 'applied' AND undoes IS NULL AND closed_at >= :since ORDER BY id"
+    )
+)
+
+
+def seen(tx: Tx, job_id: int, person: str) -> Sight | None:
+    """What the person last saw of the job; None where they never looked."""
+    row = tx.row(_SEEN, job=job_id, who=person)
+    return None if row is None else Sight(*row)
+
+
+def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
+    """Which of these jobs the person has looked at, or nobody in particular when they were held."""
+    found: set[int] = set()
+    for start in range(0, len(job_ids), _AT_ONCE):
+        some = reviews.c.job_id.in_(job_ids[start : start + _AT_ONCE])
+        clause = select(reviews.c.job_id).where(some, reviews.c.person.in_((person, NOBODY)))
+        found.update(row[0] for row in tx.query(clause))
+    return found
+
+
+def see(tx: Tx, job_id: int, person: str, sight: Sight) -> None:
+    """Keep what a person was shown, in place of what they saw before."""
+    tx.run(_SEE, job=job_id, who=person, **_columns(sight))
+
+
+def keep_approval(tx: Tx, job_id: int, first: int, person: str, sight: Sight) -> None:
+    """Keep what a person said yes to; `first` is the first attempt that this allows."""
+    tx.run(_APPROVE, job=job_id, first=first, who=person, **_columns(sight))
+
+
+def approved_sight(tx: Tx, job_id: int, first: int) -> Sight | None:
+    """What was said yes to before attempt `first`; None for a job that runs by policy."""
+    row = tx.row(_APPROVED, job=job_id, first=first)
+    return None if row is None else Sight(*row)
+
+
+def is_led_to(tx: Tx, mission_id: int, file: str, sight: Sight, found: str | None) -> bool:
+    """Whether the file is as it was seen, but for what jobs of the same mission have done to it since, in order."""
+    state = sight.found
+    for before, after in tx.rows(_SINCE, mission=mission_id, file=file, since=sight.at):
+        if before == state:
+            state = after
+    return state == found
+
+
+def _columns(sight: Sight) -> dict[str, object]:
+    return {"fingerprint": sight.fingerprint, "path": sight.path, "found": sight.found, "at": sight.at}
+
+
+_HOLDS = (HOLD.event, HOLD_AGAIN.event, RETRY_HELD.event)
+_WORDS = ", ".join(f"'{event}'" for event in (*_HOLDS, APPROVE.event, APPROVE_BLOCKED.event))
+_LATEST_FIRST = Statement(
+    select(events.c.event, events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(text(f"event IN ({_WORDS})"))
+    .order_by(events.c.seq.desc())
+)
+_ANY = Statement(
+    select(events.c.seq)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(events.c.event == bindparam("event"))
+)
+
+_DECISIONS = Statement(
+    select(events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(text("event = 'decided'"))
+    .order_by(events.c.seq.desc())
+)
+_DID = {"approve": "approved", "reject": "rejected", "answer": "answered", "retry": "retried"}
+
+
+def has_event(tx: Tx, job: JobRow, event: str) -> bool:
+    """Whether something of that name has happened to the job."""
+    return tx.row(_ANY, mission=job.mission_id, job=job.id, event=event) is not None
+
+
+def last_decision(tx: Tx, job: JobRow) -> str | None:
+    """Who decided what of the job last, as the end of a sentence; None where nobody did."""
+    row = tx.row(_DECISIONS, mission=job.mission_id, job=job.id)
+    if row is None:
+        return None
+    data = from_json(row[0])
+    how = " with other params" if data.get("params") else ""
+    return f"{data.get('by')} has {_DID.get(str(data.get('decision')), 'decided')} it{how}"
+
+
+def unanswered_hold(tx: Tx, job: JobRow) -> str | None:
+    """Why the job had to wait for a person who never said yes; None where nothing held it since the last yes."""
+    row = tx.row(_LATEST_FIRST, mission=job.mission_id, job=job.id)
+    if row is None or row[0] not in _HOLDS:
+        return None
+    reason = None if row[1] is None else from_json(row[1]).get("reason")
+    return str(reason) if reason else "it was held before"
+
+
+def was_held_for(tx: Tx, job: JobRow, words: str) -> bool:
+    """Whether an attempt of the job was held for a reason that has these words: if it runs again, somebody said yes."""
+    rows = tx.rows(_LATEST_FIRST, mission=job.mission_id, job=job.id)
+    reasons = [from_json(data).get("reason") for event, data in rows if event == HOLD_AGAIN.event and data]
+    return any(words in str(reason) for reason in reasons)
+
+
+_HELD = text("state = 'held'")
+_DUE = Statement(
+    select(jobs.c.id, jobs.c.mission_id)
+    .where(_HELD, jobs.c.held_until <= bindparam("now"))
+    .order_by(jobs.c.held_until)
+    .limit(bindparam("most"))
+    .offset(bindparam("none"))
+)
+_EXPIRING = Statement(select(jobs.c.id, jobs.c.held_until).where(_HELD, jobs.c.held_until.is_not(None)))
+MOST = 100
+
+
+@lru_cache(maxsize=256)
+def hold_seconds(spec: str) -> float | None:
+    """How long a person has to decide on a held job of a mission, whose spec is given as it is stored."""
+    stated = json.loads(spec).get("hold_timeout")
+    return None if stated is None else float(stated)
+
+
+def due_holds(tx: Tx, now: Micros) -> Sequence[tuple[int, int]]:
+    """Held jobs whose time is over, at most `MOST` of them: each with its mission."""
+    return [(row[0], row[1]) for row in tx.rows(_DUE, now=now, most=MOST, none=0)]
+
+
+def find_expiries(tx: Tx) -> dict[int, str]:
+    """When each held job that expires does, as ISO 8601."""
+    return {row[0]: iso(row[1]) for row in tx.rows(_EXPIRING)}
+
+
+SAID = "said"
+_SAID = Statement(
+    select(events.c.job_id, events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), text(f"event = '{SAID}'"))
+    .where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("until"))
+    .order_by(events.c.seq)
+)
+_LAST_TURN = Statement(
+    select(turns.c.until_seq)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.plan_id == bindparam("plan"))
+    .where(turns.c.turn < bindparam("turn"))
+    .order_by(turns.c.number.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+
+
+def said_to(
+    tx: Tx, mission_id: int, plan_id: int, after_seq: int, until_seq: int
+) -> Sequence[tuple[int | None, JsonObject]]:
+    """What was said to a plan in a stretch of the mission's history: the job that it is about, and the event's data."""
+    rows = tx.rows(_SAID, mission=mission_id, after=after_seq, until=until_seq)
+    found = [(row[0], from_json(row[1])) for row in rows]
+    return [(job_id, said) for job_id, said in found if said.get("plan") == plan_id]
+
+
+def heard_until(tx: Tx, mission_id: int, plan_id: int, turn: int) -> int:
+    """Up to which event earlier turns of a plan have heard everything; a corrective question belongs to its turn."""
+    row = tx.row(_LAST_TURN, mission=mission_id, plan=plan_id, turn=turn)
+    return 0 if row is None else int(row[0])
