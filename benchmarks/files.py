@@ -21,7 +21,7 @@ from lcp_engine import Engine
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Policy
 from lcp_engine.engine.missions import steer
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.ledger import Ledger, ledger_of

@@ -23,6 +23,7 @@ from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.setup import Setup
 from lcp_engine.runner.confined.spawner import Nursery, nursery
 from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
@@ -147,7 +148,8 @@ def _confined(
 
 
 def _apply(confinement: Confinement, root: Root, effect: FileEffect) -> Mapping[str, JsonValue]:
-    with confinement.hands(20).locked(root, effect.path) as target:
+    with confinement.files(20).lock([(root, effect.path)]) as locked:
+        target = only(locked)
         before = target.read(CAPS.write_bytes)
         data = compose(None if before is None else before.data, effect.content, effect.mode)
         applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))

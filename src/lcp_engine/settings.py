@@ -16,7 +16,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.workers.base import Caps
 
 APP = "lcp-engine"

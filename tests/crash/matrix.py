@@ -22,7 +22,7 @@ from tests.crash.stories import BREAK, STORIES, Act, Object, Place, Story, answe
 
 from lcp_engine import Engine
 from lcp_engine.runner import runner
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.maintenance.check import check_database
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.changes.recovery import close_left_open
-from lcp_engine.sandbox.confined_thread import walls_of
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.file_access import confined_threads
+from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.maintenance.check import check_database
 
 DIES = """
@@ -41,7 +41,7 @@ class Scene:
         self.engine = engine
         self.url = url
         self.root = root
-        self.walls = walls_of(Isolation.AUTO)
+        self.threads = confined_threads(Isolation.AUTO)
         self.file = root / "sub" / "a.txt"
         self.file.parent.mkdir(parents=True)
         self.file.write_text("old\n")
@@ -59,7 +59,7 @@ class Scene:
         assert f"its intent to write {str(self.file)!r} should be closed; it is open" in faults[0]
 
     def close(self) -> list[object]:
-        close_left_open(self.engine.site.database, self.walls)
+        close_left_open(self.engine.site.database, self.threads)
         return self.states()
 
     def states(self) -> list[object]:

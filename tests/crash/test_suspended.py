@@ -14,7 +14,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.sandbox.isolation_mode import Isolation, isolates
+from lcp_engine.sandbox.landlock import Isolation, isolates
 from lcp_engine.store.maintenance.check import check_database
 
 pytestmark = pytest.mark.proof

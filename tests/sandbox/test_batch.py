@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,10 +12,10 @@ import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.pool import Confinement
-from lcp_engine.sandbox.atomic_write import Current, Target, temporary_name
-from lcp_engine.sandbox.file_access import HERE, Hands
-from lcp_engine.sandbox.isolation_mode import Isolation, isolates
-from lcp_engine.sandbox.lock_batch import MOST_DIRECTORIES, Batch, Put
+from lcp_engine.sandbox.atomic_write import Current, LockedFile, temporary_name
+from lcp_engine.sandbox.file_access import HERE, FileAccess
+from lcp_engine.sandbox.landlock import Isolation, isolates
+from lcp_engine.sandbox.locks import MOST_DIRECTORIES, LockedFiles, Put, RootedPath
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps
 
@@ -23,14 +23,14 @@ SECONDS = 20
 
 
 @pytest.fixture(params=["here", "confined"])
-def hands(request: pytest.FixtureRequest) -> Iterator[Hands]:
+def files(request: pytest.FixtureRequest) -> Iterator[FileAccess]:
     if request.param == "here":
         yield HERE
         return
     if not isolates(Isolation.AUTO):
         pytest.skip("this kernel has no Landlock")
     confinement = Confinement(Caps())
-    yield confinement.hands(SECONDS)
+    yield confinement.files(SECONDS)
     confinement.close()
 
 
@@ -52,12 +52,16 @@ def somebody_holds(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def put(batch: Batch, **texts: str) -> list[LcpError | None]:
+def beneath(root: Root, paths: Sequence[str]) -> list[RootedPath]:
+    return [(root, path) for path in paths]
+
+
+def put(batch: LockedFiles, **texts: str) -> list[LcpError | None]:
     """Puts texts in place of files: `_0` is the first one."""
     puts = []
     for nth, text in texts.items():
         target = batch.found[int(nth[1:])]
-        assert isinstance(target, Target)
+        assert isinstance(target, LockedFile)
         puts.append(Put(target, text.encode(), temporary_name()))
     turned: list[int] = []
     errors = batch.put(puts, turned.append)
@@ -65,8 +69,10 @@ def put(batch: Batch, **texts: str) -> list[LcpError | None]:
     return errors
 
 
-def test_files_of_several_directories_are_written_together(hands: Hands, root: Root, tmp_path: Path) -> None:
-    with hands.locked_batch(root, ["x/1", "y/1", "x/2"]) as batch:
+def test_files_of_several_directories_are_written_together(
+    files: FileAccess, root: Root, tmp_path: Path
+) -> None:
+    with files.lock(beneath(root, ["x/1", "y/1", "x/2"])) as batch:
         assert put(batch, _0="0\n", _1="1\n", _2="2\n") == [None, None, None]
         for name in ("x", "y"):
             with pytest.raises(BlockingIOError), somebody_holds(tmp_path / name):
@@ -77,15 +83,15 @@ def test_files_of_several_directories_are_written_together(hands: Hands, root: R
         pass
 
 
-def test_what_somebody_else_holds_is_left_for_later(hands: Hands, root: Root, tmp_path: Path) -> None:
-    with somebody_holds(tmp_path / "y"), hands.locked_batch(root, ["x/1", "y/1", "x/2"]) as batch:
-        assert [isinstance(held, Target) for held in batch.found] == [True, False, True]
+def test_what_somebody_else_holds_is_left_for_later(files: FileAccess, root: Root, tmp_path: Path) -> None:
+    with somebody_holds(tmp_path / "y"), files.lock(beneath(root, ["x/1", "y/1", "x/2"])) as batch:
+        assert [isinstance(held, LockedFile) for held in batch.found] == [True, False, True]
         assert batch.found[1] is None
 
 
 @pytest.mark.parametrize("other", ["x/a.txt", "x/A.TXT", "x/\uff41.txt"])
-def test_what_may_be_the_same_file_is_left_for_later(hands: Hands, root: Root, other: str) -> None:
-    with hands.locked_batch(root, ["x/a.txt", other, "y/a.txt"]) as batch:
+def test_what_may_be_the_same_file_is_left_for_later(files: FileAccess, root: Root, other: str) -> None:
+    with files.lock(beneath(root, ["x/a.txt", other, "y/a.txt"])) as batch:
         assert [held is None for held in batch.found] == [False, True, False]
 
 
@@ -93,22 +99,24 @@ def test_what_may_be_the_same_file_is_left_for_later(hands: Hands, root: Root, o
     "paths", [["new", "new/1", "new"], ["new/1", "new", "new/1"], ["new/1", "NEW", "new/1/2"]]
 )
 def test_what_is_above_or_beneath_a_path_before_it_is_left_for_later(
-    hands: Hands, root: Root, paths: list[str]
+    files: FileAccess, root: Root, paths: list[str]
 ) -> None:
-    with hands.locked_batch(root, paths) as batch:
+    with files.lock(beneath(root, paths)) as batch:
         assert [held is None for held in batch.found] == [False, True, True]
 
 
-def test_a_file_does_not_overtake_itself(hands: Hands, root: Root, tmp_path: Path) -> None:
-    with somebody_holds(tmp_path / "y"), hands.locked_batch(root, ["x/1", "y/1", "Y/1", "y/1/2"]) as batch:
+def test_a_file_does_not_overtake_itself(files: FileAccess, root: Root, tmp_path: Path) -> None:
+    with somebody_holds(tmp_path / "y"), files.lock(beneath(root, ["x/1", "y/1", "Y/1", "y/1/2"])) as batch:
         assert batch.found[1:] == [None, None, None]
 
 
-def test_as_many_files_as_there_may_be_take_few_descriptors(hands: Hands, root: Root, tmp_path: Path) -> None:
-    with hands.locked_batch(root, ["x/1"]):
+def test_as_many_files_as_there_may_be_take_few_descriptors(
+    files: FileAccess, root: Root, tmp_path: Path
+) -> None:
+    with files.lock(beneath(root, ["x/1"])):
         with_one_directory = descriptors()
     paths = [f"d{n % (MOST_DIRECTORIES + 1)}/{n}" for n in range(100)]
-    with hands.locked_batch(root, paths) as batch:
+    with files.lock(beneath(root, paths)) as batch:
         held = [path for path, one in zip(paths, batch.found, strict=True) if one is not None]
         assert descriptors() < with_one_directory + MOST_DIRECTORIES
     assert held == [path for path in paths if not path.startswith(f"d{MOST_DIRECTORIES}/")]
@@ -128,43 +136,45 @@ def children_of(pid: int) -> list[int]:
     return inner + [one for child in inner for one in children_of(child)]
 
 
-def test_a_refusal_stands_in_its_place(hands: Hands, root: Root) -> None:
-    with hands.locked_batch(root, ["x", "y/1"]) as batch:
+def test_a_refusal_stands_in_its_place(files: FileAccess, root: Root) -> None:
+    with files.lock(beneath(root, ["x", "y/1"])) as batch:
         refused, held = batch.found
         assert isinstance(refused, LcpError)
         assert refused.code is ErrorCode.NOT_A_FILE
-        assert isinstance(held, Target)
+        assert isinstance(held, LockedFile)
 
 
 def test_a_directory_that_was_made_stays_where_a_file_was_put_into_it(
-    hands: Hands, root: Root, tmp_path: Path
+    files: FileAccess, root: Root, tmp_path: Path
 ) -> None:
-    with hands.locked_batch(root, ["new/deep/1", "new/2", "gone/1"]) as batch:
-        made = [held.made for held in batch.found if isinstance(held, Target)]
+    with files.lock(beneath(root, ["new/deep/1", "new/2", "gone/1"])) as batch:
+        made = [held.made for held in batch.found if isinstance(held, LockedFile)]
         assert put(batch, _1="2\n") == [None]
     assert made == [("new", "new/deep"), ("new",), ("gone",)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "x", "y"]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["2"]
 
 
-def test_contents_of_any_size_are_seen_and_put(hands: Hands, root: Root, tmp_path: Path) -> None:
+def test_contents_of_any_size_are_seen_and_put(files: FileAccess, root: Root, tmp_path: Path) -> None:
     large = "x" * (3 * 1024 * 1024)
     for name, text in (("x/1", "small\n"), ("x/2", large), ("y/1", "")):
         (tmp_path / name).write_text(text)
-    with hands.locked_batch(root, ["x/1", "x/2", "x/3", "y/1"]) as batch:
-        seen = [held.read_within(1024 * 1024) for held in batch.found if isinstance(held, Target)]
+    with files.lock(beneath(root, ["x/1", "x/2", "x/3", "y/1"])) as batch:
+        seen = [held.read_within(1024 * 1024) for held in batch.found if isinstance(held, LockedFile)]
         texts = [one.data.decode() if isinstance(one, Current) else one for one in seen]
         assert texts == ["small\n", len(large), None, ""]
         assert put(batch, _0=large, _1="1\n", _2=large, _3="3\n") == [None] * 4
-        again = [held.read_within(1) for held in batch.found if isinstance(held, Target)]
+        again = [held.read_within(1) for held in batch.found if isinstance(held, LockedFile)]
         assert again == [len(large), 2, len(large), 2]
 
 
-def test_a_file_that_cannot_be_put_leaves_the_others_alone(hands: Hands, root: Root, tmp_path: Path) -> None:
-    with hands.locked_batch(root, ["x/1", "x/2", "y/1"]) as batch:
+def test_a_file_that_cannot_be_put_leaves_the_others_alone(
+    files: FileAccess, root: Root, tmp_path: Path
+) -> None:
+    with files.lock(beneath(root, ["x/1", "x/2", "y/1"])) as batch:
         (tmp_path / "x" / "2").mkdir()
         first, refused, last = put(batch, _0="1\n", _1="2\n", _2="3\n")
         assert (first, last) == (None, None)
         assert refused is not None
         assert refused.code is ErrorCode.NOT_A_FILE
-        assert [held.replaced for held in batch.found if isinstance(held, Target)] == [True, False, True]
+        assert [held.replaced for held in batch.found if isinstance(held, LockedFile)] == [True, False, True]

@@ -11,8 +11,7 @@ import pytest
 
 from lcp_engine.core.patterns import MAX_LENGTH, MAX_PATTERNS, MAX_TOTAL, MAX_WILD, compile_patterns
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.list_tree import list_files
-from lcp_engine.sandbox.pattern_budget import NAMES, PER_NAME, SECONDS, Effort
+from lcp_engine.sandbox.list_tree import NAMES, PER_NAME, SECONDS, Effort, list_files
 from lcp_engine.sandbox.root import Root
 
 CHOICE = random.Random(7)

@@ -20,7 +20,7 @@ from lcp_engine.api import Engine
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import look_at
+from lcp_engine.sandbox.atomic_write import read_unlocked
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2
 from lcp_engine.store.db.database import Database
@@ -86,7 +86,7 @@ def test_nobody_gets_the_write_lock_while_a_job_names_the_database(
                 )
             ]
             with pytest.raises(LcpError) as refused:
-                look_at(root, path, None)
+                read_unlocked(root, path, None)
             codes.append(refused.value.code)
             codes.append(said_to_another(place / "lcp.db", "BEGIN IMMEDIATE"))
             return codes

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lcp_engine.sandbox.atomic_write import locked, temporary_name
+from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.root import Root
 
 
@@ -55,7 +56,8 @@ def die(name: str, *, dir_fd: int) -> None:
 
 
 def write(root: Root, path: str) -> None:
-    with locked(root, path) as target:
+    with lock([(root, path)]) as locked:
+        target = only(locked)
         target.replace(b"data", temporary_name())
 
 
@@ -70,13 +72,13 @@ def test_a_directory_whose_maker_died_before_its_fsync_is_made_durable_by_the_ne
     root: Root, place: Path, disk: Disk, left: str, path: str
 ) -> None:
     if "/" in left:
-        with locked(root, f"{left.rpartition('/')[0]}/f"):
-            pass  # its parents are there, and on the disk
+        write(root, f"{left.rpartition('/')[0]}/f")
+        (place / left).with_name("f").unlink()  # its parents are there, and on the disk
     disk.dies_before_sync = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rmdir", lambda *_, **__: pytest.fail("the dead take nothing back"))
-        patch.setattr("lcp_engine.sandbox.make_parents.take_back", lambda *_: None)
-        patch.setattr("lcp_engine.sandbox.atomic_write.take_back", lambda *_: None)
+        patch.setattr("lcp_engine.sandbox.directories.remove_made", lambda *_: None)
+        patch.setattr("lcp_engine.sandbox.locks.remove_made", lambda *_: None)
         with pytest.raises(Died):
             write(root, f"{left}/f")
     disk.dies_before_sync = False
@@ -103,7 +105,8 @@ def test_a_directory_that_holds_something_costs_no_further_fsync(
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda one: synced.append(path_of(one)))
-    with locked(root, "src/new.py") as target:
+    with lock([(root, "src/new.py")]) as locked:
+        target = only(locked)
         target.replace(b"data", temporary_name())
     assert synced[-1] == str(place / "src")
     assert len(synced) == 2

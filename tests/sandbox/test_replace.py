@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import is_temporary, locked, temporary_name
-from lcp_engine.sandbox.make_parents import MAX_NEW_DIRECTORIES
+from lcp_engine.sandbox.atomic_write import is_temporary, temporary_name
+from lcp_engine.sandbox.directories import MAX_NEW_DIRECTORIES
+from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.root import Root
 
 
 def write(root: Root, path: str, data: bytes) -> tuple[str, ...]:
-    with locked(root, path) as target:
+    with lock([(root, path)]) as locked:
+        target = only(locked)
         target.replace(data, temporary_name())
         return target.made
 
@@ -56,7 +58,8 @@ def test_a_file_keeps_its_mode(root: Root, place: Path, mode: int) -> None:
 
 
 def test_what_is_there_is_read_under_the_lock(root: Root) -> None:
-    with locked(root, "a.txt") as target:
+    with lock([(root, "a.txt")]) as locked:
+        target = only(locked)
         current = target.read(None)
         assert current is not None
         assert (current.data, len(current.sha256)) == (b"hello\n", 64)
@@ -102,7 +105,8 @@ def test_a_refused_target_changes_nothing(root: Root, place: Path, path: str, co
 
 def test_a_body_that_raises_takes_new_directories_back(root: Root, place: Path) -> None:
     def give_up() -> None:
-        with locked(root, "x/y/f") as target:
+        with lock([(root, "x/y/f")]) as locked:
+            target = only(locked)
             assert target.made == ("x", "x/y")
             raise KeyboardInterrupt
 
@@ -113,7 +117,8 @@ def test_a_body_that_raises_takes_new_directories_back(root: Root, place: Path) 
 
 def test_a_failed_replacement_leaves_the_file_and_no_other(root: Root, place: Path) -> None:
     temporary = temporary_name()
-    with locked(root, "a.txt") as target:
+    with lock([(root, "a.txt")]) as locked:
+        target = only(locked)
         (place / temporary).mkdir()
         with pytest.raises(LcpError):
             target.replace(b"new", temporary)
@@ -125,7 +130,8 @@ def test_a_failed_replacement_leaves_the_file_and_no_other(root: Root, place: Pa
 def test_a_stray_is_discarded_and_nothing_else(root: Root, place: Path) -> None:
     temporary = temporary_name()
     (place / temporary).touch()
-    with locked(root, "a.txt") as target:
+    with lock([(root, "a.txt")]) as locked:
+        target = only(locked)
         target.discard(temporary)
         target.discard(temporary)
         with pytest.raises(ValueError, match="temporary_name"):
@@ -150,7 +156,8 @@ def test_a_directory_that_vanishes_while_its_lock_is_waited_for_is_made_again(
     root: Root, place: Path
 ) -> None:
     results: list[tuple[str, ...]] = []
-    with locked(root, "new/a") as first:
+    with lock([(root, "new/a")]) as locked:
+        first = only(locked)
         waiter = threading.Thread(target=lambda: results.append(write(root, "new/b", b"data")))
         waiter.start()
         assert first.made == ("new",)
@@ -177,7 +184,8 @@ def test_a_parent_that_turns_into_a_link_all_the_time_lets_nothing_out(root: Roo
 
 
 def append(root: Root, line: bytes) -> None:
-    with locked(root, "log/lines") as target:
+    with lock([(root, "log/lines")]) as locked:
+        target = only(locked)
         current = target.read(None)
         target.replace((current.data if current else b"") + line, temporary_name())
 
@@ -198,11 +206,13 @@ def test_no_line_is_lost_among_threads(root: Root, place: Path) -> None:
 def test_no_line_is_lost_among_processes(place: Path) -> None:
     program = """
 import sys
-from lcp_engine.sandbox.atomic_write import locked, temporary_name
+from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.root import Root
 with Root(sys.argv[1]) as root:
     for _ in range(25):
-        with locked(root, "log/lines") as target:
+        with lock([(root, "log/lines")]) as locked:
+            target = only(locked)
             current = target.read(None)
             target.replace((current.data if current else b"") + b"x\\n", temporary_name())
 """

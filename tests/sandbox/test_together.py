@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import Target
-from lcp_engine.sandbox.lock_many import Place, locked_together
-from lcp_engine.sandbox.remove_empty import remove_empty
+from lcp_engine.sandbox.atomic_write import LockedFile
+from lcp_engine.sandbox.directories import remove_empty
+from lcp_engine.sandbox.locks import Wait, lock
 from lcp_engine.sandbox.root import Root
 
 
@@ -32,8 +32,12 @@ def test_all_directories_are_locked_until_the_end(tmp_path: Path) -> None:
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
     with Root(tmp_path) as root:
-        with locked_together([Place(root, "x/1"), Place(root, "y/1"), Place(root, "x/2")]) as found:
-            assert [place.path for place in found if isinstance(place, Target)] == ["x/1", "y/1", "x/2"]
+        with lock([(root, "x/1"), (root, "y/1"), (root, "x/2")], Wait.ALL) as locked:
+            assert [place.path for place in locked.found if isinstance(place, LockedFile)] == [
+                "x/1",
+                "y/1",
+                "x/2",
+            ]
             assert [is_locked(tmp_path / name) for name in ("x", "y")] == [True, True]
         assert [is_locked(tmp_path / name) for name in ("x", "y")] == [False, False]
 
@@ -43,13 +47,14 @@ def test_roots_that_overlap_do_not_wait_for_themselves(tmp_path: Path) -> None:
     with (
         Root(tmp_path) as outer,
         Root(tmp_path / "x") as inner,
-        locked_together([Place(outer, "x/1"), Place(inner, "1")]) as found,
+        lock([(outer, "x/1"), (inner, "1")], Wait.ALL) as locked,
     ):
-        assert all(isinstance(place, Target) for place in found)
+        assert all(isinstance(place, LockedFile) for place in locked.found)
 
 
 def test_a_directory_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
-    with Root(tmp_path) as root, locked_together([Place(root, "gone/1")]) as (found,):
+    with Root(tmp_path) as root, lock([(root, "gone/1")], Wait.ALL) as locked:
+        (found,) = locked.found
         assert isinstance(found, LcpError)
         assert found.code is ErrorCode.PATH_NOT_FOUND
     assert not (tmp_path / "gone").exists()
@@ -60,7 +65,8 @@ def test_no_link_is_passed(tmp_path: Path, kernel: bool) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to("../outside")
-    with Root(tmp_path / "root", kernel=kernel) as root, locked_together([Place(root, "link/1")]) as (found,):
+    with Root(tmp_path / "root", kernel=kernel) as root, lock([(root, "link/1")], Wait.ALL) as locked:
+        (found,) = locked.found
         assert isinstance(found, LcpError)
         assert found.code in (ErrorCode.PATH_DENIED, ErrorCode.PATH_OUTSIDE_ROOT)
 
@@ -73,7 +79,7 @@ def test_two_that_name_them_the_other_way_round_do_not_wait_for_each_other(tmp_p
     def hold(which: int, names: tuple[str, str]) -> None:
         with Root(tmp_path) as root:
             for _ in range(200):
-                with locked_together([Place(root, f"{name}/1") for name in names]):
+                with lock([(root, f"{name}/1") for name in names], Wait.ALL):
                     passed[which] += 1
 
     threads = [

@@ -9,7 +9,7 @@ from lcp_engine.core.protocol.dialects import reader_of
 from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.reports.files_on_disk import compared
-from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import spec_and_root
@@ -25,7 +25,7 @@ def find_standing(tx: Tx, mission_id: int, since: int | None, most: int) -> tupl
 
 def with_files_on_disk(site: Site, facts: Facts) -> Facts:
     """The facts, with what has become of each file."""
-    return compared(facts, walls_of(site.isolation).look)
+    return compared(facts, confined_threads(site.isolation).read)
 
 
 def explain_policy(site: Site, job: Job) -> JsonObject:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from lcp_engine.changes.callbacks import UNWATCHED, Shift
 from lcp_engine.changes.preimages import Before, look_before
-from lcp_engine.changes.recovery import APPLIED, CONFLICT, close, fates, tell
-from lcp_engine.changes.restore import finish_within
+from lcp_engine.changes.recovery import APPLIED, CONFLICT, VOID, close_intents, note_late_write
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.people.approval_binding import DRIFT, Drifted, drift_of, note_drift
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import Target, temporary_name
-from lcp_engine.sandbox.file_access import HERE, Hands, Interrupted
-from lcp_engine.sandbox.lock_batch import Batch, Put
+from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
+from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted
+from lcp_engine.sandbox.locks import LockedFiles, Put
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changes_of, close_intent, intend, keep, name_unkept, open_intents, sha256
@@ -48,7 +47,7 @@ class _Write:
     """How far a wish has come: it is settled with `outcome`, or there is `trouble`."""
 
     wish: Wish
-    target: Target
+    file: LockedFile
     outcome: Succeeded | Failed | Hold | None = None
     trouble: Drifted | LcpError | None = None
     before: Before | None = None
@@ -77,7 +76,7 @@ class Journal:
     """Applies the effects of leased jobs of one mission beneath its `root`; no file gets more than `cap` bytes.
 
     `settle` settles a job inside the transaction it is given. `keeps`: up to how many bytes a content that is replaced
-    is kept, so that it can be undone. `hands` touch the files, and `shift` is told of each job whose file is touched.
+    is kept, so that it can be undone. `files` accesses the files; `shift` is told of each job whose file is touched.
     """
 
     database: Database
@@ -85,7 +84,7 @@ class Journal:
     root: Root
     cap: int = Caps.write_bytes
     keeps: int = Caps.preimage_bytes
-    hands: Hands = HERE
+    files: FileAccess = HERE
     shift: Shift = UNWATCHED
 
     def perform(self, wishes: Sequence[Wish]) -> None:
@@ -106,10 +105,10 @@ class Journal:
         later: list[Wish] = []
         troubles: list[tuple[Wish, Drifted | LcpError]] = []
         try:
-            with self.hands.locked_batch(self.root, [wish.effect.path for wish in wishes]) as batch:
+            with self.files.lock([(self.root, wish.effect.path) for wish in wishes]) as batch:
                 writes: list[_Write] = []
                 for wish, held in zip(wishes, batch.found, strict=True):
-                    if isinstance(held, Target):
+                    if isinstance(held, LockedFile):
                         writes.append(_Write(wish, held))
                     elif held is None:
                         later.append(wish)
@@ -129,7 +128,7 @@ class Journal:
             self._refuse(wish, trouble)
         return later
 
-    def _write(self, writes: Sequence[_Write], batch: Batch) -> list[Wish]:
+    def _write(self, writes: Sequence[_Write], batch: LockedFiles) -> list[Wish]:
         """Settle all that meet no trouble, but for those whose contents would be too much at a time."""
         self._recall(writes)
         held, left = 0, list[Wish]()
@@ -152,13 +151,12 @@ class Journal:
         left = self.database.read(lambda tx: [open_intents(tx, self._file(write)) for write in writes])
         for write, changes in zip(writes, left, strict=True):
             if changes:
-                finish_within(self.database, changes, write.target)
-                close(self.database, changes, fates(changes, write.target))
+                close_intents(self.database, changes, write.file)
         found = self.database.read(lambda tx: [_earlier(tx, write.job, write.written) for write in writes])
         for write, earlier in zip(writes, found, strict=True):
             write.outcome = earlier
             if isinstance(earlier, Succeeded):
-                write.target.sync()  # that may be what failed the attempt
+                write.file.sync()  # that may be what failed the attempt
 
     def _look(self, write: _Write) -> None:
         """What the effect will replace, and by what; or why it will not."""
@@ -172,8 +170,8 @@ class Journal:
             write.trouble = error
 
     def _compose(self, write: _Write) -> None:
-        job, effect, target = write.job, write.wish.effect, write.target
-        before = look_before(self.database, job, effect, target, cap=self.cap, keeps=self.keeps)
+        job, effect = write.job, write.wish.effect
+        before = look_before(self.database, job, effect, write.file, cap=self.cap, keeps=self.keeps)
         if isinstance(before, Hold):
             write.outcome = before
             return
@@ -198,9 +196,9 @@ class Journal:
         for write, change_id in zip(writes, self.database.write(record) if writes else (), strict=True):
             write.change_id = change_id
 
-    def _put(self, batch: Batch, writes: Sequence[_Write]) -> None:
+    def _put(self, batch: LockedFiles, writes: Sequence[_Write]) -> None:
         puts = [
-            Put(write.target, write.data, write.change.temporary)
+            Put(write.file, write.data, write.change.temporary)
             for write in writes
             if write.change is not None
         ]
@@ -208,7 +206,7 @@ class Journal:
         for write, error in zip(writes, errors, strict=True):
             assert write.change is not None
             write.outcome = Succeeded(write.change.result, write.written) if error is None else error.failed
-            write.became = APPLIED if write.target.replaced else "void"
+            write.became = APPLIED if write.file.replaced else VOID
 
     def _settle(self, tx: Tx, writes: Sequence[_Write]) -> None:
         """Close intents and settle jobs. A file is what it is, so its intent is closed without a lease too."""
@@ -218,7 +216,7 @@ class Journal:
             assert write.outcome is not None
             is_closed = write.change_id is not None and close_intent(tx, write.change_id, write.became)
             if is_closed and write.became == APPLIED:
-                tell(ledger, write.job.id, write.wish.effect.path)
+                note_late_write(ledger, write.job.id, write.wish.effect.path)
             self.settle(tx, write.job.copy(), write.outcome)
 
     def _refuse(self, wish: Wish, trouble: Drifted | LcpError) -> None:
@@ -245,7 +243,7 @@ class Journal:
     def _found(self, path: str) -> str | None:
         """What stands in a file's place: its hash, None for nothing, or the code of what keeps it from being a file."""
         try:
-            current = self.hands.look_at(self.root, path, self.cap)
+            current = self.files.read_unlocked(self.root, path, self.cap)
         except Interrupted:
             raise
         except LcpError as error:
@@ -270,14 +268,14 @@ class Journal:
             sha256_after=applied.sha256_after,
             size_bytes=len(write.data),
             temporary=temporary_name(),
-            made=to_json(list(write.target.made)),
+            made=to_json(list(write.file.made)),
             result=to_json(effect.result(applied).model_dump(mode="json")),
             undoes=None,
         )
 
     def _file(self, write: _Write) -> str:
         """The absolute path of the file. Neither the root's path nor one beneath it has passed a link."""
-        return os.path.normpath(f"{self.root.path}/{write.target.path}")
+        return os.path.normpath(f"{self.root.path}/{write.file.path}")
 
 
 def _keep(tx: Tx, contents: Iterable[Before]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import Target
+from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import JobRow
@@ -25,14 +25,14 @@ class Before:
 
 
 def look_before(
-    database: Database, job: JobRow, effect: FileEffect, target: Target, *, cap: int, keeps: int
+    database: Database, job: JobRow, effect: FileEffect, file: LockedFile, *, cap: int, keeps: int
 ) -> Before | Hold | None:
     """What the effect would replace, None where nothing is; `cap` bytes are written at most, `keeps` are kept.
 
     A larger content holds the job, unless a person approved it after it was held for that. Raises `TOO_LARGE` where
     something would be added to a file that is above the cap already.
     """
-    there = target.read_within(keeps)
+    there = file.read_within(keeps)
     if not isinstance(there, int):
         return None if there is None else Before(there.sha256, len(there.data), there.data, True)
     size = there
@@ -42,7 +42,7 @@ def look_before(
     if not database.read(lambda tx: was_held_for(tx, job, _NO_UNDO)):
         return Hold(f"the file has {size} bytes, above the {keeps} that are kept: this write {_NO_UNDO}")
     if size > cap:
-        mark = target.mark()
-        return None if mark is None else Before(mark.sha256, size, None, False)
-    current = target.read(cap)
+        digest = file.digest()
+        return None if digest is None else Before(digest.sha256, size, None, False)
+    current = file.read(cap)
     return None if current is None else Before(current.sha256, len(current.data), current.data, False)

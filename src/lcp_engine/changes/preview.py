@@ -16,8 +16,7 @@ from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.outcome import outcome_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.confined_thread import walls_of
-from lcp_engine.sandbox.file_access import BARE, HERE, BareHands, Hands, Interrupted
+from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted, confined_threads
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import fingerprint
@@ -52,11 +51,11 @@ class Preview:
 
 
 class Previews:
-    """Previews of jobs of any mission; each root is opened once, behind its own walls, until the end of the context."""
+    """Previews of jobs of any mission; each root is opened once, in a confined thread, until the end of the context."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._missions: dict[int, tuple[str, Root | None, BareHands]] = {}
+        self._missions: dict[int, tuple[str, Root | None, FileAccess]] = {}
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -73,8 +72,8 @@ class Previews:
         if worker is None or worker.preview is None:
             return None
         try:
-            context, hands = self._context(mission_id, worker)
-            return preview_of(worker, params, context, hands)
+            context, files = self._context(mission_id, worker)
+            return preview_of(worker, params, context, files)
         except LcpError as error:
             return Preview("", error.code, refused=error.failed)
 
@@ -86,30 +85,34 @@ class Previews:
         preview = self.of(mission_id, kind, params)
         return preview, sight_of(kind, params, preview, at)
 
-    def _context(self, mission_id: int, worker: Worker[BaseModel]) -> tuple[Context, BareHands]:
+    def _context(self, mission_id: int, worker: Worker[BaseModel]) -> tuple[Context, FileAccess]:
         if mission_id not in self._missions:
             self._missions[mission_id] = self._open(mission_id)
-        spec_text, root, hands = self._missions[mission_id]
+        spec_text, root, files = self._missions[mission_id]
         spec = spec_of(spec_text)
         policy = self._site.admission.policy(spec, None if root is None else root.path)
         judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
-        return Context(root, spec.root_aliases, judge, self._site.caps, approved=True), hands
+        return Context(root, spec.root_aliases, judge, self._site.caps, approved=True), files
 
-    def _open(self, mission_id: int) -> tuple[str, Root | None, BareHands]:
+    def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess]:
         spec_text, path = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
         if path is None:
-            return spec_text, None, BARE
+            return spec_text, None, HERE
         root = self._opened.enter_context(Root(path))
-        return spec_text, root, self._opened.enter_context(walls_of(self._site.isolation).around(root))
+        return (
+            spec_text,
+            root,
+            self._opened.enter_context(confined_threads(self._site.isolation).access(root)),
+        )
 
 
 def preview_of(
     worker: Worker[BaseModel],
     params: Mapping[str, JsonValue],
     context: Context,
-    hands: Hands | BareHands = HERE,
+    files: FileAccess = HERE,
 ) -> Preview | None:
-    """What a job of that worker would change; None for a kind that does not tell. `hands` look at the file."""
+    """What a job of that worker would change; None for a kind that does not tell. `files` reads the file."""
     tell = worker.preview
     if tell is None:
         return None
@@ -120,7 +123,7 @@ def preview_of(
     outcome = outcome_of(worker, worker.kind, lambda: tell(read, context))
     match outcome:
         case FileEffect():
-            return _composed(outcome, context, hands)
+            return _composed(outcome, context, files)
         case Failed() as failed:
             return Preview("", failed.code, refused=failed)
         case Hold(reason):
@@ -135,10 +138,10 @@ def sight_of(kind: str, params: Mapping[str, JsonValue], preview: Preview | None
     return Sight(mark, None, None, at) if preview is None else Sight(mark, preview.path, preview.found, at)
 
 
-def _composed(effect: FileEffect, context: Context, hands: Hands | BareHands) -> Preview:
+def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Preview:
     cap = context.caps.write_bytes
     try:
-        current = hands.look_at(context.root, effect.path, cap)
+        current = files.read_unlocked(context.root, effect.path, cap)
     except Interrupted:
         raise
     except LcpError as error:

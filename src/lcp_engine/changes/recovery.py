@@ -1,80 +1,112 @@
-"""Close the intents that nobody closed: say what became of a file whose writer died (R20)."""
+"""Close intents that are still open: find out what became of a file, and carry out what an undo has decided (R20).
+
+An intent is open from the transaction that records it until the one that notes the result. If its process died in
+between, the next one to lock the file compares it with the hashes of the intent: it equals *after*, the intent is
+applied; it equals *before*, nothing has happened; anything else is a conflict. The intents of an undo are decided once
+they are recorded: a file that is still as *before* is then brought to *after*.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from lcp_engine.changes.restore import finish_if_free
+from pydantic import BaseModel, JsonValue
+
 from lcp_engine.core.job_states import SETTLED
-from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import Target
-from lcp_engine.sandbox.confined_thread import Walls
-from lcp_engine.sandbox.file_access import BareHands
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.atomic_write import LockedFile
+from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess
+from lcp_engine.sandbox.locks import Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import close_intent, deliver_again, left_open
+from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again, left_open, what
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.row_types import ChangeRow
+from lcp_engine.store.row_types import ChangeRow, JobRow
+from lcp_engine.workers.base import Context, Worker
+from lcp_engine.workers.registry import UNDO_KIND
 
-APPLIED, CONFLICT = "applied", "conflict"
-_NOT_THERE = (ErrorCode.PATH_NOT_FOUND, ErrorCode.NOT_A_FILE, ErrorCode.PATH_DENIED)
+INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
+UNDO_SECONDS = 3600.0
 
 
-def close_left_open(database: Database, walls: Walls) -> None:
-    """Close the intents of jobs that nobody executes any more: no retry may ever come to do it.
+class _Nothing(BaseModel):
+    pass
 
-    The files are touched behind `walls`. Waits for nobody; leaves what is locked, or in a root that cannot be opened,
-    for another time. Raises what the database has against it.
+
+def _refuse(params: _Nothing, context: Context) -> Failed:
+    return Failed(ErrorCode.WORKER_FAILED, "an undo is carried out by the engine, not by a worker")
+
+
+UNDO = Worker(
+    kind=UNDO_KIND,
+    params=_Nothing,
+    result=_Nothing,
+    execute=_refuse,
+    description="Take changes of a mission back; made by the engine alone.",
+    writes=True,
+    timeout=UNDO_SECONDS,
+    is_undo=True,
+).for_any_params()
+"""The kind whose jobs `execute_undo` carries out; no planner knows it."""
+
+
+def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFile) -> None:
+    """Close the open intents on a locked file, after those of an undo have been carried out."""
+    states = {
+        change.id: _find_state(database, change, file)
+        for change in sorted(left, key=lambda change: change.undoes is None)
+    }
+    _close(database, left, states)
+
+
+def close_left_open(database: Database, threads: ConfinedThreads) -> None:
+    """Close the intents of jobs that are not running: a retry may never come to do it.
+
+    Waits for no lock. Skips files whose directory is locked or whose root cannot be opened. Raises `DatabaseFailed`.
     """
     for change in database.read(left_open):
         try:
-            with Root(change.root) as root:
-                if root.path == change.root:  # else a link stands there now, and leads elsewhere
-                    with walls.around(root, writes=True) as hands:
-                        if change.undoes is None:
-                            _close_if_free(database, change, root, hands)
-                        else:
-                            finish_if_free(database, change, root, hands, walls)
-        except OSError:
-            continue
-        except LcpError as error:
-            if error.code in OF_DATABASE:
-                raise
-
-
-def _close_if_free(database: Database, change: ChangeRow, root: Root, hands: BareHands) -> None:
-    try:
-        with hands.locked_if_free(root, change.path) as target:
-            if target is None:
-                return
-            # Since it was found, somebody may have closed it, or begun the job again.
-            left = [one for one in database.read(left_open) if one.id == change.id]
-            close(database, left, fates(left, target))
-    except LcpError as error:
-        if error.code not in _NOT_THERE:
+            with open_root(change.root) as root, threads.access(root, writes=True) as files:
+                _close_if_free(database, change, root, files)
+        except DatabaseFailed:
             raise
-        # Where its directory is gone nobody works in it; what is no regular file now is nothing that was intended.
-        fate = _fate(change, None) if error.code is ErrorCode.PATH_NOT_FOUND else CONFLICT
-        close(database, [change], {change.id: fate})
+        except (LcpError, OSError):
+            continue
 
 
-def close(database: Database, left: Sequence[ChangeRow], became: Mapping[int, str]) -> None:
-    """Close intents as `fates` found out; `became` goes by their ids."""
+def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> Succeeded | Failed:
+    """Carry out every open intent of an undo, then remove the directories that it left empty.
 
-    def work(tx: Tx) -> None:
-        ledger = ledger_of(tx)
-        ledger.lock(change.mission_id for change in left)
-        for change in left:
-            if close_intent(tx, change.id, became[change.id]) and became[change.id] == APPLIED:
-                tell(ledger, change.job_id, change.path)
+    Raises errors that another attempt may not meet; the last attempt skips the file and names it.
+    """
+    is_last = job.failures + 1 >= job.max_attempts
+    errors: dict[int, Failed] = {}
+    for change in database.read(lambda tx: changes_of(tx, job.id)):
+        if change.state != INTENT:
+            continue
+        try:
+            with open_root(change.root) as root, threads.access(root, writes=True) as files:
+                _restore(database, change, root, files)
+        except DatabaseFailed:
+            raise
+        except LcpError as error:
+            if error.failed.meaning.retry and not is_last:
+                raise
+            errors[change.id] = error.failed
+            _close(database, [change], {change.id: VOID})
+    changes = database.read(lambda tx: changes_of(tx, job.id))
+    _remove_empty_directories(changes, threads)
+    return _outcome(job, sorted(changes, key=lambda change: change.path), errors)
 
-    if left:
-        database.write(work)
 
-
-def tell(ledger: Ledger, job_id: int, path: str) -> None:
-    """A job that was settled (cancelled) before its file was found written does not speak of it: its mission does."""
+def note_late_write(ledger: Ledger, job_id: int, path: str) -> None:
+    """Note on its mission that a job had written a file, if the job was settled (cancelled) before that was found."""
     job = ledger.job(job_id)
     if job.state not in SETTLED:
         return
@@ -83,19 +115,138 @@ def tell(ledger: Ledger, job_id: int, path: str) -> None:
     deliver_again(ledger.tx, mission.id)
 
 
-def fates(left: Sequence[ChangeRow], target: Target) -> dict[int, str]:
-    """Whoever takes the lock first says what became of intents that nobody closed."""
-    for change in left:
-        target.discard(change.temporary)
-    mark = target.mark()
-    sha = None if mark is None else mark.sha256
-    found = {change.id: _fate(change, sha) for change in left}
-    if APPLIED in found.values():
-        target.sync()  # whoever renamed it may have died before
-    return found
+def open_root(path: str) -> Root:
+    """The root that a change names. Raises `PATH_DENIED` if its path is a link now, which leads elsewhere."""
+    root = Root(path)
+    if root.path != path:
+        root.close()
+        raise LcpError(ErrorCode.PATH_DENIED, f"root {path!r} is or passes a symbolic link now")
+    return root
 
 
-def _fate(change: ChangeRow, sha: str | None) -> str:
+def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
+    """What became of an intent on a locked file; that of an undo is carried out first."""
+    file.discard(change.temporary)
+    digest = file.digest()
+    sha = None if digest is None else digest.sha256
     if sha == change.sha256_after:
+        file.sync()  # the process that renamed it may have died before it did that
         return APPLIED
-    return "void" if sha == change.sha256_before else CONFLICT
+    if sha != change.sha256_before:
+        return CONFLICT
+    if change.undoes is None:
+        return VOID
+    _bring_back(database, change, file)
+    return APPLIED
+
+
+def _bring_back(database: Database, change: ChangeRow, file: LockedFile) -> None:
+    after = change.sha256_after
+    if after is None:
+        file.remove()
+        return
+    data = database.read(lambda tx: content(tx, after))
+    if data is None:
+        raise LcpError(ErrorCode.NOT_FOUND, f"{change.path!r}: its content before is not in the database")
+    mode = from_json(change.result).get("mode")
+    file.replace(data, change.temporary, mode if isinstance(mode, int) else None)
+
+
+def _close(database: Database, left: Sequence[ChangeRow], states: Mapping[int, str]) -> None:
+    """Close intents with their new `states`, by id."""
+
+    def close(tx: Tx) -> None:
+        ledger = ledger_of(tx)
+        ledger.lock(change.mission_id for change in left)
+        for change in left:
+            if not close_intent(tx, change.id, states[change.id]) or states[change.id] != APPLIED:
+                continue
+            note_late_write(ledger, change.job_id, change.path)
+            if change.undoes is not None:
+                deliver_again(tx, change.mission_id)
+
+    database.write(close)
+
+
+def _close_if_free(database: Database, change: ChangeRow, root: Root, files: FileAccess) -> None:
+    try:
+        with files.lock([(root, change.path)], Wait.NONE) as locked:
+            (held,) = locked.found
+            if isinstance(held, LcpError):
+                raise held
+            # Since the intent was read, another process may have closed it, or started its job again.
+            if held is not None and any(one.id == change.id for one in database.read(left_open)):
+                close_intents(database, [change], held)
+    except LcpError as error:
+        match error.code:
+            case ErrorCode.PATH_NOT_FOUND if change.undoes is not None:
+                _restore(database, change, root, files)  # nobody can hold the lock of a missing directory
+            case ErrorCode.PATH_NOT_FOUND:
+                state = VOID if change.sha256_before is None else CONFLICT
+                _close(database, [change], {change.id: state})
+            case ErrorCode.NOT_A_FILE:
+                _close(database, [change], {change.id: CONFLICT})
+            case ErrorCode.PATH_DENIED if change.undoes is None:
+                _close(database, [change], {change.id: CONFLICT})
+            case _:
+                raise
+
+
+def _restore(database: Database, change: ChangeRow, root: Root, files: FileAccess) -> None:
+    """Carry out an open intent of an undo; for a file that comes back, its directories are created."""
+    wait = Wait.ALL if change.sha256_after is None else Wait.FIRST
+    with files.lock([(root, change.path)], wait) as locked:
+        (held,) = locked.found
+        intents = (
+            one for one in database.read(lambda tx: changes_of(tx, change.job_id)) if one.state == INTENT
+        )
+        if all(one.id != change.id for one in intents):
+            return  # another process carried it out before the lock was granted
+        if isinstance(held, LockedFile):
+            close_intents(database, [change], held)
+        elif held is not None and change.sha256_after is None and held.code is ErrorCode.PATH_NOT_FOUND:
+            _close(database, [change], {change.id: APPLIED})
+        elif held is not None:
+            raise held
+
+
+def _remove_empty_directories(changes: Sequence[ChangeRow], threads: ConfinedThreads) -> None:
+    """Remove what the mission created for files that are gone again."""
+    made: dict[str, set[str]] = defaultdict(set)
+    for change in changes:
+        if change.state == APPLIED and change.sha256_after is None:
+            made[change.root].update(map(str, json.loads(change.made)))
+    for path, directories in made.items():
+        with suppress(LcpError), open_root(path) as root, threads.access(root, writes=True) as files:
+            files.remove_empty(root, directories)
+
+
+def _outcome(job: JobRow, changes: Sequence[ChangeRow], errors: Mapping[int, Failed]) -> Succeeded | Failed:
+    conflicts = [change for change in changes if change.state == CONFLICT]
+    void = [change for change in changes if change.state == VOID]
+    if not conflicts and not void:
+        done = [(change.path, what(change.sha256_before, change.sha256_after)) for change in changes]
+        files: list[JsonValue] = [{"path": path, "change": change} for path, change in done]
+        summary = _summary([change for _, change in done])
+        return Succeeded(
+            to_json({"ok": True, "action": "undo_result", "summary": summary, "files": files}), 0
+        )
+    parts = [f"{change.path!r} has been changed in the meantime and is left alone" for change in conflicts]
+    parts += [
+        errors[change.id].message if change.id in errors else f"{change.path!r} could not be restored"
+        for change in void
+    ]
+    code = ErrorCode.CONFLICT if conflicts else ErrorCode.FILE_SYSTEM
+    if not conflicts and errors:
+        code = next(iter(errors.values())).code
+    restored = sum(change.state == APPLIED for change in changes)
+    return Failed(
+        code, f"undo, job {job.id}: {restored} of {len(changes)} files are restored; {'; '.join(parts)}"
+    )
+
+
+def _summary(done: Sequence[str]) -> str:
+    """How many files were restored, put back and removed."""
+    words = {"changed": "restored", "created": "put back", "removed": "removed"}
+    counts = ((done.count(change), word) for change, word in words.items())
+    return ", ".join(f"{count} {word}" for count, word in counts if count)

@@ -11,7 +11,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.reports.files_on_disk import AS_WRITTEN, CHANGED, GONE, on_disk
 from lcp_engine.errors import LcpError
-from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store import changes
@@ -152,7 +152,7 @@ def _found(site: Site, last: Sequence[ChangeRow]) -> dict[int, str | None]:
             {"path": path, "size_bytes": change.size_bytes, "sha256": change.sha256_after}
             for path, change in of_root.items()
         ]
-        for path, state in on_disk(rows, root, walls_of(site.isolation).look).items():
+        for path, state in on_disk(rows, root, confined_threads(site.isolation).read).items():
             was_removed = of_root[path].sha256_after is None
             found[of_root[path].id] = _OF_REMOVED.get(state, CHANGED) if was_removed else state
     return found
@@ -194,8 +194,8 @@ def _after(site: Site, change: ChangeRow, sha: str) -> bytes | None:
 
 def _on_disk(site: Site, change: ChangeRow) -> bytes | None:
     try:
-        with Root(change.root) as root, walls_of(site.isolation).around(root) as hands:
-            current = hands.look_at(root, change.path, None)
+        with Root(change.root) as root, confined_threads(site.isolation).access(root) as files:
+            current = files.read_unlocked(root, change.path, None)
     except LcpError:
         return None
     return None if current is None else current.data

@@ -85,7 +85,7 @@ def _examine(
     invocation: Invocation, planner: str | None, mission: str | None, root: Path | None
 ) -> Iterator[Finding]:
     from lcp_engine.planners.environment import Surroundings
-    from lcp_engine.sandbox.isolation_mode import examine_isolation
+    from lcp_engine.sandbox.landlock import examine_isolation
     from lcp_engine.settings import config_path, make_room, shown_url
 
     yield well("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")

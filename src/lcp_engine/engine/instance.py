@@ -14,7 +14,7 @@ from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
 from lcp_engine.engine.admission import Admission
 from lcp_engine.planners.environment import NOWHERE, Surroundings
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite

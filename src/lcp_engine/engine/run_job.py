@@ -16,7 +16,8 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.policy import Policy
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import locked, temporary_name
+from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
@@ -107,8 +108,9 @@ def _read_params(worker: Worker[BaseModel], params: object) -> BaseModel:
 
 def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
     try:
-        with locked(context.root, effect.path) as target:
-            before = target.read(context.caps.write_bytes)
+        with lock([(context.root, effect.path)]) as locked:
+            file = only(locked)
+            before = file.read(context.caps.write_bytes)
             data = compose(None if before is None else before.data, effect.content, effect.mode)
             if len(data) > context.caps.write_bytes:
                 return Failed(
@@ -117,7 +119,7 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
                 )
             applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
             result = effect.result(applied)
-            target.replace(data, temporary_name())
+            file.replace(data, temporary_name())
     except LcpError as error:
         return error.failed
     except OSError as error:

@@ -18,9 +18,9 @@ from lcp_engine.engine.plans.turn_queue import acting_plan
 from lcp_engine.engine.question import keep_reply, new_question
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.file_access import confined_threads
+from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.paths import names_of
-from lcp_engine.sandbox.preload import load_late
 from lcp_engine.sandbox.read_text import read_bytes
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import sha256
@@ -75,7 +75,9 @@ def fork(
     with Root(past.root) as root:
         lives = lives_until(past, asked)
         load_late()
-        changed, unknown = walls_of(site.isolation).look(root, lambda: find_drift(site, past, lives, root))
+        changed, unknown = confined_threads(site.isolation).read(
+            root, lambda: find_drift(site, past, lives, root)
+        )
 
     told: dict[str, JsonValue] = {"by": by, "mission": mission_id, "turn": turn}
     told["changed"] = [drift.path for drift in changed[:MOST_TOLD]]

@@ -13,7 +13,8 @@ from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import Finished, FinishedJob, settle, settle_finished
 from lcp_engine.errors import Failed
 from lcp_engine.runner.executor import Executor
-from lcp_engine.sandbox.atomic_write import locked, temporary_name
+from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store import queue
 from lcp_engine.store.changes import content
@@ -122,8 +123,9 @@ class Scratch:
         """Make the file what it was before a change."""
         data = None if sha is None else self._contents.read(lambda tx: content(tx, sha))
         if data is not None or self._hashes.get(path) is not None:
-            with locked(self.root, path) as target:
-                target.remove() if data is None else target.replace(data, temporary_name())
+            with lock([(self.root, path)]) as locked:
+                file = only(locked)
+                file.remove() if data is None else file.replace(data, temporary_name())
         self._hashes[path] = sha
 
     def _settle_now(self, tx: Tx, finished: FinishedJob) -> None:

@@ -11,15 +11,15 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.callbacks import UNWATCHED, Shift
 from lcp_engine.changes.journal import Journal, Wish
-from lcp_engine.changes.restore import UNDO, carry_out
+from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, Failed, LcpError
-from lcp_engine.runner.confined.pool import Assignment, Confinement, hands_of
+from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.mission_cache import OpenMission, OpenMissions
 from lcp_engine.runner.turn import Turns
-from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
@@ -57,9 +57,9 @@ class Executor:
         self._database = site.database
         self._settle_now = settle_now
         self._missions = OpenMissions(site, roots)
-        self._walls = walls_of(site.isolation)
-        self._confinement = Confinement(site.caps) if self._walls.stand else None
-        self._turns = Turns(site, self._missions, self._walls, self._confinement)
+        self._threads = confined_threads(site.isolation)
+        self._confinement = Confinement(site.caps) if self._threads.active else None
+        self._turns = Turns(site, self._missions, self._threads, self._confinement)
 
     def close(self) -> None:
         """End the processes that executed file kinds."""
@@ -122,7 +122,9 @@ class Executor:
             if worker.asks_planner:
                 return self._turns.take(job)
             outcome = (
-                carry_out(self._database, job, self._walls) if worker is UNDO else self._work(job, worker)
+                execute_undo(self._database, job, self._threads)
+                if worker.is_undo
+                else self._work(job, worker)
             )
         except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
             return finish_raised(job, worker, error)
@@ -151,14 +153,14 @@ class Executor:
         try:
             job = wishes[0].job
             context = self._missions.context(self._missions.of(job.mission_id), job, worker)
-            caps, hands = context.caps, hands_of(self._confinement, worker.timeout)
+            caps, files = context.caps, file_access(self._confinement, worker.timeout)
             Journal(
                 self._database,
                 settle_one,
                 context.root,
                 caps.write_bytes,
                 caps.preimage_bytes,
-                hands,
+                files,
                 shift,
             ).perform(wishes)
         except BaseException as error:

@@ -17,7 +17,7 @@ from lcp_engine.engine.people.hold_timeout import expire
 from lcp_engine.engine.schedules import recurrence_of, tick
 from lcp_engine.engine.settle import rescue
 from lcp_engine.errors import OF_DATABASE, LcpError
-from lcp_engine.sandbox.confined_thread import Walls
+from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
@@ -31,10 +31,10 @@ from lcp_engine.store.schedules import ScheduleRow, due_schedules, note_trouble
 class Upkeep:
     """The part of one runner, on its host; it launches missions only if it `launches`. Any thread may call."""
 
-    def __init__(self, site: Site, walls: Walls, host: Host, *, launches: bool) -> None:
+    def __init__(self, site: Site, threads: ConfinedThreads, host: Host, *, launches: bool) -> None:
         self._site = site
         self._database = site.database
-        self._walls = walls
+        self._threads = threads
         self._host = host
         self._scheduler = Scheduler(site.database, site.clock) if launches else None
         self._next_expiry: Micros | None = None
@@ -63,7 +63,7 @@ class Upkeep:
                 self._database.write(partial(_take_back, runner=runner, started=started))
             if dead:
                 forget(runner, self._site.runtime)
-        close_left_open(self._database, self._walls)
+        close_left_open(self._database, self._threads)
 
     def seconds_until_due(self, most: float) -> float:
         """How long nothing can be due for a rescue, as far as leases tell: those of the others last so long."""

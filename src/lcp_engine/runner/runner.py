@@ -13,7 +13,7 @@ from itertools import count
 from uuid import uuid4
 
 from lcp_engine.changes.callbacks import Shift
-from lcp_engine.changes.restore import UNDO
+from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
@@ -22,7 +22,7 @@ from lcp_engine.runner.executor import Executor, Room
 from lcp_engine.runner.lane import Lane, wait_for
 from lcp_engine.runner.maintenance import Upkeep
 from lcp_engine.runner.on_wait_hook import Notice
-from lcp_engine.sandbox.confined_thread import walls_of
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
@@ -65,7 +65,7 @@ class Runner:
     ) -> None:
         self._site = site
         self._database = site.database
-        walls = walls_of(site.isolation)
+        confined = confined_threads(site.isolation)
         if threads < 1:
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads has to be 1 or more; it is {threads}")
         if mission_id is not None:
@@ -95,7 +95,7 @@ class Runner:
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
         self._leases = Leases(site.database, scope, self._share, jitter or random.Random())  # noqa: S311 -- no secret
         self._executor = Executor(site, self._leases.settle, roots)
-        self._upkeep = Upkeep(site, walls, self._host, launches=mission_id is None)
+        self._upkeep = Upkeep(site, confined, self._host, launches=mission_id is None)
         self._flush_seconds = FLUSH_SECONDS
         self._quick_seconds = QUICK_SECONDS
 

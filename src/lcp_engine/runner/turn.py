@@ -28,10 +28,10 @@ from lcp_engine.engine.question import Asked, history, hold_turn, keep_cost, kee
 from lcp_engine.engine.settle import FinishedTurn, label
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Correction, Question, Relayed, Reply
-from lcp_engine.runner.confined.pool import Confinement, hands_of
+from lcp_engine.runner.confined.pool import Confinement, file_access
 from lcp_engine.runner.mission_cache import OpenMissions
-from lcp_engine.sandbox.confined_thread import Walls
-from lcp_engine.sandbox.preload import load_late
+from lcp_engine.sandbox.file_access import ConfinedThreads
+from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
@@ -40,15 +40,15 @@ from lcp_engine.store.turns import StoredReply
 
 
 class Turns:
-    """Takes the turns of missions for a runner, behind its walls."""
+    """Takes the turns of missions for a runner, confined to their roots."""
 
     def __init__(
-        self, site: Site, missions: OpenMissions, walls: Walls, confinement: Confinement | None
+        self, site: Site, missions: OpenMissions, threads: ConfinedThreads, confinement: Confinement | None
     ) -> None:
         self._site = site
         self._database = site.database
         self._missions = missions
-        self._walls = walls
+        self._threads = threads
         self._confinement = confinement
         self._kinds = {kind: worker.params for kind, worker in site.admission.workers.items()}
 
@@ -72,7 +72,7 @@ class Turns:
         allows = may_read(self._site.admission, spec, root.path)
         load_late()
         load_parsers()
-        return self._walls.look(root, lambda: failed_checks(spec.accept, root, allows))
+        return self._threads.read(root, lambda: failed_checks(spec.accept, root, allows))
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """What the requested jobs would change: an approval of one that nobody looked at binds to that."""
@@ -89,7 +89,7 @@ class Turns:
             return None
         mission = self._missions.of(job.mission_id)
         context = replace(self._missions.context(mission, job, worker), approved=True)
-        return preview_of(worker, spec.params, context, hands_of(self._confinement, worker.timeout))
+        return preview_of(worker, spec.params, context, file_access(self._confinement, worker.timeout))
 
     def _ask(self, job: JobRow, asked: Asked, spec: MissionSpec) -> TurnRow | None:
         """Have the planner answer; the reply is stored before anybody reads it (R21).

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from lcp_engine.changes.recovery import close_left_open
-from lcp_engine.changes.restore import UNDO, root_of
+from lcp_engine.changes.recovery import UNDO, close_left_open, open_root
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.undo_plan import (
     Restoration,
@@ -23,9 +22,9 @@ from lcp_engine.engine.undo_plan import (
 )
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
-from lcp_engine.sandbox.atomic_write import Mark, Target
-from lcp_engine.sandbox.confined_thread import Walls, walls_of
-from lcp_engine.sandbox.lock_many import Found, Place
+from lcp_engine.sandbox.atomic_write import Digest, LockedFile
+from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
+from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import keep
 from lcp_engine.store.db.json_text import JsonObject
@@ -77,7 +76,7 @@ def undo(
     if resumed is not None and not dry_run:
         _carry_out(site, wish.mission_id)
     site.database.write(lambda tx: check_quiet(ledger_of(tx), wish))
-    close_left_open(site.database, walls_of(site.isolation))
+    close_left_open(site.database, confined_threads(site.isolation))
     for _ in range(_TRIES):
         wanted = site.database.read(lambda tx: restorations(tx, wish))
         if not wanted:
@@ -100,15 +99,15 @@ def _decide(site: Site, wish: Wish, wanted: Sequence[Restoration], *, dry_run: b
 
     None where the history of the files went on before they were locked. Raises `CONFLICT`.
     """
-    with _locked(wanted, walls_of(site.isolation)) as found:
+    with _locked(wanted, confined_threads(site.isolation)) as found:
         again = site.database.read(lambda tx: restorations(tx, wish))
         if list(again) != list(wanted):
             return None
         modes = _check(wish, wanted, found)
         if dry_run:
             return 0
-        for one, place in zip(wanted, found, strict=True):
-            _keep(site, wish, one, place)
+        for one, held in zip(wanted, found, strict=True):
+            _keep(site, wish, one, held)
         hashes = [one.sha256_now for one in wanted if one.sha256_now is not None]
 
         def work(tx: Tx) -> int | None:
@@ -120,56 +119,49 @@ def _decide(site: Site, wish: Wish, wanted: Sequence[Restoration], *, dry_run: b
 
 
 @contextmanager
-def _locked(wanted: Sequence[Restoration], walls: Walls) -> Iterator[list[Found]]:
-    """The files of `wanted` in their order, all locked; for one whose root cannot be opened, why."""
-    roots: dict[str, Root | LcpError] = {}
+def _locked(wanted: Sequence[Restoration], threads: ConfinedThreads) -> Iterator[list[Held]]:
+    """The files of `wanted`, all locked; for one whose root cannot be opened, the reason."""
+    roots: dict[str, Root] = {}
+    refused: dict[str, LcpError] = {}
     with ExitStack() as stack:
         for path in {one.root for one in wanted}:
             try:
-                roots[path] = stack.enter_context(root_of(path))
+                roots[path] = stack.enter_context(open_root(path))
             except LcpError as error:
-                roots[path] = error
-        places = {
-            one.file: Place(root, one.path) for one in wanted if isinstance(root := roots[one.root], Root)
-        }
-        opened = [root for root in roots.values() if isinstance(root, Root)]
-        hands = stack.enter_context(walls.around(*opened, writes=True))
-        held = stack.enter_context(hands.locked_together([*places.values()]))
-        found: dict[str, Found] = dict(zip(places, held, strict=True))
-        yield [found.get(one.file) or _error(roots[one.root]) for one in wanted]
+                refused[path] = error
+        files = stack.enter_context(threads.access(*roots.values(), writes=True))
+        paths = {one.file: (roots[one.root], one.path) for one in wanted if one.root in roots}
+        locked = stack.enter_context(files.lock([*paths.values()], Wait.ALL))
+        found = dict(zip(paths, locked.found, strict=True))
+        yield [refused[one.root] if one.root in refused else found[one.file] for one in wanted]
 
 
-def _error(root: Root | LcpError) -> LcpError:
-    assert isinstance(root, LcpError)
-    return root
-
-
-def _check(wish: Wish, wanted: Sequence[Restoration], found: Sequence[Found]) -> Mapping[str, int]:
+def _check(wish: Wish, wanted: Sequence[Restoration], found: Sequence[Held]) -> Mapping[str, int]:
     """The mode bits of the files that are there. Raises `CONFLICT` that names each file that is not as it was left."""
     modes: dict[str, int] = {}
     faults: dict[str, str] = {}
-    for one, place in zip(wanted, found, strict=True):
+    for one, held in zip(wanted, found, strict=True):
         try:
-            current = _current(place)
+            digest = _digest(held)
         except LcpError as error:
             faults[one.path] = error.failed.message
             continue
-        if current is not None:
-            modes[one.file] = current.mode
-        if (None if current is None else current.sha256) != one.sha256_now:
-            faults[one.path] = f"{one.path!r} {_difference(one, is_there=current is not None)}"
+        if digest is not None:
+            modes[one.file] = digest.mode
+        if (None if digest is None else digest.sha256) != one.sha256_now:
+            faults[one.path] = f"{one.path!r} {_difference(one, is_there=digest is not None)}"
     if faults:
         raise refusal(wish, [*faults.values()], [*faults])
     return modes
 
 
-def _current(place: Found) -> Mark | None:
-    """What the file is; None where there is none."""
-    if isinstance(place, Target):
-        return place.mark()
-    if place.code is ErrorCode.PATH_NOT_FOUND:
+def _digest(held: Held) -> Digest | None:
+    """The digest of the file; None if there is none."""
+    if isinstance(held, LockedFile):
+        return held.digest()
+    if held is None or held.code is ErrorCode.PATH_NOT_FOUND:
         return None
-    raise place
+    raise held
 
 
 def _difference(one: Restoration, *, is_there: bool) -> str:
@@ -180,11 +172,11 @@ def _difference(one: Restoration, *, is_there: bool) -> str:
     return "has to be as the last change left it; somebody has changed it since"
 
 
-def _keep(site: Site, wish: Wish, one: Restoration, place: Found) -> None:
+def _keep(site: Site, wish: Wish, one: Restoration, held: Held) -> None:
     """Keep the content that is about to go, so that the undo can be undone."""
-    if one.sha256_now is None or not isinstance(place, Target):
+    if one.sha256_now is None or not isinstance(held, LockedFile):
         return
-    current, sha = place.read(None), one.sha256_now
+    current, sha = held.read(None), one.sha256_now
     if current is None or current.sha256 != sha:  # who takes no locks may write at any time
         raise refusal(wish, [f"{one.path!r} {_difference(one, is_there=current is not None)}"], [one.path])
     data = current.data

@@ -1,47 +1,136 @@
-"""Touch files here, or have it done elsewhere: the same steps under the same lock (R20)."""
+"""Access the files of a root under their locks: in this thread, a confined thread or a confined process (R20, R22).
+
+`FileAccess` has two implementations: `LocalFiles` here, for this thread and confined ones, and `RemoteFiles` of
+`runner.confined` for processes. Landlock binds the thread that calls it, and a thread costs a fraction of a
+millisecond, so that commands can have one too. A confined thread can open nothing outside its roots; whatever else the
+process has open stays open to it, so it protects against wrong paths, not against hostile code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from lcp_engine.errors import LcpError
-from lcp_engine.sandbox.atomic_write import Glance, Target, locked, look_at
-from lcp_engine.sandbox.lock_batch import Batch, locked_batch
-from lcp_engine.sandbox.lock_many import Found, Place, locked_together
-from lcp_engine.sandbox.remove_empty import remove_empty
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.atomic_write import Run, Snapshot, read_unlocked, run_here
+from lcp_engine.sandbox.directories import remove_empty
+from lcp_engine.sandbox.landlock import Isolation, isolates, restrict_to
+from lcp_engine.sandbox.locks import LockedFiles, RootedPath, Wait, lock
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.try_lock import locked_if_free
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+class FileAccess(Protocol):
+    """Locks, reads and writes files."""
+
+    def lock(
+        self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST
+    ) -> AbstractContextManager[LockedFiles]:
+        """Like `locks.lock`."""
+
+    def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None:
+        """Like `atomic_write.read_unlocked`."""
+
+    def remove_empty(self, root: Root, directories: Iterable[str]) -> None:
+        """Like `directories.remove_empty`."""
 
 
 class Interrupted(LcpError):
-    """It is not known what became of a step: whoever takes the lock next finds out, as after a crash."""
+    """The result of a step is unknown: the next one to take the lock finds it out, as after a crash."""
 
 
 @dataclass(frozen=True)
-class Hands:
-    """How files are locked and looked at; functions like `locked`, `locked_batch` and `look_at`."""
+class LocalFiles:
+    """Files of this process; `run` calls every step."""
 
-    locked: Callable[[Root, str], AbstractContextManager[Target]] = locked
-    locked_batch: Callable[[Root, Sequence[str]], AbstractContextManager[Batch]] = locked_batch
-    look_at: Callable[[Root, str, int | None], Glance | None] = look_at
+    run: Run = run_here
+
+    def lock(
+        self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST
+    ) -> AbstractContextManager[LockedFiles]:
+        return lock(files, wait, run=self.run)
+
+    def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None:
+        return self.run(partial(read_unlocked, root, path, cap))
+
+    def remove_empty(self, root: Root, directories: Iterable[str]) -> None:
+        self.run(partial(remove_empty, root, directories))
 
 
-HERE = Hands()
-"""In this process."""
+HERE = LocalFiles()
+"""Files accessed in the calling thread."""
 
 
 @dataclass(frozen=True)
-class BareHands:
-    """How an undo, a rescue and a look touch files, one at a time; functions like those that are the defaults."""
+class ConfinedThreads:
+    """Threads that can open nothing outside the roots they work in; if not `active`, the calling thread is used."""
 
-    locked: Callable[[Root, str], AbstractContextManager[Target]] = locked
-    look_at: Callable[[Root, str, int | None], Glance | None] = look_at
-    locked_if_free: Callable[[Root, str], AbstractContextManager[Target | None]] = locked_if_free
-    locked_together: Callable[[Sequence[Place]], AbstractContextManager[list[Found]]] = locked_together
-    remove_empty: Callable[[Root, Iterable[str]], None] = remove_empty
+    active: bool
+
+    @contextmanager
+    def access(self, *roots: Root, writes: bool = False) -> Iterator[FileAccess]:
+        """Access to the files beneath `roots` until the context ends. Raises `NOT_ISOLATED`."""
+        if not self.active:
+            yield HERE
+            return
+        with _confined_thread(roots, writes=writes) as run:
+            yield LocalFiles(run)
+
+    def read(self, root: Root, work: Callable[[], T]) -> T:
+        """What `work` returns or raises, which only reads beneath `root` and imports nothing. Raises `NOT_ISOLATED`."""
+        if not self.active:
+            return work()
+        with _confined_thread([root], writes=False) as run:
+            return run(work)
 
 
-BARE = BareHands()
-"""In this thread."""
+def confined_threads(mode: Isolation) -> ConfinedThreads:
+    """The threads of this mode on this kernel. Raises `NOT_ISOLATED` if it requires what the kernel lacks."""
+    return ConfinedThreads(isolates(mode))
+
+
+@contextmanager
+def _confined_thread(roots: Sequence[Root], *, writes: bool) -> Iterator[Run]:
+    """Runs what it is given in one thread that is confined to `roots`."""
+    from concurrent.futures import Future
+
+    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def serve() -> None:
+        while (call := calls.get()) is not None:
+            call()
+
+    def run(work: Callable[[], T], /) -> T:
+        result: Future[T] = Future()
+        calls.put(partial(_resolve, result, work))
+        return result.result()
+
+    # Not from a pool: a process waits for a pool's threads when it ends, and a file system may hang for ever.
+    thread = threading.Thread(target=serve, name="lcp-confined", daemon=True)
+    thread.start()
+    try:
+        try:
+            run(partial(restrict_to, *(root.descriptor for root in roots), writes=writes))
+        except OSError as error:
+            message = f"a thread could not be confined to its root: {error}"
+            raise LcpError(ErrorCode.NOT_ISOLATED, message) from error
+        yield run
+    finally:
+        calls.put(None)
+        thread.join()
+
+
+def _resolve(result: Future[T], work: Callable[[], T]) -> None:
+    try:
+        result.set_result(work())
+    except BaseException as error:  # noqa: BLE001 -- raised again in the thread that called
+        result.set_exception(error)

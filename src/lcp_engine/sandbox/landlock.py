@@ -1,10 +1,18 @@
-"""Give up everything but some directories, for good: this thread and all that it starts (landlock(7))."""
+"""Confine a thread, and all that it starts, to some directories for good (landlock(7))."""
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import os
+from contextlib import suppress
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
 
+from lcp_engine.core.health import Finding, broken, doubtful, well
+from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.syscalls import landlock_version, system_call
 
 # linux/landlock.h: rights on files, by the version that brought them.
@@ -18,6 +26,41 @@ _SCOPES, _SCOPES_SINCE = 0b11, 6  # abstract Unix sockets, signals
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 _NO_NEW_PRIVS = 38  # linux/prctl.h
+
+
+_CODECS = ("ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252", "latin-1")
+_LOADED_LATE = ("traceback", "linecache", "tokenize", "logging", "unicodedata", "pydantic.v1.utils")
+
+
+class Isolation(StrEnum):
+    """`auto`: where the kernel has Landlock; `require`: or else not at all; `off`: never."""
+
+    REQUIRE = "require"
+    AUTO = "auto"
+    OFF = "off"
+
+
+def isolates(mode: Isolation) -> bool:
+    """Whether processes of their own execute file kinds here. Raises `NOT_ISOLATED` where they have to and cannot."""
+    if mode is Isolation.OFF:
+        return False
+    if landlock_version() is None and mode is Isolation.REQUIRE:
+        raise LcpError(
+            ErrorCode.NOT_ISOLATED, "isolation is set to require; this kernel offers no Landlock to runners"
+        )
+    return landlock_version() is not None
+
+
+def examine_isolation(mode: Isolation) -> Finding:
+    """Which protection file kinds have beside the confinement of each path."""
+    version = landlock_version()
+    if version is not None and mode is not Isolation.OFF:
+        return well("isolation", f"file kinds run in processes confined to the root (Landlock {version})")
+    if mode is Isolation.REQUIRE:
+        return broken("isolation", Failed(ErrorCode.NOT_ISOLATED, "it is required, and there is no Landlock"))
+    fact = "switched off" if version is not None else "this kernel offers no Landlock"
+    advice = "File kinds run in the runner; every path is confined one by one. See docs/isolation.md."
+    return doubtful("isolation", fact, advice)
 
 
 def restrict_to(*directories: int, writes: bool) -> int:
@@ -54,6 +97,17 @@ def die_with_parent(parent: int) -> None:
     _control(_PARENT_DEATH_SIGNAL, 9)
     if os.getppid() != parent:
         os._exit(0)
+
+
+@cache
+def load_late() -> None:
+    """Once for a process."""
+    for name in _CODECS:
+        codecs.lookup(name)
+    for name in _LOADED_LATE:
+        with suppress(ImportError):
+            import_module(name)
+    compile_patterns(["a/*/b", "[ab]c", "!d/"])
 
 
 _PARENT_DEATH_SIGNAL = 1

@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.api.records import Job
-from lcp_engine.changes.restore import UNDO
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.engine.question import RELAYED
@@ -23,6 +22,7 @@ from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number, shown_value
 from lcp_engine.workers import ask_user
 from lcp_engine.workers.base import Workers
+from lcp_engine.workers.registry import UNDO_KIND
 
 JOBS = 50
 EVENTS = 200
@@ -113,7 +113,7 @@ def show_job(
         may_retry=State(found.state) in RETRY.sources and found.kind != TURN_KIND,
         may_speak=mission.status in ("running", "waiting") and mission.json["planner"] != "none",
         may_undo=view is None and bool(diffs),
-        is_undo=found.kind == UNDO.kind,
+        is_undo=found.kind == UNDO_KIND,
     )
 
 

@@ -119,6 +119,7 @@ class Worker(Generic[P]):
     `max_bytes_written`. `preview` tells the file effect that the job would return, and has none of its own: people
     see a diff before they decide, and their approval binds to the file as it was then. `looks`: whether its execution
     looks at anything; effects of a kind that does not are known before others are applied, and are applied together.
+    `is_undo` marks the kind that takes changes back, which the engine alone queues and carries out.
     """
 
     kind: str
@@ -138,6 +139,7 @@ class Worker(Generic[P]):
     written_bytes: Callable[[P], int] = lambda params: 0
     preview: Callable[[P, Context], Outcome] | None = None
     looks: bool = True
+    is_undo: bool = False
 
     def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
         """The params as this kind's model; a null in a known place reads as absent.
@@ -183,6 +185,7 @@ class Worker(Generic[P]):
             written_bytes=lambda params: self.written_bytes(mine(params)),
             preview=None if preview is None else lambda params, context: preview(mine(params), context),
             looks=self.looks,
+            is_undo=self.is_undo,
         )
 
 

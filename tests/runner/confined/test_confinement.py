@@ -24,6 +24,7 @@ from lcp_engine.runner.confined.pool import Confinement
 from lcp_engine.runner.confined.spawner import Child
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.file_access import Interrupted
+from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps, Context, Worker
 
@@ -104,7 +105,7 @@ def test_nothing_is_open_but_the_root_and_the_lines_to_the_runner(
 ) -> None:
     with (tmp_path / "lcp.db").open("w"):
         do("list_files")
-        with confinement.hands(20).locked(root, "a.txt"):
+        with confinement.files(20).lock([(root, "a.txt")]):
             for child in processes(confinement):
                 pid = pid_of(child)
                 opened = {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
@@ -159,13 +160,15 @@ def test_a_worker_that_misbehaves_fails_alone(do: Do, kind: str, code: ErrorCode
 
 
 def test_a_writer_that_is_killed_leaves_the_file_as_it_was(confinement: Confinement, root: Root) -> None:
-    hands = confinement.hands(20)
-    with hands.locked(root, "a.txt") as target:
+    files = confinement.files(20)
+    with files.lock([(root, "a.txt")]) as locked:
+        target = only(locked)
         os.kill(pid_of(processes(confinement)[1]), signal.SIGKILL)
         with pytest.raises(Interrupted) as interrupted:
             target.replace(b"new", temporary_name())
     assert interrupted.value.code is ErrorCode.WORKER_DIED
-    with hands.locked(root, "a.txt") as target:  # its lock is gone with it
+    with files.lock([(root, "a.txt")]) as locked:  # its lock is gone with it
+        target = only(locked)
         current = target.read(100)
         assert current is not None
         assert current.data == b"hello\n"
@@ -176,7 +179,8 @@ def test_a_writer_that_is_killed_leaves_the_file_as_it_was(confinement: Confinem
 def test_directories_made_for_a_file_that_is_not_written_go_again(
     confinement: Confinement, root: Root
 ) -> None:
-    with suppress(KeyError), confinement.hands(20).locked(root, "new/deep/b.txt") as target:
+    with suppress(KeyError), confinement.files(20).lock([(root, "new/deep/b.txt")]) as locked:
+        target = only(locked)
         assert target.made == ("new", "new/deep")
         raise KeyError
     assert not (Path(root.path) / "new").exists()
@@ -186,7 +190,8 @@ def test_the_lock_holds_against_other_threads_and_processes(confinement: Confine
     order: list[str] = []
 
     def write(name: str) -> None:
-        with confinement.hands(20).locked(root, "a.txt") as target:
+        with confinement.files(20).lock([(root, "a.txt")]) as locked:
+            target = only(locked)
             before = target.read(10_000)
             assert before is not None
             target.replace(before.data + name.encode(), temporary_name())

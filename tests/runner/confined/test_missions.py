@@ -12,11 +12,11 @@ from pydantic import JsonValue
 from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import Buffer, Head
-from lcp_engine.runner.confined.remote_files import FarBatch, FarTarget, _Steps
-from lcp_engine.sandbox import isolation_mode
-from lcp_engine.sandbox.atomic_write import Target
-from lcp_engine.sandbox.isolation_mode import Isolation, examine_isolation
-from lcp_engine.sandbox.lock_batch import Put
+from lcp_engine.runner.confined.remote_files import RemoteBatch, RemoteFile, Steps
+from lcp_engine.sandbox import landlock
+from lcp_engine.sandbox.atomic_write import LockedFile
+from lcp_engine.sandbox.landlock import Isolation, examine_isolation
+from lcp_engine.sandbox.locks import Put
 
 WRITE: dict[str, JsonValue] = {
     "name": "n",
@@ -64,20 +64,20 @@ def test_a_mission_comes_to_the_same_confined_or_not(database_url: str, place: P
 def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
     database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    put = FarBatch.put
+    put = RemoteBatch.put
     deaths: list[int] = []
 
     def dies_once(
-        batch: FarBatch, puts: Sequence[Put], turns_to: Callable[[int], None]
+        batch: RemoteBatch, puts: Sequence[Put], starts: Callable[[int], None]
     ) -> list[LcpError | None]:
         if moment == "after" and not deaths:
-            put(batch, puts, turns_to)
+            put(batch, puts, starts)
         if not deaths:
             deaths.append(1)
             signal.pidfd_send_signal(batch._steps.child._pidfd, signal.SIGKILL)
-        return put(batch, puts, turns_to)
+        return put(batch, puts, starts)
 
-    monkeypatch.setattr(FarBatch, "put", dies_once)
+    monkeypatch.setattr(RemoteBatch, "put", dies_once)
     rows = run(database_url, place, Isolation.REQUIRE)
     assert deaths
     assert ("write_file", "succeeded") in [row[:2] for row in rows]
@@ -95,7 +95,7 @@ def test_a_process_that_dies_while_a_file_is_looked_at_is_no_drift(
         engine.approve(held.id)
         (place / "new" / "b.txt").mkdir(parents=True)
         deaths: list[int] = []
-        monkeypatch.setattr(_Steps, "take", _dies_once(deaths, "look"))
+        monkeypatch.setattr(Steps, "take", _dies_once(deaths, "read unlocked"))
         engine.work(until_idle=True)
         found = [event["data"] for event in engine.events(mission) if event["event"] == "drifted"]
         assert deaths
@@ -107,7 +107,7 @@ def test_a_process_that_dies_while_a_held_job_is_looked_at_leaves_nothing_to_app
     database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaths: list[int] = []
-    monkeypatch.setattr(_Steps, "take", _dies_once(deaths, "look"))
+    monkeypatch.setattr(Steps, "take", _dies_once(deaths, "read unlocked"))
     with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
         mission = engine.launch({**SPEC, "policy": [{"kinds": ["write_file"], "do": "hold"}]}, root=place).id
         engine.work(until_idle=True)
@@ -119,35 +119,35 @@ def test_a_process_that_dies_while_a_held_job_is_looked_at_leaves_nothing_to_app
 
 
 def test_every_step_on_a_file_has_its_twin_in_the_process_that_can_write() -> None:
-    steps = {name for name, step in vars(Target).items() if callable(step) and not name.startswith("_")}
+    steps = {name for name, step in vars(LockedFile).items() if callable(step) and not name.startswith("_")}
     assert steps
-    assert steps - {"replace"} <= set(vars(FarTarget))  # which is made of two of them
+    assert steps - {"replace"} <= set(vars(RemoteFile))  # which is made of two of them
 
 
 def test_a_kernel_without_landlock_is_refused_where_isolation_is_required(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     none: Callable[[], None] = lambda: None  # noqa: E731 -- stands for the kernel's answer
-    monkeypatch.setattr(isolation_mode, "landlock_version", none)
+    monkeypatch.setattr(landlock, "landlock_version", none)
     with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
         with pytest.raises(LcpError, match="offers no Landlock") as refused:
             engine.work(until_idle=True)
         assert refused.value.code is ErrorCode.NOT_ISOLATED
     assert examine_isolation(Isolation.REQUIRE).grade == "fail"
     assert examine_isolation(Isolation.AUTO).grade == "warn"
-    assert not isolation_mode.isolates(Isolation.AUTO)
+    assert not landlock.isolates(Isolation.AUTO)
 
 
 def _dies_once(deaths: list[int], step: str) -> Callable[..., tuple[Head, Buffer]]:
     """Takes steps in a process that is killed before the first one of this name."""
-    take = _Steps.take
+    take = Steps.take
 
     def dies_once(
-        steps: _Steps, head: Head, body: Buffer = b"", turns_to: Callable[[int], object] | None = None
+        steps: Steps, head: Head, body: Buffer = b"", starts: Callable[[int], object] | None = None
     ) -> tuple[Head, Buffer]:
         if head["do"] == step and not deaths:
             deaths.append(1)
             signal.pidfd_send_signal(steps.child._pidfd, signal.SIGKILL)
-        return take(steps, head, body, turns_to)
+        return take(steps, head, body, starts)
 
     return dies_once

@@ -13,19 +13,21 @@ from pydantic import JsonValue
 from lcp_engine.api import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.landlock import Isolation
 
 APPENDS = """
 import sys
 from lcp_engine.runner.confined.pool import Confinement
 from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps
 confinement = Confinement(Caps())
 with Root(sys.argv[1]) as root:
-    hands = confinement.hands(60)
+    files = confinement.files(60)
     for number in range(int(sys.argv[3])):
-        with hands.locked(root, "log/lines") as target:
+        with files.lock([(root, "log/lines")]) as locked:
+            target = only(locked)
             current = target.read(None)
             line = f"{sys.argv[2]}-{number}\\n".encode()
             target.replace((current.data if current else b"") + line, temporary_name())

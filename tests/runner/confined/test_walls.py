@@ -1,7 +1,7 @@
 """A path bug in what the runner or a command does itself cannot leave the root either.
 
 The same bug is put into the code that opens paths, and the same is done twice: without isolation, where the bug is
-real, and behind the walls.
+real, and confined.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import pytest
 from pydantic import JsonValue
@@ -19,11 +21,14 @@ from tests.crash.test_left_open import Scene
 from lcp_engine.api import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import Target, temporary_name
-from lcp_engine.sandbox.confined_thread import Walls, walls_of
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.atomic_write import LocalFile, LockedFile, temporary_name
+from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
+from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.root import Opened, Root, refusal
 
+P = ParamSpec("P")
+T = TypeVar("T")
 WRITE: JsonValue = {"kind": "write_file", "params": {"rel_path": "d/f.txt", "content": "CANARY new\n"}}
 
 
@@ -124,7 +129,7 @@ def test_a_rescue_touches_nothing_outside(
     (tmp_path / "outside").mkdir()
     with Engine(database_url) as engine:
         scene = Scene(engine, database_url, tmp_path / "root")
-        scene.walls = walls_of(isolation)
+        scene.threads = confined_threads(isolation)
         scene.die_and_cancel("before")
         moved = move_out(tmp_path / "root", "sub")
         left = {path.name for path in moved.iterdir()}
@@ -156,7 +161,7 @@ def test_an_acceptance_check_sees_nothing_outside(
 CHECKS = """
 import sys
 from lcp_engine import Engine
-from lcp_engine.sandbox.isolation_mode import Isolation
+from lcp_engine.sandbox.landlock import Isolation
 accept = [
     {"file_exists": "a.txt"},
     {"file_matches": {"path": "a.yaml", "pattern": "a: [1]"}},
@@ -174,7 +179,7 @@ with Engine(sys.argv[1], isolation=Isolation.REQUIRE) as engine:
 """
 
 
-def test_all_that_checks_need_is_loaded_before_the_walls_stand(tmp_path: Path, place: Path) -> None:
+def test_all_that_checks_need_is_loaded_before_a_thread_is_confined(tmp_path: Path, place: Path) -> None:
     """In a process of its own: here everything has been loaded long since."""
     texts = {"yaml": "a: 1\n", "json": "[1]", "toml": "a = 1\n", "py": "a = 1\n", "md": "- a.py: a = 1\n"}
     for ending, text in texts.items():
@@ -210,38 +215,58 @@ def test_a_report_and_a_fork_learn_nothing_of_what_is_outside(
         assert [str(ErrorCode.PATH_DENIED) in drift.now for drift in forked.changed] == [True]
 
 
-def test_every_step_on_a_file_is_taken_behind_the_walls(place: Path) -> None:
-    steps = {name for name, step in vars(Target).items() if callable(step) and not name.startswith("_")}
+def test_every_step_on_a_file_is_taken_in_the_confined_thread(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = {name for name, step in vars(LockedFile).items() if callable(step) and not name.startswith("_")}
     assert steps
-    with Root(place) as root, Walls(stand=True).around(root, writes=True) as hands:
-        with hands.locked(root, "new/f.txt") as target:
-            assert steps <= set(vars(type(target)))
-            target.replace(b"data", temporary_name())
-            assert target.replaced
-            current = target.read(10)
+    threads: set[str] = set()
+    for name in ("open", "stat", "rename", "unlink", "fsync", "rmdir", "mkdir"):
+        monkeypatch.setattr(os, name, in_noted_thread(getattr(os, name), threads))
+    with Root(place) as root, ConfinedThreads(active=True).access(root, writes=True) as files:
+        threads.clear()
+        with files.lock([(root, "new/f.txt")]) as locked:
+            file = only(locked)
+            assert isinstance(file, LocalFile)
+            file.replace(b"data", temporary_name())
+            assert file.replaced
+            current = file.read(10)
             assert current is not None
             assert current.data == b"data"
-            target.remove()
-            assert target.mark() is None
-        hands.remove_empty(root, ["new"])
-        assert not (place / "new").exists()
+            assert file.read_within(1) == len(b"data")
+            file.discard(temporary_name())
+            file.sync()
+            file.put(b"more", temporary_name())
+            file.remove()
+            assert file.digest() is None
+        files.remove_empty(root, ["new"])
+        assert threads == {"lcp-confined"}
+    assert not (place / "new").exists()
 
 
-def test_walls_go_with_the_hands_and_bind_nobody_else(place: Path) -> None:
+def in_noted_thread(call: Callable[P, T], threads: set[str]) -> Callable[P, T]:
+    def noted(*args: P.args, **kwargs: P.kwargs) -> T:
+        threads.add(threading.current_thread().name)
+        return call(*args, **kwargs)
+
+    return noted
+
+
+def test_only_the_confined_thread_is_bound(place: Path) -> None:
     secret = place.parent / "outside" / "secret.txt"
-    walls = Walls(stand=True)
+    threads = ConfinedThreads(active=True)
     with Root(place) as root:
         with pytest.raises(PermissionError):
-            walls.look(root, secret.read_text)
-        assert walls.look(root, (place / "a.txt").read_text) == "hello\n"
+            threads.read(root, secret.read_text)
+        assert threads.read(root, (place / "a.txt").read_text) == "hello\n"
         with pytest.raises(PermissionError):
-            walls.look(root, lambda: (place / "a.txt").write_text("x"))
+            threads.read(root, lambda: (place / "a.txt").write_text("x"))
     assert secret.read_text() == "CANARY\n"
 
 
 HANGING = """
 import sys, threading
-from lcp_engine.sandbox.confined_thread import Walls
+from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.root import Root
 
 begun = threading.Event()
@@ -251,7 +276,7 @@ def look():
     threading.Event().wait()
 
 root = Root(sys.argv[1])
-threading.Thread(target=lambda: Walls(stand=True).look(root, look), daemon=True).start()
+threading.Thread(target=lambda: ConfinedThreads(active=True).read(root, look), daemon=True).start()
 begun.wait()
 """
 

@@ -91,4 +91,4 @@ def test_what_somebody_wrote_in_between_is_left_alone_and_named(interrupted: Int
     job = interrupted.engine.job(interrupted.job)
     assert job.error is not None
     assert (job.state, job.error["error_code"]) == ("failed", "CONFLICT")
-    assert "'a' was changed by somebody else meanwhile" in str(job.error["user_message"])
+    assert "'a' has been changed in the meantime" in str(job.error["user_message"])

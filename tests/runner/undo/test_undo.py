@@ -212,7 +212,7 @@ def test_a_planner_cannot_ask_for_an_undo(scene: Scene) -> None:
 
 
 def test_nobody_else_offers_the_kind(database_url: str) -> None:
-    from lcp_engine.changes.restore import UNDO
+    from lcp_engine.changes.recovery import UNDO
 
     with pytest.raises(LcpError, match="the engine's own"):
         Engine(database_url, workers=[UNDO])

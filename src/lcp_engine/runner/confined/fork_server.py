@@ -18,8 +18,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.runner.confined.channel import Broken, Head, Line, number_of, text_of
 from lcp_engine.runner.confined.read_server import Reader
 from lcp_engine.runner.confined.write_server import Writer
-from lcp_engine.sandbox.landlock import die_with_parent, restrict_to
-from lcp_engine.sandbox.preload import load_late
+from lcp_engine.sandbox.landlock import die_with_parent, load_late, restrict_to
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Worker
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.runner.confined.channel import Broken, Buffer, Head, Late, failed_of, text_of
-from lcp_engine.runner.confined.remote_files import far_hands
+from lcp_engine.runner.confined.remote_files import RemoteFiles
 from lcp_engine.runner.confined.setup import SETUPS, Setup
 from lcp_engine.runner.confined.spawner import Child, Nursery, nursery
-from lcp_engine.sandbox.file_access import HERE, Hands
+from lcp_engine.sandbox.file_access import HERE, FileAccess
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, Worker
 
@@ -127,9 +127,9 @@ class Confinement:
             child.kill()
         return found
 
-    def hands(self, seconds: float) -> Hands:
-        """What touches files in the process that can write; each step waits for `seconds` at most."""
-        return far_hands(self._writer, seconds)
+    def files(self, seconds: float) -> FileAccess:
+        """Access through the process that can write; each step takes `seconds` at most."""
+        return RemoteFiles(self._writer, seconds)
 
     def _work(self, child: Child, job: Assignment, until: float) -> Succeeded | FileEffect | Hold | Failed:
         head, body = _wish(job), job.params.encode()
@@ -272,6 +272,6 @@ def _result(child: Child, job: Assignment) -> Callable[[Applied], BaseModel]:
     return result
 
 
-def hands_of(confinement: Confinement | None, seconds: float) -> Hands:
-    """What touches the files of jobs: a process of the confinement within `seconds` a step, or this one."""
-    return HERE if confinement is None else confinement.hands(seconds)
+def file_access(confinement: Confinement | None, seconds: float) -> FileAccess:
+    """Access to the files of jobs: through a confined process, `seconds` a step at most, or in this one."""
+    return HERE if confinement is None else confinement.files(seconds)

@@ -1,8 +1,8 @@
-"""Touch files in a confined process that can write, from the runner: the other end of `writer` (R20)."""
+"""Access files through a confined process that can write: the runner's side of `write_server` (R20)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -20,156 +20,160 @@ from lcp_engine.runner.confined.channel import (
     text_of,
 )
 from lcp_engine.runner.confined.spawner import Child
-from lcp_engine.sandbox.atomic_write import Current, Glance, Mark, Target
-from lcp_engine.sandbox.file_access import Hands, Interrupted
-from lcp_engine.sandbox.lock_batch import Batch, Held, Put
+from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, Snapshot
+from lcp_engine.sandbox.file_access import Interrupted
+from lcp_engine.sandbox.locks import Held, LockedFiles, Put, RootedPath, Wait
 from lcp_engine.sandbox.root import Root
 
 MOST_AT_ONCE = 1024 * 1024
-"""Bytes of files that are told in one message, above the first."""
-
-
-def far_hands(writer_of: Callable[[Root], Child], seconds: float) -> Hands:
-    """What touches files in the process that can write in a root; each step waits for `seconds` at most."""
-
-    @contextmanager
-    def locked_batch(root: Root, paths: Sequence[str]) -> Iterator[Batch]:
-        steps = _Steps(writer_of(root), seconds, paths[0])
-        head, body = steps.take({"do": "lock", "paths": list(paths)})
-        batch = FarBatch(steps, paths, head["found"], body)
-        try:
-            yield batch
-        finally:
-            batch.free()
-
-    @contextmanager
-    def locked(root: Root, path: str) -> Iterator[Target]:
-        with locked_batch(root, [path]) as batch:
-            (held,) = batch.found
-            if isinstance(held, LcpError):
-                raise held
-            assert held is not None
-            yield held
-
-    def look_at(root: Root, path: str, cap: int | None) -> Glance | None:
-        head, body = _Steps(writer_of(root), seconds, path).take({"do": "look", "path": path, "cap": cap})
-        if head.get("is") == "nothing":
-            return None
-        return Glance(text_of(head, "sha256"), number_of(head, "size"), bytes(body) if head["read"] else None)
-
-    return Hands(locked, locked_batch, look_at)
+"""Bytes of files that are sent in one message, beyond the first file."""
 
 
 @dataclass(frozen=True)
-class _Steps:
-    """The steps on one file, in the process that can write."""
+class RemoteFiles:
+    """Files accessed in the process that can write in their root; each step takes `seconds` at most."""
+
+    writer_of: Callable[[Root], Child]
+    seconds: float
+
+    @contextmanager
+    def lock(self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST) -> Iterator[LockedFiles]:
+        """Like `locks.lock`, for files of one root."""
+        (root,) = {id(root): root for root, _ in files}.values()
+        paths = [path for _, path in files]
+        steps = Steps(self.writer_of(root), self.seconds, paths[0])
+        head, body = steps.take({"do": "lock", "paths": [*paths], "wait": wait.value})
+        locked = RemoteBatch(steps, paths, head["found"], body)
+        try:
+            yield locked
+        finally:
+            locked.release()
+
+    def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None:
+        head, body = self._steps(root, path).take({"do": "read unlocked", "path": path, "cap": cap})
+        if head.get("is") == "nothing":
+            return None
+        data = bytes(body) if head["read"] else None
+        return Snapshot(text_of(head, "sha256"), number_of(head, "size"), data)
+
+    def remove_empty(self, root: Root, directories: Iterable[str]) -> None:
+        self._steps(root, ".").take({"do": "remove empty", "paths": [*directories]})
+
+    def _steps(self, root: Root, path: str) -> Steps:
+        return Steps(self.writer_of(root), self.seconds, path)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Takes the steps on the file at `path` in the process that can write."""
 
     child: Child
     seconds: float
     path: str
 
     def take(
-        self, head: Head, body: Buffer = b"", turns_to: Callable[[int], object] | None = None
+        self, head: Head, body: Buffer = b"", starts: Callable[[int], object] | None = None
     ) -> tuple[Head, Buffer]:
-        """Raises what the step met, and `Interrupted` where that is not known."""
+        """Raises the refusal of the step, and `Interrupted` if its result is unknown."""
         try:
-            answer, found = self.child.exchange(head, body, self.seconds, turns_to)
+            answer, found = self.child.exchange(head, body, self.seconds, starts)
         except Late:
-            # It goes on there, and holds the lock until it is done.
-            said = f"{self.path!r}: a step has to end within {self.seconds:g} s; it runs on"
-            raise Interrupted(ErrorCode.TIMEOUT, said) from None
+            # It continues there, and holds the lock until it is done.
+            message = f"{self.path!r}: a step took more than {self.seconds:g} s; it is still running"
+            raise Interrupted(ErrorCode.TIMEOUT, message) from None
         except Broken as broken:
             self.child.kill()
-            said = f"{self.path!r}: the process that writes has to live on; {broken}"
-            raise Interrupted(ErrorCode.WORKER_DIED, said) from broken
+            message = f"{self.path!r}: the process that writes died: {broken}"
+            raise Interrupted(ErrorCode.WORKER_DIED, message) from broken
         if answer.get("is") != "failed" or "replaced" not in answer:
             raise_failed(answer)
         return answer, found
 
 
-class FarBatch:
-    """Files in the process that can write, which holds the locks."""
+class RemoteBatch:
+    """Files locked by the process that can write."""
 
-    def __init__(self, steps: _Steps, paths: Sequence[str], found: JsonValue, seen: Buffer) -> None:
+    def __init__(self, steps: Steps, paths: Sequence[str], found: JsonValue, contents: Buffer) -> None:
         if not isinstance(found, list) or len(found) != len(paths):
-            raise Interrupted(
-                ErrorCode.WORKER_DIED, f"{paths[0]!r}: the process that writes told of other files"
-            )
+            message = f"{paths[0]!r}: the process that writes answered for other files"
+            raise Interrupted(ErrorCode.WORKER_DIED, message)
         self._steps = steps
-        self.is_lost = False
-        contents = _Pieces(seen)
+        self._is_lost = False
+        slices = _Slices(contents)
         self.found = [
-            self._held(nth, path, told_of, contents)
-            for nth, (path, told_of) in enumerate(zip(paths, found, strict=True))
+            self._held(nth, path, answer, slices)
+            for nth, (path, answer) in enumerate(zip(paths, found, strict=True))
         ]
 
-    def put(self, puts: Sequence[Put], turns_to: Callable[[int], object]) -> list[LcpError | None]:
+    def put(self, puts: Sequence[Put], starts: Callable[[int], object]) -> list[LcpError | None]:
         errors: list[LcpError | None] = []
         while len(errors) < len(puts):
-            turns_to(len(errors))
-            some = _some(puts[len(errors) :])
+            starts(len(errors))
+            some = _first_of(puts[len(errors) :])
             files: list[JsonValue] = [
-                {"nth": self.found.index(put.target), "temporary": put.temporary, "size": len(put.data)}
+                {"nth": self.found.index(put.file), "temporary": put.temporary, "size": len(put.data)}
                 for put in some
             ]
             head, _ = self.take(
                 {"do": "put all", "files": files},
                 self._steps,
                 b"".join(put.data for put in some),
-                _turning(turns_to, range(len(errors), len(errors) + len(some))),
+                _shifted(starts, range(len(errors), len(errors) + len(some))),
             )
-            errors += [_came_to(put, one) for put, one in zip(some, _list(head.get("found")), strict=True)]
+            errors += [_error_of(put, one) for put, one in zip(some, _list(head.get("found")), strict=True)]
         return errors
 
-    def free(self) -> None:
-        """Give up the locks; where the process is gone, they are free already."""
-        if not self.is_lost:
+    def release(self) -> None:
+        """Release the locks; if the process is gone, they are released already."""
+        if not self._is_lost:
             with suppress(Interrupted):
-                self.take({"do": "free"}, self._steps)
+                self.take({"do": "release"}, self._steps)
 
     def take(
         self,
         head: Head,
-        steps: _Steps,
+        steps: Steps,
         body: Buffer = b"",
-        turns_to: Callable[[int], object] | None = None,
+        starts: Callable[[int], object] | None = None,
     ) -> tuple[Head, Buffer]:
+        """Like `Steps.take`; after an `Interrupted` step the locks are lost."""
         try:
-            return steps.take(head, body, turns_to)
+            return steps.take(head, body, starts)
         except Interrupted:
-            self.is_lost = True
+            self._is_lost = True
             raise
 
-    def _held(self, nth: int, path: str, found: JsonValue, contents: _Pieces) -> Held:
-        if not isinstance(found, dict):
+    def _held(self, nth: int, path: str, answer: JsonValue, slices: _Slices) -> Held:
+        if not isinstance(answer, dict):
             return None
-        if found.get("is") == "failed":
-            failed = failed_of(found)
+        if answer.get("is") == "failed":
+            failed = failed_of(answer)
             return LcpError(failed.code, failed.message, failed.details)
-        target = FarTarget(path, _texts(found.get("made")), self, nth, replace(self._steps, path=path))
-        seen = found.get("seen")
+        file = RemoteFile(path, _texts(answer.get("made")), self, nth, replace(self._steps, path=path))
+        seen = answer.get("seen")
         if isinstance(seen, dict):
-            target.glances.append(_seen(seen, contents.next(seen)))
-        return target
+            file.first_read.append(_seen(seen, slices.next(seen)))
+        return file
 
 
-class FarTarget(Target):
-    """A `Target` in the process that can write: every step of it is taken there."""
+class RemoteFile(LockedFile):
+    """A file locked by the process that can write, which takes every step on it."""
 
-    def __init__(self, path: str, made: tuple[str, ...], batch: FarBatch, nth: int, steps: _Steps) -> None:
-        super().__init__(path, -1, made)
+    def __init__(self, path: str, made: tuple[str, ...], batch: RemoteBatch, nth: int, steps: Steps) -> None:
+        super().__init__(path, made)
         self._batch = batch
         self._nth = nth
         self._steps = steps
-        self.glances: list[Current | int | None] = []  # what it was when it was locked, told once
+        self.first_read: list[Current | int | None] = []
+        """What it was when it was locked, if that was sent along; used once."""
 
     def read(self, cap: int | None) -> Current | None:
         head, body = self._take({"do": "read", "cap": cap})
         return None if head.get("is") == "nothing" else _current(head, body)
 
     def read_within(self, most: int) -> Current | int | None:
-        if self.glances:
-            seen = self.glances.pop()
+        if self.first_read:
+            seen = self.first_read.pop()
             if seen is None or (isinstance(seen, int) and seen > most):
                 return seen
             if isinstance(seen, Current) and len(seen.data) <= most:
@@ -177,19 +181,21 @@ class FarTarget(Target):
         head, body = self._take({"do": "read within", "cap": most})
         return _seen(head, body)
 
-    def mark(self) -> Mark | None:
-        head, _ = self._take({"do": "mark"})
-        return None if head.get("is") == "nothing" else Mark(text_of(head, "sha256"), number_of(head, "mode"))
+    def digest(self) -> Digest | None:
+        head, _ = self._take({"do": "digest"})
+        return (
+            None if head.get("is") == "nothing" else Digest(text_of(head, "sha256"), number_of(head, "mode"))
+        )
 
     def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
-        self.glances.clear()
+        self.first_read.clear()
         self._take({"do": "put", "temporary": temporary, "mode": mode}, data)
 
     def sync(self) -> None:
         self._take({"do": "sync"})
 
     def remove(self) -> None:
-        self.glances.clear()
+        self.first_read.clear()
         self._take({"do": "remove"})
 
     def discard(self, temporary: str) -> None:
@@ -202,8 +208,8 @@ class FarTarget(Target):
         return answer, found
 
 
-class _Pieces:
-    """Contents that came one behind the other."""
+class _Slices:
+    """Contents that arrived one after another in one body."""
 
     def __init__(self, body: Buffer) -> None:
         self._body = body
@@ -215,8 +221,8 @@ class _Pieces:
         return self._body[self._at - size : self._at]
 
 
-def _some(puts: Sequence[Put]) -> list[Put]:
-    """The first, and those behind it that are told with it."""
+def _first_of(puts: Sequence[Put]) -> list[Put]:
+    """The first one, and those after it that are sent in the same message."""
     size, some = 0, list[Put]()
     for put in puts:
         size += len(put.data)
@@ -226,19 +232,21 @@ def _some(puts: Sequence[Put]) -> list[Put]:
     return some
 
 
-def _turning(turns_to: Callable[[int], object], places: Sequence[int]) -> Callable[[int], object]:
-    def turns(nth: int) -> None:
-        if nth not in range(len(places)):
-            raise Broken("it told of another file")
-        turns_to(places[nth])
+def _shifted(starts: Callable[[int], object], indexes: Sequence[int]) -> Callable[[int], object]:
+    """`starts` for a message that holds the files of these `indexes`."""
 
-    return turns
+    def start(nth: int) -> None:
+        if nth not in range(len(indexes)):
+            raise Broken("it named another file")
+        starts(indexes[nth])
+
+    return start
 
 
-def _came_to(put: Put, found: JsonValue) -> LcpError | None:
+def _error_of(put: Put, found: JsonValue) -> LcpError | None:
     if not isinstance(found, dict):
-        raise Interrupted(ErrorCode.WORKER_DIED, f"{put.target.path!r}: what became of it was not told")
-    put.target.replaced = bool(found.get("replaced"))
+        raise Interrupted(ErrorCode.WORKER_DIED, f"{put.file.path!r}: its process did not report its state")
+    put.file.replaced = bool(found.get("replaced"))
     if found.get("is") != "failed":
         return None
     failed = failed_of(found)

@@ -169,19 +169,19 @@ class Child:
         return line
 
     def exchange(
-        self, head: Head, body: Buffer, seconds: float, turns_to: Callable[[int], object] | None = None
+        self, head: Head, body: Buffer, seconds: float, starts: Callable[[int], object] | None = None
     ) -> tuple[Head, Buffer]:
         """Ask, and wait for the answer. Raises `Broken`, and `Late` after `seconds`.
 
-        With `turns_to` these are for each of several things, whose places it is given.
+        With `starts` these are for each of several things, whose places it is given.
         """
         line = self.line()
         try:
             line.wait_at_most(seconds)
             line.send(head, body)
             answer = line.receive()
-            while turns_to is not None and "turns to" in answer[0]:
-                turns_to(number_of(answer[0], "turns to"))
+            while starts is not None and "starts" in answer[0]:
+                starts(number_of(answer[0], "starts"))
                 answer = line.receive()
         except (Broken, Late):
             self.hang_up()

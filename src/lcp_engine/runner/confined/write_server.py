@@ -10,8 +10,9 @@ from pydantic import JsonValue
 
 from lcp_engine.errors import LcpError
 from lcp_engine.runner.confined.channel import Buffer, Head, Line, number_of, text_of, told
-from lcp_engine.sandbox.atomic_write import Current, Target, look_at
-from lcp_engine.sandbox.lock_batch import Batch, Put, locked_batch
+from lcp_engine.sandbox.atomic_write import Current, LockedFile
+from lcp_engine.sandbox.file_access import HERE
+from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
 
 MOST_SEEN = 64 * 1024
@@ -32,13 +33,25 @@ class Writer:
         while True:
             head, _ = line.receive()
             try:
-                answer = self._look(head) if head["do"] == "look" else self._hold(line, head)
+                answer = self._answer(line, head)
             except LcpError as error:
                 answer = told(error.failed), b""
             line.send(*answer)
 
-    def _look(self, head: Head) -> tuple[Head, Buffer]:
-        seen = look_at(self._root, text_of(head, "path"), _cap(head))
+    def _answer(self, line: Line, head: Head) -> tuple[Head, Buffer]:
+        match head["do"]:
+            case "lock":
+                return self._lock(line, head)
+            case "read unlocked":
+                return self._read_unlocked(head)
+            case "remove empty":
+                HERE.remove_empty(self._root, _paths(head))
+                return {"is": "done"}, b""
+            case other:
+                raise ValueError(f"no request is called {other!r}")
+
+    def _read_unlocked(self, head: Head) -> tuple[Head, Buffer]:
+        seen = HERE.read_unlocked(self._root, text_of(head, "path"), _cap(head))
         if seen is None:
             return {"is": "nothing"}, b""
         told_of: Head = {
@@ -49,21 +62,26 @@ class Writer:
         }
         return told_of, seen.data or b""
 
-    def _hold(self, line: Line, head: Head) -> tuple[Head, Buffer]:
-        paths = head["paths"]
-        assert isinstance(paths, list)
-        with locked_batch(self._root, [str(path) for path in paths]) as batch:
-            line.send(*_locked(batch))
-            _serve_locked(line, batch)
-        return {"is": "free"}, b""
+    def _lock(self, line: Line, head: Head) -> tuple[Head, Buffer]:
+        files = [(self._root, path) for path in _paths(head)]
+        with HERE.lock(files, Wait(head["wait"])) as locked:
+            line.send(*_locked(locked))
+            _serve_locked(line, locked)
+        return {"is": "released"}, b""
 
 
-def _locked(batch: Batch) -> tuple[Head, Buffer]:
+def _paths(head: Head) -> list[str]:
+    paths = head["paths"]
+    assert isinstance(paths, list)
+    return [str(path) for path in paths]
+
+
+def _locked(batch: LockedFiles) -> tuple[Head, Buffer]:
     """What was locked, and what small files are at that moment: mostly that is all that is asked for."""
     found: list[JsonValue] = []
     contents: list[bytes] = []
     for held in batch.found:
-        if isinstance(held, Target):
+        if isinstance(held, LockedFile):
             told_of: Head = {"made": list(held.made)}
             with suppress(LcpError):  # told when it is read
                 seen, data = _seen(held.read_within(MOST_SEEN))
@@ -75,19 +93,19 @@ def _locked(batch: Batch) -> tuple[Head, Buffer]:
     return {"is": "locked", "found": found}, b"".join(contents)
 
 
-def _serve_locked(line: Line, batch: Batch) -> None:
+def _serve_locked(line: Line, batch: LockedFiles) -> None:
     while True:
         head, body = line.receive()
-        if head["do"] == "free":
+        if head["do"] == "release":
             return
         line.send(*_answer(line, batch, head, body))
 
 
-def _answer(line: Line, batch: Batch, head: Head, body: Buffer) -> tuple[Head, Buffer]:
+def _answer(line: Line, batch: LockedFiles, head: Head, body: Buffer) -> tuple[Head, Buffer]:
     if head["do"] == "put all":
         return _put_all(line, batch, head, memoryview(body))
     target = batch.found[number_of(head, "nth")]
-    assert isinstance(target, Target)
+    assert isinstance(target, LockedFile)
     answer = _tried(lambda: _step(target, head, body), target.path)
     answer[0]["replaced"] = target.replaced
     return answer
@@ -102,41 +120,41 @@ def _tried(step: Callable[[], tuple[Head, Buffer]], path: str) -> tuple[Head, Bu
         return told(refusal(error, path).failed), b""
 
 
-def _put_all(line: Line, batch: Batch, head: Head, body: memoryview) -> tuple[Head, Buffer]:
+def _put_all(line: Line, batch: LockedFiles, head: Head, body: memoryview) -> tuple[Head, Buffer]:
     files, puts = head["files"], []
     assert isinstance(files, list)
     for file in files:
         assert isinstance(file, dict)
         target, size = batch.found[number_of(file, "nth")], number_of(file, "size")
-        assert isinstance(target, Target)
+        assert isinstance(target, LockedFile)
         puts.append(Put(target, bytes(body[:size]), text_of(file, "temporary")))
         body = body[size:]
     spoke = time.monotonic()
 
-    def turns_to(nth: int) -> None:
+    def starts(nth: int) -> None:
         nonlocal spoke
         if time.monotonic() - spoke > QUIET_SECONDS:
-            line.send({"turns to": nth})
+            line.send({"starts": nth})
             spoke = time.monotonic()
 
-    errors = batch.put(puts, turns_to)
+    errors = batch.put(puts, starts)
     found: list[JsonValue] = [
-        {"replaced": put.target.replaced, **({} if error is None else told(error.failed))}
+        {"replaced": put.file.replaced, **({} if error is None else told(error.failed))}
         for put, error in zip(puts, errors, strict=True)
     ]
     return {"is": "done", "found": found}, b""
 
 
-def _step(target: Target, head: Head, body: Buffer) -> tuple[Head, Buffer]:
+def _step(target: LockedFile, head: Head, body: Buffer) -> tuple[Head, Buffer]:
     done: Head = {"is": "done"}
     match head["do"]:
         case "read":
             return _seen(target.read(_cap(head)))
         case "read within":
             return _seen(target.read_within(number_of(head, "cap")))
-        case "mark":
-            mark = target.mark()
-            return {"is": "nothing"} if mark is None else {"is": "mark", **mark._asdict()}, b""
+        case "digest":
+            digest = target.digest()
+            return {"is": "nothing"} if digest is None else {"is": "digest", **digest._asdict()}, b""
         case "put":
             mode = head["mode"]
             target.put(bytes(body), text_of(head, "temporary"), mode if isinstance(mode, int) else None)

@@ -1,0 +1,153 @@
+"""Create the directories that a file goes into, durably, and remove those that are left empty (R20)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.root import Root, step_into
+
+MAX_NEW_DIRECTORIES = 32
+
+
+def open_parent(root: Root, parent: str, path: str) -> tuple[int, tuple[str, ...]]:
+    """The directory `parent` of the file at `path`, and which directories were created, outermost first.
+
+    A refusal comes before the first one is created.
+    """
+    here, existing = _deepest(root, parent)
+    try:
+        if existing and _is_empty(here, path.rpartition("/")[2]):
+            _sync_above(root, existing)
+    except BaseException:
+        os.close(here)
+        raise
+    missing = parent[len(existing) :].strip("/").split("/") if existing != parent else []
+    if len(missing) > MAX_NEW_DIRECTORIES:
+        os.close(here)
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS,
+            f"{path[:60]!r}… needs {len(missing)} new directories, at most {MAX_NEW_DIRECTORIES} are made at once",
+        )
+    return _create(root, here, existing, missing)
+
+
+def remove_made(root: Root, made: Sequence[str]) -> None:
+    """Remove directories that were created for a file, outermost first in `made`, unless they hold something."""
+    for directory in reversed(made):
+        parent, _, name = directory.rpartition("/")
+        with suppress(OSError):
+            descriptor = root.open_directory(parent)
+            try:
+                os.rmdir(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def remove_empty(root: Root, directories: Iterable[str]) -> None:
+    """Remove those of `directories` that are empty, durably, the innermost first.
+
+    Each is locked meanwhile, so that no writer that holds its lock loses it.
+    """
+    for directory in sorted(set(directories), key=lambda path: (-path.count("/"), path)):
+        try:
+            _remove_locked(root, directory)
+        except OSError:
+            continue  # it holds something, is gone, or is no longer a directory
+
+
+def is_at(root: Root, path: str, descriptor: int) -> bool:
+    """Whether an open directory is the one at `path`: it may have been removed before its lock was granted."""
+    try:
+        named = root.open_directory(path)
+    except FileNotFoundError:
+        return False
+    try:
+        return os.path.samestat(os.fstat(named), os.fstat(descriptor))
+    finally:
+        os.close(named)
+
+
+def status_of(directory: int, name: str) -> os.stat_result | None:
+    """The status of `name` in an open directory, links not followed; None if there is nothing. Raises OSError."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+
+
+def _deepest(root: Root, path: str) -> tuple[int, str]:
+    """The innermost directory of `path` that exists, opened, and its path."""
+    while True:
+        try:
+            return root.open_directory(path), path
+        except FileNotFoundError:
+            if not path:
+                raise
+        path = path.rpartition("/")[0]
+
+
+def _is_empty(directory: int, name: str) -> bool:
+    """Whether a directory is empty. `name` is checked first: that is quicker than a scan."""
+    if status_of(directory, name) is not None:
+        return False
+    with os.scandir(directory) as entries:
+        return next(entries, None) is None
+
+
+def _sync_above(root: Root, path: str) -> None:
+    """Make an empty directory durable: the process that created it, or one above it, may have died before it did so.
+
+    A directory that holds something was made durable before that was put there.
+    """
+    while path:
+        path = path.rpartition("/")[0]
+        above = root.open_directory(path)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
+
+
+def _create(root: Root, here: int, existing: str, missing: list[str]) -> tuple[int, tuple[str, ...]]:
+    made: list[str] = []
+    try:
+        for name in missing:
+            existing = f"{existing}/{name}" if existing else name
+            with suppress(
+                FileExistsError
+            ):  # another process has just created it, and may not have synced it yet
+                os.mkdir(name, dir_fd=here)
+                made.append(existing)
+            os.fsync(here)
+            there = step_into(here, name)
+            os.close(here)
+            here = there
+    except BaseException:
+        os.close(here)
+        remove_made(root, made)
+        raise
+    return here, tuple(made)
+
+
+def _remove_locked(root: Root, directory: str) -> None:
+    parent, _, name = directory.rpartition("/")
+    here = root.open_directory(directory)
+    try:
+        fcntl.flock(here, fcntl.LOCK_EX)
+        if not is_at(root, directory, here):
+            return
+        above = root.open_directory(parent)
+        try:
+            os.rmdir(name, dir_fd=above)
+            os.fsync(above)
+        finally:
+            os.close(above)
+    finally:
+        os.close(here)

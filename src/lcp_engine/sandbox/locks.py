@@ -1,0 +1,298 @@
+"""Lock the directories of files, so that what is found of the files stays true until they are written (R20).
+
+A lock is a `flock` on the directory itself: it binds every process of the host and dies with its holder. Two callers
+never wait for each other: one that may wait for several locks takes them in the order of device and inode numbers, and
+any other waits only while it holds none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.atomic_write import LocalFile, LockedFile, Run, check_name, run_here
+from lcp_engine.sandbox.directories import is_at, open_parent, remove_made, status_of
+from lcp_engine.sandbox.root import Root, not_a_file, refusal
+
+RootedPath: TypeAlias = tuple[Root, str]
+"""A root, and the path of a file beneath it."""
+
+Held: TypeAlias = LockedFile | LcpError | None
+"""A locked file, or why it is refused, or None if its lock has to be taken later."""
+
+MOST_DIRECTORIES = 32
+"""Locked directories of a batch; each keeps a descriptor open."""
+
+_TRIES = 100
+
+
+class Wait(Enum):
+    """Which locks a caller waits for."""
+
+    FIRST = "first"
+    """The first; files whose directory is busy are left for later. The only one that creates missing parents."""
+    ALL = "all"
+    """Every one."""
+    NONE = "none"
+    """None: unless all directories are free, every file is left for later."""
+
+
+class Put(NamedTuple):
+    """New content for a file of a batch; `temporary` is the name it is written under first."""
+
+    file: LockedFile
+    data: bytes
+    temporary: str
+
+
+class LockedFiles(Protocol):
+    """Files that are locked together; `found` has one `Held` for each path, in their order."""
+
+    @property
+    def found(self) -> Sequence[Held]: ...
+    def put(self, puts: Sequence[Put], starts: Callable[[int], object]) -> list[LcpError | None]:
+        """Replace files durably; for each, why it failed. A file that failed may still have been `replaced`.
+
+        `starts` is called with the index of each file before it is written.
+        """
+
+
+def only(files: LockedFiles) -> LockedFile:
+    """The one file that was locked. Raises its refusal."""
+    (held,) = files.found
+    if isinstance(held, LcpError):
+        raise held
+    assert held is not None
+    return held
+
+
+@contextmanager
+def lock(
+    files: Sequence[RootedPath], wait: Wait = Wait.FIRST, *, run: Run = run_here
+) -> Iterator[LockedFiles]:
+    """The files, with their directories locked until the context ends; every step on them is called with `run`.
+
+    No link is followed, and a refusal comes before anything is changed. With `Wait.FIRST` missing parents are created,
+    and removed at the end if no file was written into them; files are also left for later beyond `MOST_DIRECTORIES`
+    directories, and if their path may be the same as an earlier one, or above or beneath one. Otherwise nothing is
+    created, and a directory that cannot be opened is the refusal of its files. Raises `FILE_SYSTEM` if the file system
+    refuses a lock that has to be waited for.
+    """
+    locked = _LocalFiles(run)
+    try:
+        run(partial(locked.acquire, files, wait))
+        yield locked
+    finally:
+        run(locked.release)
+
+
+_Key: TypeAlias = tuple[str, str]
+"""The path of a root, and that of a directory beneath it."""
+
+
+class _LocalFiles:
+    def __init__(self, run: Run) -> None:
+        self.found: list[Held] = []
+        self._run = run
+        self._directories: dict[_Key, int | LcpError] = {}
+        self._made: list[tuple[Root, str]] = []
+        self._writable: list[tuple[Root, LocalFile]] = []
+        self._seen: set[str] = set()
+        self._above: set[str] = set()
+
+    def acquire(self, files: Sequence[RootedPath], wait: Wait) -> None:
+        if wait is Wait.FIRST:
+            is_alone = len(files) == 1
+            self.found = [
+                self._add(root, path) if is_alone or self._is_apart(f"{root.path}/{path}") else None
+                for root, path in files
+            ]
+        elif self._lock_existing(files, wait):
+            self.found = [self._existing(root, path) for root, path in files]
+        else:
+            self.found = [None] * len(files)
+
+    def put(self, puts: Sequence[Put], starts: Callable[[int], object]) -> list[LcpError | None]:
+        errors: list[LcpError | None] = []
+        for nth, put in enumerate(puts):
+            starts(nth)
+            try:
+                put.file.put(put.data, put.temporary)
+                errors.append(None)
+            except LcpError as error:
+                errors.append(error)
+        try:
+            self._sync(puts, starts)
+        except LcpError as error:
+            return [error if put.file.replaced else before for put, before in zip(puts, errors, strict=True)]
+        return errors
+
+    def release(self) -> None:
+        # A directory may have been created for one file and hold the next one: that one goes first.
+        for root, file in reversed(self._writable):
+            if not file.replaced:
+                remove_made(root, file.made)
+        self._close()
+
+    def _close(self) -> None:
+        for descriptor in self._directories.values():
+            if isinstance(descriptor, int):
+                os.close(descriptor)  # this releases the lock
+        self._directories.clear()
+
+    def _sync(self, puts: Sequence[Put], starts: Callable[[int], object]) -> None:
+        """Once for each directory, however many of its files were replaced."""
+        replaced = {_key(root, file.path): file for root, file in self._writable if file.replaced}
+        indexes = {id(put.file): nth for nth, put in enumerate(puts)}
+        for file in replaced.values():
+            starts(indexes.get(id(file), 0))
+            file.sync()
+
+    # -- Wait.FIRST
+
+    def _add(self, root: Root, path: str) -> Held:
+        try:
+            return self._lock_to_write(root, path)
+        except LcpError as error:
+            return error
+
+    def _is_apart(self, path: str) -> bool:
+        """Whether a file is none of those before it, is beneath none, and none is beneath it."""
+        alike = unicodedata.normalize("NFKC", path).casefold()  # a file system may take these for the same
+        above = {alike[:at] for at, character in enumerate(alike) if character == "/"}
+        is_apart = self._seen.isdisjoint({alike, *above}) and alike not in self._above
+        self._seen.add(alike)
+        self._above |= above
+        return is_apart
+
+    def _lock_to_write(self, root: Root, path: str) -> LockedFile | None:
+        check_name(path.rpartition("/")[2], path)
+        key = _key(root, path)
+        if key not in self._directories and len(self._directories) == MOST_DIRECTORIES:
+            return None
+        descriptor = self._lock_parent(root, key, path)
+        if descriptor is None:
+            return None
+        known = self._directories.setdefault(key, descriptor)
+        if known != descriptor:
+            os.close(descriptor)
+        assert isinstance(known, int)
+        made = tuple(one for where, one in self._made if where is root and path.startswith(f"{one}/"))
+        file = LocalFile(path, known, made, self._run)
+        self._writable.append((root, file))
+        return file
+
+    def _lock_parent(self, root: Root, key: _Key, path: str) -> int | None:
+        """The parent directory: created if missing, locked, and still the one that its path names; None if busy."""
+        made: list[str] = []
+        try:
+            for _ in range(_TRIES):
+                descriptor, new = open_parent(root, key[1], path)
+                made += (directory for directory in new if directory not in made)
+                try:
+                    _check_target(descriptor, path)
+                    if not self._takes(descriptor, key):
+                        os.close(descriptor)
+                        remove_made(root, made)
+                        return None
+                    if is_at(root, key[1], descriptor):
+                        self._made += ((root, directory) for directory in made)
+                        return descriptor
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+                os.close(descriptor)
+        except BaseException as error:
+            remove_made(root, made)
+            if isinstance(error, OSError):
+                raise refusal(error, path) from error
+            raise
+        raise LcpError(
+            ErrorCode.FILE_SYSTEM, f"{path!r}: its directory was moved or replaced {_TRIES} times meanwhile"
+        )
+
+    def _takes(self, descriptor: int, key: _Key) -> bool:
+        held = self._directories.get(key)
+        if isinstance(held, int):  # unless another directory has replaced it
+            return os.path.samestat(os.fstat(descriptor), os.fstat(held))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if self._directories else 0))
+        except BlockingIOError:
+            return False
+        return True
+
+    # -- Wait.ALL and Wait.NONE
+
+    def _lock_existing(self, files: Sequence[RootedPath], wait: Wait) -> bool:
+        """Lock all directories that exist; whether that succeeded. Raises `LcpError`."""
+        for _ in range(_TRIES if wait is Wait.ALL else 1):
+            for root, path in files:
+                if _key(root, path) not in self._directories:
+                    self._directories[_key(root, path)] = _open_directory(root, path)
+            try:
+                self._flock_in_order(fcntl.LOCK_EX | (0 if wait is Wait.ALL else fcntl.LOCK_NB))
+                if all(self._is_current(root, path) for root, path in files):
+                    return True
+            except OSError as error:
+                if wait is Wait.ALL:
+                    raise refusal(error, ".") from error
+            self._close()
+        if wait is Wait.NONE:
+            return False
+        raise LcpError(
+            ErrorCode.FILE_SYSTEM, f"{len(files)} directories were moved or replaced {_TRIES} times meanwhile"
+        )
+
+    def _flock_in_order(self, flags: int) -> None:
+        inodes: dict[tuple[int, int], int] = {}
+        for descriptor in self._directories.values():
+            if isinstance(descriptor, int):
+                status = os.fstat(descriptor)
+                # Two paths may lead to one directory (roots may overlap); a second lock would wait for the first.
+                inodes.setdefault((status.st_dev, status.st_ino), descriptor)
+        for _, descriptor in sorted(inodes.items()):
+            fcntl.flock(descriptor, flags)
+
+    def _is_current(self, root: Root, path: str) -> bool:
+        """Whether what was opened before the lock was held is still what the path names."""
+        key = _key(root, path)
+        found = self._directories[key]
+        try:
+            if isinstance(found, int):
+                return is_at(root, key[1], found)
+            os.close(root.open_directory(key[1]))
+        except OSError:
+            return not isinstance(found, int)
+        return False
+
+    def _existing(self, root: Root, path: str) -> Held:
+        found = self._directories[_key(root, path)]
+        return found if isinstance(found, LcpError) else LocalFile(path, found, run=self._run)
+
+
+def _open_directory(root: Root, path: str) -> int | LcpError:
+    try:
+        return root.open_directory(path.rpartition("/")[0])
+    except OSError as error:
+        return refusal(error, path)
+
+
+def _check_target(directory: int, path: str) -> None:
+    status = status_of(directory, path.rpartition("/")[2])
+    if status is None or stat.S_ISREG(status.st_mode):
+        return
+    if stat.S_ISLNK(status.st_mode):
+        raise LcpError(ErrorCode.PATH_DENIED, f"{path!r} is a symbolic link, which is not written through")
+    raise not_a_file(path, status.st_mode)
+
+
+def _key(root: Root, path: str) -> _Key:
+    return root.path, path.rpartition("/")[0]
