@@ -1,30 +1,55 @@
-"""Pages that are written from code say what the code says."""
-
 from __future__ import annotations
 
-import runpy
+import re
 from pathlib import Path
 
 import pytest
 
-from lcp_engine.errors import MEANINGS, ErrorCode, LcpError
-
 PROJECT = Path(__file__).resolve().parent.parent
+PACKAGE = PROJECT / "src" / "lcp_engine"
+PAGES = [*sorted((PROJECT / "docs").glob("*.md")), PROJECT / "README.md", PROJECT / "CONTRIBUTING.md"]
+# Files that missions write into their root.
+DELIVERABLES = {"docs/PATH.md", "docs/TODO.md", "docs/refactor-plan.md", "docs/OVERVIEW.md"}
+FOLDERS = sorted(
+    {
+        *(path.name for path in PACKAGE.iterdir() if path.is_dir()),
+        *("src", "tests", "docs", "migrations", "missions", "benchmarks", "tools", "requirements"),
+    }
+    - {"__pycache__"}
+)
+NAMED = re.compile(rf"(?<![\w/.:~-])(?:{'|'.join(FOLDERS)})/[\w./-]*[\w/]")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
-def test_every_code_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(ErrorCode)
+def _prose(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```|^    .*?$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("code", ErrorCode)
-def test_each_code_is_raised_and_caught_as_one_class_of_errors(code: ErrorCode) -> None:
-    classes = [one for one in LcpError.__subclasses__() if code in one.codes]
-    assert len(classes) == 1
-    with pytest.raises(classes[0], match="gone") as raised:
-        raise LcpError(code, "gone", {"id": 1})
-    assert (raised.value.code, raised.value.failed.details) == (code, {"id": 1})
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_page_of_errors_is_what_the_taxonomy_says() -> None:
-    written = runpy.run_path(str(PROJECT / "tools" / "errors.py"))["page"]()
-    assert (PROJECT / "docs" / "errors.md").read_text(encoding="utf-8") == written, "python tools/errors.py"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    named = set(NAMED.findall(_prose(page))) - DELIVERABLES
+    missing = [path for path in named if not (PROJECT / path).exists() and not (PACKAGE / path).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+def test_every_link_of_a_page_leads_to_a_page_and_a_heading(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text()):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in _anchors(target), f"{path}#{anchor}"
+
+
+def test_the_architecture_names_every_room() -> None:
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
+    text = (PROJECT / "docs" / "architecture.md").read_text()
+    assert {name for name in rooms if f"| `{name}/` |" not in text} == set()
+    assert {name for name in modules if f"`{name}`" not in text} == set()
+    assert len(rooms) <= 12
