@@ -6,15 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
 import pytest
 from pydantic import JsonValue
-
-from lcp_engine.cli.app import start
+from tests.cli.in_process import run_in_process
 
 Object: TypeAlias = dict[str, JsonValue]
 PLUGIN = """
@@ -82,28 +81,31 @@ class Lcp:
     def database(self) -> Path:
         return self.home / "lcp.db"
 
-    def __call__(self, *arguments: object, stdin: str | None = None, **environment: str) -> Done:
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.home,
-            env={**self.environment, **environment},
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+    def __call__(self, *arguments: object, stdin: str = "", **environment: str) -> Done:
+        code, out, err = run_in_process(
+            [*map(str, arguments)],
+            home=self.home,
+            environment={**self.environment, **environment},
+            stdin=stdin,
         )
-        assert "Traceback" not in done.stderr
-        return Done(done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in err
+        return Done(code, out, err)
+
+    def run(self, *arguments: object, **environment: str) -> Done:
+        """Call it in a process of its own."""
+        with self.start(*arguments, **environment) as process:
+            out, err = process.communicate(timeout=60)
+        assert "Traceback" not in err
+        return Done(process.returncode, out, err)
 
     def command(self, *arguments: object) -> list[str]:
         return [sys.executable, "-m", "lcp_engine", *map(str, arguments)]
 
-    def start(self, *arguments: object) -> subprocess.Popen[str]:
+    def start(self, *arguments: object, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command(*arguments),
             cwd=self.home,
-            env=self.environment,
+            env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -138,25 +140,11 @@ def lcp(tmp_path: Path) -> Lcp:
 
 
 @pytest.fixture
-def call(
-    lcp: Lcp, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Done]:
-    """Calls `lcp` without a process of its own: for what is refused before anything runs."""
-    monkeypatch.chdir(lcp.home)
-    for name, value in lcp.environment.items():
-        monkeypatch.setenv(name, value)
-
-    def start_here(*arguments: object) -> Done:
-        code = start([*map(str, arguments)])
-        shown = capsys.readouterr()
-        return Done(code, shown.out, shown.err)
-
-    return start_here
-
-
-@pytest.fixture
 def lcp_with_plugin(lcp: Lcp) -> Lcp:
-    """`lcp` where a package is installed whose kind `wait_for` runs until the file `path` exists."""
+    """`lcp` with an installed package whose kind `wait_for` runs until the file `path` exists.
+
+    Only a process of its own (`run`, `start`) finds the package: it is on PYTHONPATH.
+    """
     site = lcp.home / "site"
     metadata = site / "waiting-1.0.dist-info"
     metadata.mkdir(parents=True)

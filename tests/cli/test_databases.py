@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.cli.conftest import Done, Lcp
+    from tests.cli.conftest import Lcp
 
 
 def test_the_default_database_is_a_private_file_of_the_user(lcp: Lcp) -> None:
@@ -23,8 +21,8 @@ def test_the_default_database_is_a_private_file_of_the_user(lcp: Lcp) -> None:
     assert stat.S_IMODE((directory / "lcp.db").stat().st_mode) == 0o600
 
 
-def test_path_tells_no_password(call: Callable[..., Done]) -> None:
-    done = call("db", "path", "--db", "postgresql://me:secret@host:5432/name")
+def test_path_tells_no_password(lcp: Lcp) -> None:
+    done = lcp("db", "path", "--db", "postgresql://me:secret@host:5432/name")
     assert done.out == "postgresql://me@host:5432/name\n"
 
 
@@ -131,7 +129,9 @@ def test_a_locked_database_is_waited_for_and_then_named(lcp: Lcp) -> None:
     lcp("db", "upgrade")
     with closing(sqlite3.connect(lcp.database, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
-        done = lcp("launch", lcp.mission(lcp.complete), "--root", "root", "--json", LCP_BUSY_SECONDS="0.1")
+        done = lcp.run(
+            "launch", lcp.mission(lcp.complete), "--root", "root", "--json", LCP_BUSY_SECONDS="0.1"
+        )
     assert (done.code, done.error["error_code"]) == (1, "DATABASE_BUSY")
     assert "locked by another process for 0.1 s" in str(done.error["user_message"])
     assert lcp("db", "check").code == 0
@@ -147,9 +147,7 @@ def test_a_locked_database_is_waited_for_and_then_named(lcp: Lcp) -> None:
         ("sqlite://", 2, "names no file behind 'sqlite://'"),
     ],
 )
-def test_a_database_that_cannot_be_is_explained(
-    call: Callable[..., Done], url: str, code: int, fact: str
-) -> None:
-    done = call("missions", "--db", url)
+def test_a_database_that_cannot_be_is_explained(lcp: Lcp, url: str, code: int, fact: str) -> None:
+    done = lcp("missions", "--db", url)
     assert (done.code, done.err.count("\n")) == (code, 1)
     assert fact in done.err

@@ -9,10 +9,8 @@ import pytest
 from tests.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic import JsonValue
-    from tests.cli.conftest import Done, Lcp
+    from tests.cli.conftest import Lcp
 
 
 @pytest.fixture
@@ -64,8 +62,8 @@ def test_a_person_may_approve_with_other_params(waiting: Lcp) -> None:
      ["approve", "2", "--mission", "1"], ["approve", "2", "3", "--params", "{}"],
      ["approve", "2", "--params", "[]"], ["reject", "2"], ["approve", "x"]],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_a_usage_error(call: Callable[..., Done], arguments: list[str]) -> None:
-    done = call(*arguments)
+def test_what_cannot_be_meant_is_a_usage_error(lcp: Lcp, arguments: list[str]) -> None:
+    done = lcp(*arguments)
     assert done.code == 2
     assert done.err.count("\n") == 1
 

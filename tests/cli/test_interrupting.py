@@ -29,7 +29,7 @@ def _start_waiting(lcp: Lcp, *arguments: str) -> tuple[subprocess.Popen[str], Pa
     if arguments == ("run",):
         process = lcp.start("run", mission, "--root", "root", "--threads", 1)
     else:
-        lcp("launch", mission, "--root", "root")
+        lcp.run("launch", mission, "--root", "root")
         process = lcp.start(*arguments)
     _await(lcp.home / "go.started")
     return process, go
@@ -45,11 +45,11 @@ def test_the_first_signal_ends_a_run_after_the_job_under_way(
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "`lcp work --until-idle` goes on with mission 1" in err
-    states = {job["kind"]: job["state"] for job in json.loads(lcp_with_plugin("jobs", "--json").out)}
+    states = {job["kind"]: job["state"] for job in json.loads(lcp_with_plugin.run("jobs", "--json").out)}
     assert states["wait_for"] == "succeeded"
-    assert lcp_with_plugin("work", "--until-idle", "-q").code == 0
-    assert lcp_with_plugin("show", 1, "--json").object["status"] == "completed"
-    assert lcp_with_plugin("db", "check").code == 0
+    assert lcp_with_plugin.run("work", "--until-idle", "-q").code == 0
+    assert lcp_with_plugin.run("show", 1, "--json").object["status"] == "completed"
+    assert lcp_with_plugin.run("db", "check").code == 0
 
 
 def test_a_second_interrupt_leaves_at_once_and_loses_nothing(lcp_with_plugin: Lcp) -> None:
@@ -61,9 +61,9 @@ def test_a_second_interrupt_leaves_at_once_and_loses_nothing(lcp_with_plugin: Lc
     assert process.wait() == 130
     process.communicate()
     go.touch()
-    assert lcp_with_plugin("work", "--until-idle", "-q").code == 0
-    assert lcp_with_plugin("show", 1, "--json").object["status"] == "completed"
-    assert lcp_with_plugin("db", "check").code == 0
+    assert lcp_with_plugin.run("work", "--until-idle", "-q").code == 0
+    assert lcp_with_plugin.run("show", 1, "--json").object["status"] == "completed"
+    assert lcp_with_plugin.run("db", "check").code == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

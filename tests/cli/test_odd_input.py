@@ -13,7 +13,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.cli.conftest import Done, Lcp
+    from tests.cli.conftest import Lcp
 
 HUGE = 10**30
 DEEP = "[" * 100_000
@@ -35,17 +35,15 @@ DEEP = "[" * 100_000
     ],
 )
 @pytest.mark.parametrize("number", [HUGE, 2**63, 0])
-def test_an_id_that_no_row_can_have_is_not_in_the_database(
-    call: Callable[..., Done], command: str, number: int
-) -> None:
-    done = call(*command.split(), number)
+def test_an_id_that_no_row_can_have_is_not_in_the_database(lcp: Lcp, command: str, number: int) -> None:
+    done = lcp(*command.split(), number)
     assert done.code == 1
     assert done.err.endswith(f" {number} is not in the database\n")
     assert done.err.count("\n") == 1
 
 
-def test_a_limit_may_be_as_large_as_one_likes(call: Callable[..., Done]) -> None:
-    assert call("missions", "--limit", HUGE, "--json").json == []
+def test_a_limit_may_be_as_large_as_one_likes(lcp: Lcp) -> None:
+    assert lcp("missions", "--limit", HUGE, "--json").json == []
 
 
 @pytest.mark.parametrize(
@@ -60,12 +58,10 @@ def test_a_limit_may_be_as_large_as_one_likes(call: Callable[..., Done]) -> None
         ('{"id": 1}', '"text"'),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named(
-    call: Callable[..., Done], lcp: Lcp, line: str, fact: str
-) -> None:
+def test_a_line_that_cannot_be_read_is_named(lcp: Lcp, line: str, fact: str) -> None:
     path = lcp.home / "replies.jsonl"
     path.write_bytes(line.encode("latin-1"))
-    done = call("check", "--jsonl", path)
+    done = lcp("check", "--jsonl", path)
     assert done.code == 2
     assert done.err.startswith(f"{path}: line 1 has to ")
     assert fact in done.err
@@ -73,9 +69,9 @@ def test_a_line_that_cannot_be_read_is_named(
 
 
 @pytest.mark.parametrize("params", [DEEP, '{"a": NaN}', "[]", "{"])
-def test_params_are_a_json_object(call: Callable[..., Done], params: str) -> None:
+def test_params_are_a_json_object(lcp: Lcp, params: str) -> None:
     for arguments in (["approve", 1, "--params", params], ["try", "list_files", params, "--root", "root"]):
-        done = call(*arguments)
+        done = lcp(*arguments)
         assert (done.code, done.err.count("\n")) == (2, 1)
         assert "has to be a JSON object" in done.err
 
@@ -93,10 +89,8 @@ def test_params_are_a_json_object(call: Callable[..., Done], params: str) -> Non
         ("jobs --limit x", "lcp jobs: invalid value for '--limit': 'x' is not a valid integer"),
     ],
 )
-def test_what_a_command_cannot_mean_is_told_in_its_own_words(
-    call: Callable[..., Done], command: str, said: str
-) -> None:
-    done = call(*command.split())
+def test_what_a_command_cannot_mean_is_told_in_its_own_words(lcp: Lcp, command: str, said: str) -> None:
+    done = lcp(*command.split())
     name = command.split(maxsplit=1)[0]
     assert (done.code, done.err) == (2, f"{said} (see lcp {name} --help)\n")
 
@@ -110,46 +104,44 @@ def test_what_a_command_cannot_mean_is_told_in_its_own_words(
         ("schedule list", "there is no schedule; `lcp schedule add` makes one\n"),
     ],
 )
-def test_a_list_of_nothing_says_so(call: Callable[..., Done], command: str, said: str) -> None:
-    assert call(*command.split()).err == said
-    assert call(*command.split(), "--quiet").err == ""
-    assert call(*command.split(), "--json").json == []
+def test_a_list_of_nothing_says_so(lcp: Lcp, command: str, said: str) -> None:
+    assert lcp(*command.split()).err == said
+    assert lcp(*command.split(), "--quiet").err == ""
+    assert lcp(*command.split(), "--json").json == []
 
 
-def test_a_variable_that_a_mission_does_not_have_is_refused(call: Callable[..., Done], lcp: Lcp) -> None:
-    done = call("launch", lcp.mission(lcp.complete), "--root", "root", "--var", "module=x")
+def test_a_variable_that_a_mission_does_not_have_is_refused(lcp: Lcp) -> None:
+    done = lcp("launch", lcp.mission(lcp.complete), "--root", "root", "--var", "module=x")
     assert done.code == 1
     assert done.err.endswith("--var module: no variable is named so; known: none\n")
 
 
-def test_all_where_nothing_is_held_says_so(call: Callable[..., Done], lcp: Lcp) -> None:
-    assert call("launch", lcp.mission(lcp.complete), "--root", "root").code == 0
-    assert call("approve", "--all", "--mission", 1).out == "no job of mission 1 is held\n"
-    assert call("approve", "--all", "--mission", 1, "--json").json == []
+def test_all_where_nothing_is_held_says_so(lcp: Lcp) -> None:
+    assert lcp("launch", lcp.mission(lcp.complete), "--root", "root").code == 0
+    assert lcp("approve", "--all", "--mission", 1).out == "no job of mission 1 is held\n"
+    assert lcp("approve", "--all", "--mission", 1, "--json").json == []
 
 
-def test_programs_read_one_error_where_nothing_was_decided(call: Callable[..., Done]) -> None:
-    done = call("approve", 998, 999, "--json")
+def test_programs_read_one_error_where_nothing_was_decided(lcp: Lcp) -> None:
+    done = lcp("approve", 998, 999, "--json")
     assert (done.code, done.out) == (1, "")
     assert done.error["user_message"] == "job 998 is not in the database; job 999 is not in the database"
 
 
-def test_a_kind_that_nothing_executes_cannot_be_named_for_approval(
-    call: Callable[..., Done], lcp: Lcp
-) -> None:
-    done = call("run", lcp.mission(lcp.complete), "--root", "root", "--approve", "all,write_fil")
+def test_a_kind_that_nothing_executes_cannot_be_named_for_approval(lcp: Lcp) -> None:
+    done = lcp("run", lcp.mission(lcp.complete), "--root", "root", "--approve", "all,write_fil")
     assert done.code == 2
     assert "not 'write_fil'; did you mean 'write_file'?" in done.err
-    assert call("missions", "--json").json == []
+    assert lcp("missions", "--json").json == []
 
 
-def test_limits_are_refused_in_the_words_of_the_mission_file(call: Callable[..., Done], lcp: Lcp) -> None:
-    call("run", lcp.mission(lcp.complete), "--root", "root", "-q")
+def test_limits_are_refused_in_the_words_of_the_mission_file(lcp: Lcp) -> None:
+    lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q")
     for value, fact in (
         ("many", 'should be a whole number, not "many"'),
         ("true", "should be a number, not true"),
     ):
-        assert call("resume", 1, "--set", f"limits.max_turns={value}").err == f"limits.max_turns: {fact}\n"
+        assert lcp("resume", 1, "--set", f"limits.max_turns={value}").err == f"limits.max_turns: {fact}\n"
 
 
 def test_a_planner_that_is_not_there_is_known_at_the_launch(lcp: Lcp) -> None:
@@ -184,9 +176,8 @@ def test_programs_are_told_what_cannot_be_meant(lcp: Lcp) -> None:
 
 
 def test_show_is_as_wide_as_it_needs_to_be_and_puts_a_plan_under_its_step(
-    call: Callable[..., Done], lcp: Lcp, monkeypatch: pytest.MonkeyPatch
+    lcp: Lcp,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
     jobs = [
         {
             "kind": "agent_plan",
@@ -197,10 +188,10 @@ def test_show_is_as_wide_as_it_needs_to_be_and_puts_a_plan_under_its_step(
     ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
     inner = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "list_files"}]}
     mission = lcp.mission("no JSON", json.dumps(ask), json.dumps(inner), *[lcp.complete] * 3)
-    told = call("run", mission, "--root", "root").err
+    told = lcp("run", mission, "--root", "root").err
     assert "turn 1  failed; a correction follows  " in told
     assert "turn 1  corrected  2 jobs" in told
-    lines = call("show", 1).out.splitlines()
+    lines = lcp("show", 1, COLUMNS="40").out.splitlines()
     step = next(n for n, line in enumerate(lines) if "more than forty columns." in line)
     later = next(n for n, line in enumerate(lines) if n > step and "turn 3  agent_plan" in line)
     assert all(line.startswith(("│       ", "│   │   ")) for line in lines[step + 1 : later + 1])

@@ -14,9 +14,7 @@ import pytest
 from pydantic import JsonValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.cli.conftest import Done, Lcp
+    from tests.cli.conftest import Lcp
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "replies.jsonl"
 
@@ -33,9 +31,9 @@ def test_check_says_what_the_reply_is(lcp: Lcp) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'{"ok": true, "action": "list_files_result"}'])
-def test_check_gives_every_reason(lcp: Lcp, call: Callable[..., Done], data: bytes) -> None:
+def test_check_gives_every_reason(lcp: Lcp, data: bytes) -> None:
     (lcp.home / "reply").write_bytes(data)
-    done = call("check", "reply")
+    done = lcp("check", "reply")
     assert (done.code, done.object["valid"], done.object["action"]) == (1, False, None)
     assert done.object["errors"]
 
@@ -80,8 +78,8 @@ def test_check_shows_the_action_that_a_universal_reply_stands_for(lcp: Lcp) -> N
     assert lcp("check", stdin=answer).code == 1
 
 
-def test_a_dialect_that_there_is_not_is_a_usage_error(call: Callable[..., Done]) -> None:
-    done = call("check", "--dialect", "esperanto")
+def test_a_dialect_that_there_is_not_is_a_usage_error(lcp: Lcp) -> None:
+    done = lcp("check", "--dialect", "esperanto")
     assert (done.code, "'lcp', 'universal'" in done.err) == (2, True)
 
 
@@ -106,10 +104,8 @@ def test_try_runs_one_job(lcp: Lcp) -> None:
         ("read_file", "@nowhere", 2, None),
     ],
 )
-def test_try_fails_with_a_code(
-    call: Callable[..., Done], kind: str, params: str, code: int, error: str | None
-) -> None:
-    done = call("try", kind, params, "--root", "root")
+def test_try_fails_with_a_code(lcp: Lcp, kind: str, params: str, code: int, error: str | None) -> None:
+    done = lcp("try", kind, params, "--root", "root")
     assert done.code == code
     if error is None:
         assert done.err.count("\n") == 1
@@ -121,17 +117,15 @@ def test_try_fails_with_a_code(
 @pytest.mark.parametrize(
     "name", ["", "mission", "error", "check", "config", "list_files", "write_file_result", "universal"]
 )
-def test_every_schema_is_one(call: Callable[..., Done], name: str) -> None:
-    done = call("schema", *filter(None, [name]))
+def test_every_schema_is_one(lcp: Lcp, name: str) -> None:
+    done = lcp("schema", *filter(None, [name]))
     jsonschema.Draft202012Validator.check_schema(done.object)
     assert done.object["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 @pytest.mark.parametrize("name", ["lcp", "universal"])
-def test_a_strict_schema_closes_every_object_and_needs_every_key(
-    call: Callable[..., Done], name: str
-) -> None:
-    schema = call("schema", name, "--strict").object
+def test_a_strict_schema_closes_every_object_and_needs_every_key(lcp: Lcp, name: str) -> None:
+    schema = lcp("schema", name, "--strict").object
     jsonschema.Draft202012Validator.check_schema(schema)
     objects = [part for part in _parts(schema) if "properties" in part]
     assert len(objects) > 5
@@ -141,8 +135,8 @@ def test_a_strict_schema_closes_every_object_and_needs_every_key(
         assert (part["required"], part["additionalProperties"]) == ([*properties], False)
 
 
-def test_only_a_dialect_has_a_strict_schema(call: Callable[..., Done]) -> None:
-    done = call("schema", "mission", "--strict")
+def test_only_a_dialect_has_a_strict_schema(lcp: Lcp) -> None:
+    done = lcp("schema", "mission", "--strict")
     assert done.code == 2
     assert done.err == "--strict is for the schemas lcp and universal; 'mission' is neither\n"
 
@@ -155,6 +149,6 @@ def _parts(schema: object) -> list[dict[str, JsonValue]]:
     return [schema, *chain.from_iterable(map(_parts, schema.values()))]
 
 
-def test_an_unknown_schema_is_answered_with_the_nearest(call: Callable[..., Done]) -> None:
-    done = call("schema", "list_fils")
+def test_an_unknown_schema_is_answered_with_the_nearest(lcp: Lcp) -> None:
+    done = lcp("schema", "list_fils")
     assert (done.code, done.err) == (2, "there is no schema 'list_fils'; did you mean 'list_files'?\n")

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.cli.conftest import Done, Lcp
+    from tests.cli.conftest import Lcp
 
 
 def test_the_shipped_survey_runs_from_a_file_tree_to_a_report(lcp: Lcp) -> None:
@@ -146,19 +144,17 @@ BAD_MISSIONS = {
 
 
 @pytest.mark.parametrize("text", BAD_MISSIONS)
-def test_a_bad_mission_is_refused_in_one_line_before_anything_is_stored(
-    lcp: Lcp, call: Callable[..., Done], text: str
-) -> None:
+def test_a_bad_mission_is_refused_in_one_line_before_anything_is_stored(lcp: Lcp, text: str) -> None:
     (lcp.home / "bad.yaml").write_text(text)
-    done = call("run", "bad.yaml")
+    done = lcp("run", "bad.yaml")
     assert (done.code, done.out) == (1, "")
     assert BAD_MISSIONS[text] in done.err
     assert done.err.count("\n") == 1
     assert not lcp.database.exists()
 
 
-def test_a_mission_that_is_not_there_names_the_shipped_ones(call: Callable[..., Done]) -> None:
-    done = call("run", "surwey")
+def test_a_mission_that_is_not_there_names_the_shipped_ones(lcp: Lcp) -> None:
+    done = lcp("run", "surwey")
     assert done.code == 1
     assert "shipped mission (document, refactor-plan, review, survey, todo-audit); it is neither" in done.err
 
@@ -173,8 +169,8 @@ def test_a_root_that_disappears_fails_jobs_and_leaves_the_database_whole(lcp: Lc
     assert shown["status"] == "failed"
 
 
-def test_a_mission_that_names_no_planner_says_how_to_choose_one(call: Callable[..., Done]) -> None:
-    done = call("run", "review", "--root", "root")
+def test_a_mission_that_names_no_planner_says_how_to_choose_one(lcp: Lcp) -> None:
+    done = lcp("run", "review", "--root", "root")
     assert done.code == 1
     assert done.err.count("\n") == 1
     assert "`--planner NAME` (anthropic, " in done.err
@@ -190,10 +186,10 @@ def test_the_environment_chooses_the_planner_of_a_mission_that_names_none(lcp: L
     assert lcp("show", 3, "--json").object["planner"] == "openai"
 
 
-def test_shipped_missions_are_told_with_their_variables(call: Callable[..., Done]) -> None:
-    told = call("missions", "--shipped").out
+def test_shipped_missions_are_told_with_their_variables(lcp: Lcp) -> None:
+    told = lcp("missions", "--shipped").out
     assert "lcp run document --root DIR --var module=MODULE --planner NAME" in told
-    shown = json.loads(call("missions", "--shipped", "--json").out)
+    shown = json.loads(lcp("missions", "--shipped", "--json").out)
     assert [mission["name"] for mission in shown] == sorted(mission["name"] for mission in shown)
     assert shown[0]["variables"]["output"]["default"] == "docs/${module}.md"
 
@@ -211,9 +207,8 @@ def test_a_runner_may_be_told_which_roots_it_serves_and_where_they_are(lcp: Lcp)
     assert lcp("show", 1, "--json").object["status"] == "completed"
 
 
-def test_a_root_of_a_runner_has_to_be_a_directory(call: Callable[..., Done]) -> None:
+def test_a_root_of_a_runner_has_to_be_a_directory(lcp: Lcp) -> None:
     assert (
-        "--root site: a directory is expected, 'nowhere' is none"
-        in call("work", "--root", "site=nowhere").err
+        "--root site: a directory is expected, 'nowhere' is none" in lcp("work", "--root", "site=nowhere").err
     )
-    assert "--root takes name=value" in call("work", "--root", "site").err
+    assert "--root takes name=value" in lcp("work", "--root", "site").err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,6 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp, Object
-
-Call = Callable[..., "Done"]
 
 
 def make_due(lcp: Lcp) -> None:
@@ -27,67 +24,67 @@ def listed_objects(done: Done) -> list[Object]:
     return [one for one in done.json if isinstance(one, dict)]
 
 
-def test_a_schedule_is_added_listed_launched_and_removed(call: Call, lcp: Lcp) -> None:
+def test_a_schedule_is_added_listed_launched_and_removed(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete, name="survey")
-    added = call("schedule", "add", "hourly", mission, "--root", "root", "--every", "90m")
+    added = lcp("schedule", "add", "hourly", mission, "--root", "root", "--every", "90m")
     assert (added.code, added.out[:31]) == (0, "schedule hourly is due next at ")
     assert added.err.splitlines()[-1] == "a runner (`lcp work`) launches it then"
     due = datetime.fromisoformat(added.out.split()[-1])
     assert timedelta(minutes=89) < due - datetime.now(UTC) <= timedelta(minutes=90)
     make_due(lcp)
-    overdue = call("schedule", "list").err
+    overdue = lcp("schedule", "list").err
     assert overdue == "schedule hourly is overdue, and no runner launches anything: start `lcp work`\n"
     assert lcp("work", "--until-idle", "-q").code == 0
-    listed = call("schedule", "list")
+    listed = lcp("schedule", "list")
     assert listed.err == ""
     assert listed.out.splitlines()[0].split() == ["name", "due", "next", "due", "missed", "skipped", "last"]
     assert "hourly  every 1h30m  " in listed.out
     assert "mission 1 completed" in listed.out
-    now = call("schedule", "run-now", "hourly")
+    now = lcp("schedule", "run-now", "hourly")
     assert (now.code, now.out) == (0, "2\n")
-    assert call("launch", mission, "--root", "root").out == "3\n"
-    assert [one["id"] for one in listed_objects(call("missions", "--schedule", "hourly", "--json"))] == [2, 1]
-    removed = call("schedule", "remove", "hourly")
+    assert lcp("launch", mission, "--root", "root").out == "3\n"
+    assert [one["id"] for one in listed_objects(lcp("missions", "--schedule", "hourly", "--json"))] == [2, 1]
+    removed = lcp("schedule", "remove", "hourly")
     assert (removed.code, removed.out) == (0, "schedule hourly removed\n")
-    assert call("schedule", "list", "--json").json == []
-    assert len(listed_objects(call("missions", "--schedule", "hourly", "--json"))) == 2, "its missions stay"
-    assert call("db", "check").out == "ok\n"
+    assert lcp("schedule", "list", "--json").json == []
+    assert len(listed_objects(lcp("missions", "--schedule", "hourly", "--json"))) == 2, "its missions stay"
+    assert lcp("db", "check").out == "ok\n"
 
 
-def test_programs_get_objects(call: Call, lcp: Lcp) -> None:
+def test_programs_get_objects(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete, name="survey")
-    added = call(
+    added = lcp(
         "schedule", "add", "briefing", mission, "--root", "root", "--json",
         "--cron", "0 7 * * 1-5", "--timezone", "Europe/Zurich", "--overlap", "allow",
     )  # fmt: skip
     found = added.object
     assert added.err == ""
-    assert call("--json", "schedule", "list").json == [found]
+    assert lcp("--json", "schedule", "list").json == [found]
     assert {key: found[key] for key in ("name", "every", "cron", "timezone", "overlap", "mission_name", "planner")} == {
         "name": "briefing", "every": None, "cron": "0 7 * * 1-5", "timezone": "Europe/Zurich", "overlap": "allow",
         "mission_name": "survey", "planner": "script",
     }  # fmt: skip
     assert (found["root"], found["missed"], found["skipped"]) == (str(lcp.root), 0, 0)
     assert (found["last"], found["mission"], found["error"]) == (None, None, None)
-    assert call("schedule", "run-now", "briefing", "--json").object == {"id": 1}
-    assert call("schedule", "remove", "briefing", "--json").object == {"removed": "briefing"}
+    assert lcp("schedule", "run-now", "briefing", "--json").object == {"id": 1}
+    assert lcp("schedule", "remove", "briefing", "--json").object == {"removed": "briefing"}
 
 
-def test_a_mission_from_stdin_is_kept(call: Call, lcp: Lcp) -> None:
+def test_a_mission_from_stdin_is_kept(lcp: Lcp) -> None:
     text = lcp.mission(lcp.complete, name="piped").read_text()
     assert lcp("schedule", "add", "a", "-", "--root", "root", "--every", "1d", stdin=text).code == 0
     make_due(lcp)
     assert lcp("work", "--until-idle", "-q").code == 0
-    assert call("report", 1).code == 0
+    assert lcp("report", 1).code == 0
 
 
-def test_lcp_run_launches_nothing_that_is_due(call: Call, lcp: Lcp) -> None:
+def test_lcp_run_launches_nothing_that_is_due(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
-    assert call("schedule", "add", "a", mission, "--root", "root", "--every", "1d").code == 0
+    assert lcp("schedule", "add", "a", mission, "--root", "root", "--every", "1d").code == 0
     make_due(lcp)
     assert lcp("run", mission, "--root", "root", "-q").code == 0
-    assert "next due" in call("schedule", "list").out
-    missions = call("missions", "--json").json
+    assert "next due" in lcp("schedule", "list").out
+    missions = lcp("missions", "--json").json
     assert isinstance(missions, list)
     assert len(missions) == 1
 
@@ -113,54 +110,48 @@ def test_lcp_run_launches_nothing_that_is_due(call: Call, lcp: Lcp) -> None:
         ("--every 1h --set limits.max_turns=0", 1, "limits.max_turns"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
-    call: Call, lcp: Lcp, arguments: str, code: int, fact: str
-) -> None:
+def test_what_is_wrong_is_told_in_one_line(lcp: Lcp, arguments: str, code: int, fact: str) -> None:
     given = [argument.replace("_", " ") if "*" in argument else argument for argument in arguments.split()]
-    done = call("schedule", "add", "a", lcp.mission(lcp.complete), *given)
+    done = lcp("schedule", "add", "a", lcp.mission(lcp.complete), *given)
     assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
     assert fact in done.err
     assert not lcp.database.exists()
 
 
-def test_an_unknown_mission_is_told_as_launch_tells_it(call: Call) -> None:
-    launched = call("launch", "surveyy")
-    added = call("schedule", "add", "a", "surveyy", "--every", "1h")
+def test_an_unknown_mission_is_told_as_launch_tells_it(lcp: Lcp) -> None:
+    launched = lcp("launch", "surveyy")
+    added = lcp("schedule", "add", "a", "surveyy", "--every", "1h")
     assert (added.code, added.err) == (launched.code, launched.err)
     assert added.code == 1
 
 
-def test_a_name_that_is_taken_or_unknown_is_told_so(call: Call, lcp: Lcp) -> None:
+def test_a_name_that_is_taken_or_unknown_is_told_so(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
-    assert call("schedule", "add", "nightly", mission, "--every", "1d").code == 0
-    again = call("schedule", "add", "nightly", mission, "--every", "2d")
+    assert lcp("schedule", "add", "nightly", mission, "--every", "1d").code == 0
+    again = lcp("schedule", "add", "nightly", mission, "--every", "2d")
     assert (again.code, again.err) == (
         2,
         "schedule 'nightly' already exists; --replace changes its settings\n",
     )
-    assert call("schedule", "add", "nightly", mission, "--every", "2d", "--replace").code == 0
-    assert "every 2d" in call("schedule", "list").out
-    assert call("missions", "--schedule", "nightly", "--json").json == []
+    assert lcp("schedule", "add", "nightly", mission, "--every", "2d", "--replace").code == 0
+    assert "every 2d" in lcp("schedule", "list").out
+    assert lcp("missions", "--schedule", "nightly", "--json").json == []
     for command in (("schedule", "remove"), ("schedule", "run-now"), ("missions", "--schedule")):
-        unknown = call(*command, "nightli")
+        unknown = lcp(*command, "nightli")
         assert (unknown.code, unknown.err) == (
             1,
             "schedule 'nightli' is not in the database; did you mean 'nightly'?\n",
         )
 
 
-def test_the_history_tells_which_schedule_launched_a_mission(call: Call, lcp: Lcp) -> None:
-    assert (
-        call("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "7d").code == 0
-    )
+def test_the_history_tells_which_schedule_launched_a_mission(lcp: Lcp) -> None:
+    assert lcp("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "7d").code == 0
     make_due(lcp)
     assert "by schedule a, " in lcp("work", "--until-idle").err
 
 
-def test_a_runner_that_is_there_launches_when_the_time_has_come(call: Call, lcp: Lcp) -> None:
-    assert (
-        call("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "2s").code == 0
-    )
+def test_a_runner_that_is_there_launches_when_the_time_has_come(lcp: Lcp) -> None:
+    assert lcp("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "2s").code == 0
     with lcp.start("work", "--json") as runner:
         assert runner.stdout is not None
         while "mission_completed" not in (line := runner.stdout.readline()):
