@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lcp_engine.api import Engine, read_reply
-    from lcp_engine.api.records import Job, Mission
     from lcp_engine.core.mission.spec import MissionSpec
     from lcp_engine.core.protocol.actions import Action, Malformed
     from lcp_engine.engine.run_job import JobResult, run_job
     from lcp_engine.errors import AgentError, ErrorCode, LcpError
+    from lcp_engine.store.queries.records import Job, Mission
     from lcp_engine.workers.custom import worker
 
 _HOMES = {
@@ -19,11 +19,11 @@ _HOMES = {
     "AgentError": "errors",
     "Engine": "api",
     "ErrorCode": "errors",
-    "Job": "api.records",
+    "Job": "store.queries.records",
     "JobResult": "engine.run_job",
     "LcpError": "errors",
     "Malformed": "core.protocol.actions",
-    "Mission": "api.records",
+    "Mission": "store.queries.records",
     "MissionSpec": "core.mission.spec",
     "read_reply": "api",
     "run_job": "engine.run_job",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from jsonschema import Draft202012Validator
 
-from lcp_engine.engine.reports.structured_model import StructuredResponse
+from lcp_engine.engine.reports.structured import StructuredResponse
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp

@@ -27,6 +27,7 @@ from tests.crash.tally import Tally
 from lcp_engine import Engine
 from lcp_engine.engine import settle
 from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.store.queries.records import MissionStatus
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 
 THREADS = 2
@@ -236,7 +237,9 @@ def _look(url: str, directory: Path, batches: int) -> Object:
             for n in range(LINES)
             if lines.count(f"{batch}-{n}") != 1
         ]
-    if set(missions) != {"completed", "running"} or missions["running"] != 1:  # the queue itself never ends
+    if (
+        set(missions) != {"completed", "running"} or missions[MissionStatus.RUNNING] != 1
+    ):  # the queue itself never ends
         problems.append(f"the missions are {dict(missions)}")
     return {
         "jobs done": len(jobs) - len(lost), "lost": len(lost), "twice": len(twice), "ran again": again,

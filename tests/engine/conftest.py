@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lcp_engine.api import Engine
-from lcp_engine.api.records import Job, Mission
 from lcp_engine.clock import Clock
 from lcp_engine.core.job_states import REFUSE, TRANSITIONS, State
 from lcp_engine.core.policy import Rule
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.runner.runner import Runner
+from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import Context, Outcome, Permission, Worker
 
 PLUGIN = Path(__file__).parent / "plugin"

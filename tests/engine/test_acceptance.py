@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.engine.reports.markdown import as_markdown, make_report
+from lcp_engine.engine.reports.markdown import as_markdown
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
 
-    from lcp_engine.api.records import Job
+    from lcp_engine.store.queries.records import Job
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
 YES: Object = {"ok": True, "action": "analysis_result", "summary": "every module is named"}
@@ -28,7 +28,7 @@ def held(lab: Lab) -> Job:
 
 
 def report(lab: Lab) -> str:
-    return as_markdown(make_report(lab.engine.facts(1)))
+    return as_markdown(lab.engine.facts(1))
 
 
 def test_the_report_tells_what_was_found_and_not_what_was_verified(lab: Lab) -> None:

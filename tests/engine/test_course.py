@@ -119,7 +119,7 @@ def test_a_resumed_mission_keeps_what_it_had_reached(lab: Lab) -> None:
     assert course.percentage == 100
     lab.engine.resume(mission_id)
     facts, course = lab.engine.standing(mission_id)
-    assert (facts.mission["status"], course.percentage) == ("running", 100)
+    assert (facts.mission.status, course.percentage) == ("running", 100)
     lab.work()
 
 
@@ -147,16 +147,16 @@ def test_a_long_list_keeps_its_ends_and_says_what_is_left_out(lab: Lab) -> None:
     mission_id = lab.run(*replies, COMPLETE).id
     facts = lab.engine.facts(mission_id, most=3)
     ids = [job.id for job in lab.jobs(mission_id) if job.kind == "fail"]
-    assert [row["id"] for row in facts.failures.rows] == [ids[0], ids[1], ids[-1]]
+    assert [row.id for row in facts.failures.rows] == [ids[0], ids[1], ids[-1]]
     assert (facts.failures.total, facts.failures.omitted) == (6, 3)
-    assert [row["number"] for row in facts.turns.rows] == [1, 2, 7]
+    assert [row.number for row in facts.turns.rows] == [1, 2, 7]
 
 
 def test_large_params_are_not_read_into_a_report(lab: Lab) -> None:
     large: JsonValue = {"ok": True, "action": "write_file", "rel_path": "large.md", "content": "x" * 100_000}
     mission_id = lab.run(large).id
     (held,) = lab.engine.facts(mission_id).held.rows
-    assert held["params"] == {"rel_path": "large.md"}
+    assert held.params == {"rel_path": "large.md"}
     (form,) = respond(*lab.engine.standing(mission_id)).content.forms or []
     assert form.title == "write_file large.md"
     assert all(field.placeholder is None for field in form.fields)

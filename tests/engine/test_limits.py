@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.core.job_states import State
 from lcp_engine.runner.lane import Lane
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def test_plans_nest_no_deeper_than_max_depth(lab: Lab) -> None:
 def test_a_corrected_reply_nests_as_deep_as_the_first(lab: Lab) -> None:
     plan: Object = {"kind": "agent_plan", "params": {"user_prompt": "Go deeper."}}
     mission = lab.run(ask(plan), "prose", ask(plan), DONE, limits={"max_depth": 1})
-    assert [job.state for job in lab.engine.jobs(mission_id=mission.id)].count("rejected") == 1
+    assert [job.state for job in lab.engine.jobs(mission_id=mission.id)].count(State.REJECTED) == 1
 
 
 def test_max_bytes_written_counts_what_was_written_and_what_may_yet_be(lab: Lab) -> None:

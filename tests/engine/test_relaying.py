@@ -15,7 +15,7 @@ from lcp_engine.store.ledger import ledger_of
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
 
-    from lcp_engine.api.records import Job
+    from lcp_engine.store.queries.records import Job
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
 

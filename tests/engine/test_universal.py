@@ -14,7 +14,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
 
-    from lcp_engine.api.records import Job
+    from lcp_engine.store.queries.records import Job
 
 UNIVERSAL: Object = {"dialect": "universal"}
 

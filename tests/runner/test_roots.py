@@ -11,9 +11,9 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.api.records import Mission
 from lcp_engine.runner.runner import Runner
 from lcp_engine.store.host.roots import Roots, Share
+from lcp_engine.store.queries.records import Mission
 
 DRAIN = Path(__file__).with_name("drain.py")
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All done."}

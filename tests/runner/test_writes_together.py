@@ -50,7 +50,7 @@ class Scene:
     def work(self, kinds: Sequence[str]) -> list[str]:
         self.engine.work(until_idle=True, mission_id=self.mission, kinds=[*kinds])
         assert check_database(self.url) == []
-        return [job.state for job in self.engine.jobs(mission_id=self.mission, kinds=[*kinds])][1:]
+        return [str(job.state) for job in self.engine.jobs(mission_id=self.mission, kinds=[*kinds])][1:]
 
     def commits(self) -> list[int]:
         """How many intents each commit recorded."""

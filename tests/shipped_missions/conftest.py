@@ -10,13 +10,13 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import Engine
-from lcp_engine.api.records import Mission
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.parse import parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.yaml import read_document
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.shipped_missions import shipped_missions
+from lcp_engine.store.queries.records import Mission
 
 TWINS = Path(__file__).parent
 PROJECT: Mapping[str, str] = {

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcp_engine.engine.reports.markdown import as_markdown, make_report
+from lcp_engine.engine.reports.markdown import as_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.shipped_missions.conftest import Stage
 
-    from lcp_engine.api.records import Mission
+    from lcp_engine.store.queries.records import Mission
 
 WRITTEN = "docs/src/tally/count.py.md"
 
 
 def told(stage: Stage, mission: Mission) -> tuple[object, str]:
     """How the file is, as data and as a line of the report."""
-    report = make_report(stage.engine.facts(mission.id))
-    [file] = stage.engine.facts(mission.id).files.rows
-    [line] = [line for line in as_markdown(report).splitlines() if f"`{WRITTEN}` created" in line]
-    return file["disk"], line
+    facts = stage.engine.facts(mission.id)
+    [file] = facts.files.rows
+    [line] = [line for line in as_markdown(facts).splitlines() if f"`{WRITTEN}` created" in line]
+    return file.disk, line
 
 
 def test_a_file_that_is_as_it_was_written_is_told_as_written(

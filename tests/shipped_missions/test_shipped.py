@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
     from tests.shipped_missions.conftest import Stage
 
-    from lcp_engine.api.records import Mission
+    from lcp_engine.store.queries.records import Mission
 
 MODELLED = [name for name in shipped_missions() if name != "survey"]
 WRITING = [name for name in MODELLED if name != "review"]

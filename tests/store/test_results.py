@@ -10,10 +10,10 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import Engine
-from lcp_engine.api.records import Job
 from lcp_engine.store.large_results import LARGE
 from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.maintenance.prune import prune
+from lcp_engine.store.queries.records import Job
 
 CONTENT = "0123456789abcde\n" * LARGE
 READ: JsonValue = {

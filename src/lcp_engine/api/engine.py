@@ -21,7 +21,6 @@ from lcp_engine.api.arguments import (
     user_name,
 )
 from lcp_engine.api.queries import explain_policy, find_standing, read_reply_to, with_files_on_disk
-from lcp_engine.api.records import Job, Mission, Schedule
 from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
 from lcp_engine.changes.unified_diff import Diff
@@ -52,6 +51,7 @@ from lcp_engine.store.queries import history
 from lcp_engine.store.queries.history import known_id
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
+from lcp_engine.store.queries.records import Job, Mission, Schedule
 from lcp_engine.store.schedules import list_schedules
 from lcp_engine.workers.base import Caps, Worker, Workers
 
@@ -223,15 +223,17 @@ class Engine:
 
     def mission(self, mission_id: int) -> Mission:
         """The mission as it is now. Raises `NOT_FOUND`."""
-        return Mission(self.site.read(history.find_mission, mission_id))
+        return Mission.read(self.site.read(history.find_mission, mission_id))
 
     def missions(self, *, limit: int | None = None, schedule: str | None = None) -> list[Mission]:
         """Missions, newest first; with `schedule` those that the schedule of that name launched."""
-        return [Mission(row) for row in self.site.read(history.find_missions, limit=limit, schedule=schedule)]
+        return [
+            Mission.read(row) for row in self.site.read(history.find_missions, limit=limit, schedule=schedule)
+        ]
 
     def job(self, job_id: int) -> Job:
         """The job with its attempts. Raises `NOT_FOUND`."""
-        return Job(self.site.read(history.find_job, job_id))
+        return Job.read(self.site.read(history.find_job, job_id))
 
     def jobs(
         self,
@@ -248,7 +250,7 @@ class Engine:
             history.find_jobs, mission_id=mission_id, states=states, kinds=kinds, limit=limit,
             newest_first=newest_first,
         )  # fmt: skip
-        return [Job(row) for row in found]
+        return [Job.read(row) for row in found]
 
     def events(
         self,
@@ -458,7 +460,7 @@ class Engine:
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
-        return [Schedule(found) for found in self.site.read(list_schedules)]
+        return [Schedule.read(found) for found in self.site.read(list_schedules)]
 
     def remove_schedule(self, name: str) -> None:
         """Remove a schedule; missions that it launched continue. Raises `NOT_FOUND`."""

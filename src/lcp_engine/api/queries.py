@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lcp_engine.api.records import Job
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.dialects import reader_of
@@ -16,6 +15,7 @@ from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
 from lcp_engine.store.queries.progress import find_course
+from lcp_engine.store.queries.records import Job
 
 
 def find_standing(tx: Tx, mission_id: int, since: int | None, most: int) -> tuple[Facts, Course]:

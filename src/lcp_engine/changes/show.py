@@ -9,7 +9,7 @@ from lcp_engine.changes.preview import Previews, sight_of
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.reports.files_on_disk import AS_WRITTEN, CHANGED, GONE, on_disk
+from lcp_engine.engine.reports.files_on_disk import Written, on_disk
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.new_content import compose
@@ -20,9 +20,10 @@ from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import Sight, met, see
 from lcp_engine.store.queries import history
+from lcp_engine.store.queries.mission_facts import DiskState
 from lcp_engine.store.row_types import ChangeRow
 
-_OF_REMOVED = {GONE: AS_WRITTEN, None: None}
+_OF_REMOVED = {DiskState.GONE: DiskState.AS_WRITTEN, None: None}
 _BEFORE_IS_GONE = "what it was before is not in the database"
 _AFTER_IS_GONE = "it has been changed since, and what this wrote is kept nowhere"
 
@@ -41,7 +42,7 @@ class FileNow:
 
     diff: Diff
     jobs: tuple[int, ...]
-    disk: str | None
+    disk: DiskState | None
 
 
 def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
@@ -143,18 +144,15 @@ def _applied(site: Site, made: Sequence[ChangeRow]) -> list[Diff]:
     return [_difference(site, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
 
 
-def _found(site: Site, last: Sequence[ChangeRow]) -> dict[int, str | None]:
+def _found(site: Site, last: Sequence[ChangeRow]) -> dict[int, DiskState | None]:
     """What became of files since their last change, by its id; a file that was to be gone is as written when it is."""
-    found: dict[int, str | None] = {}
+    found: dict[int, DiskState | None] = {}
     for root in {change.root for change in last}:
         of_root = {change.path: change for change in last if change.root == root}
-        rows: list[JsonObject] = [
-            {"path": path, "size_bytes": change.size_bytes, "sha256": change.sha256_after}
-            for path, change in of_root.items()
-        ]
-        for path, state in on_disk(rows, root, confined_threads(site.isolation).read).items():
+        written = [Written(path, change.size_bytes, change.sha256_after) for path, change in of_root.items()]
+        for path, state in on_disk(written, root, confined_threads(site.isolation).read).items():
             was_removed = of_root[path].sha256_after is None
-            found[of_root[path].id] = _OF_REMOVED.get(state, CHANGED) if was_removed else state
+            found[of_root[path].id] = _OF_REMOVED.get(state, DiskState.CHANGED) if was_removed else state
     return found
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from lcp_engine.api.records import Job
 from lcp_engine.cli.base import (
     Exit,
     Invocation,
@@ -24,6 +23,7 @@ from lcp_engine.cli.output import fail, make_console, print_json, print_out, tel
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.store.queries.records import Job
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

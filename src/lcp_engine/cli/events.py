@@ -8,12 +8,12 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from lcp_engine.api import Engine
-from lcp_engine.api.records import Job
 from lcp_engine.cli.output import COLOURS
 from lcp_engine.core.safe_text import json_line, one_line, shortened
 from lcp_engine.core.summaries import gist, subject
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries.records import Job
 
 _WIDTH = 100
 # What people are told of a job, by event. The others are told with --verbose only.

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lcp_engine.api.records import Job
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.events import told
 from lcp_engine.cli.output import (
@@ -35,6 +34,7 @@ from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import KIND
 
 MOST_LISTED = 100

@@ -13,7 +13,6 @@ from rich.text import Text
 from rich.tree import Tree
 
 from lcp_engine.api import Engine
-from lcp_engine.api.records import Job, Mission
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pass_invocation
 from lcp_engine.cli.events import Follower, Narrator, said_line, told
 from lcp_engine.cli.output import (
@@ -32,10 +31,11 @@ from lcp_engine.core.mission.variables import Variable
 from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import subject
 from lcp_engine.engine.reports.agent_response import respond_as_agent
-from lcp_engine.engine.reports.markdown import TURN_KIND, as_markdown, fate, make_report
+from lcp_engine.engine.reports.markdown import TURN_KIND, as_markdown, disk_note, make_report
 from lcp_engine.engine.reports.structured import respond
 from lcp_engine.shipped_missions import Offer, offers
 from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries.records import Job, Mission
 
 LOOK_SECONDS = 0.2
 FORMATS = ("text", "json", "structured", "agent")
@@ -94,7 +94,9 @@ def show_command(invocation: Invocation, mission: int) -> int:
         jobs, steps = engine.jobs(mission_id=mission), engine.steps(mission)
         files = engine.facts(mission).files.rows
         astray = [
-            Text(f"{one_line(str(file['path']))}{fate(file)}", style="yellow") for file in files if fate(file)
+            Text(f"{one_line(file.path)}{disk_note(file.disk)}", style="yellow")
+            for file in files
+            if disk_note(file.disk)
         ]
         said = [said_line(event) for event in engine.events(mission, event="said")]
     tree = _tree(found, jobs, steps)
@@ -227,7 +229,7 @@ def print_report(engine: Engine, mission_id: int, form: str = "text", since: int
         answer = respond_as_agent(*engine.standing(mission_id))
         print_json(answer.model_dump(mode="json"))
     else:
-        _print_text(as_markdown(make_report(engine.facts(mission_id, most=MOST_LINES))))
+        _print_text(as_markdown(engine.facts(mission_id, most=MOST_LINES)))
 
 
 def _print_text(markdown: str) -> None:

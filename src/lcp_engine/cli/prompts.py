@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.api import Engine
-from lcp_engine.api.records import Job
 from lcp_engine.changes.recovery import CONFLICT
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
@@ -45,6 +44,7 @@ from lcp_engine.engine.people.approval_binding import DRIFT
 from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import KIND as ASK_USER
 
 MOST_LINES = 20

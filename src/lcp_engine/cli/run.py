@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from lcp_engine.api import Engine
-from lcp_engine.api.records import Job, Mission
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pairs, pass_invocation
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.jobs import answer_with, is_question
@@ -30,6 +29,7 @@ from lcp_engine.engine.plans.turn_queue import TURN_ATTEMPTS
 from lcp_engine.planners.environment import AsksModel, Surroundings
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.settings import shown_url
+from lcp_engine.store.queries.records import Job, Mission
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]

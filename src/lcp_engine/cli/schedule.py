@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from lcp_engine.api.records import Schedule
 from lcp_engine.cli.base import Exit, Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.load_mission import Wish, load
 from lcp_engine.cli.output import last_cell, make_table, print_json, print_out, print_wide, tell, until, when
@@ -19,6 +18,7 @@ from lcp_engine.core.recurrence import is_timezone, read_recurrence
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.engine.schedules import Overlap
 from lcp_engine.planners.environment import Surroundings
+from lcp_engine.store.queries.records import Schedule
 
 OVERDUE_SECONDS = 10
 LOCALTIME = Path("/etc/localtime")

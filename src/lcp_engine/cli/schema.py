@@ -17,7 +17,7 @@ from lcp_engine.core.protocol.universal_model import universal_schema
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.reports.agent_response import AgentResponse
-from lcp_engine.engine.reports.structured_model import StructuredResponse
+from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
 from lcp_engine.planners.base import Kind, Question
 from lcp_engine.planners.llm.reply_schema import ROOT, wire_schema

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
+from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import one_line, shortened
 
 Object = Mapping[str, JsonValue]
@@ -18,7 +19,12 @@ _LARGER = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 def subject(job: Object) -> str:
     """What a job is about, on one line: its path, its patterns, its question, else its name or params."""
-    params = job["params"] if isinstance(job["params"], dict) else {}
+    name = job["name"]
+    return subject_of(object_in(job["params"]), None if name is None else str(name))
+
+
+def subject_of(params: Object, name: str | None) -> str:
+    """Like `subject`, of a job's params and name."""
     for key in ("rel_path", "path", "question", "user_prompt"):
         if isinstance(params.get(key), str):
             return one_line(shortened(str(params[key]), _WIDTH))
@@ -31,7 +37,7 @@ def subject(job: Object) -> str:
         shown = " ".join(str(pattern) for pattern in patterns[:3])
         more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""
         return one_line(shortened(shown, 60) + more)
-    return one_line(shortened(str(job["name"] or _dump(params)), _WIDTH))
+    return one_line(shortened(name or _dump(params), _WIDTH))
 
 
 def as_question(params: Object) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 from pydantic import JsonValue
+from tests.engine.reports.facts import a_file, a_mission
 
 from lcp_engine.engine.reports.agent_response import AgentResponse, respond_as_agent
-from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, Object
+from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts
 
 SEED = json.loads((Path(__file__).parent / "seed_001.json").read_text(encoding="utf-8"))
 REFERENCE = Draft7Validator(SEED["AgentResponse"])
@@ -19,19 +20,9 @@ UID = "req-0b6ecf5e-9c1a-4f0b-8a55-3d8e3c2f7a10"
 ERROR: JsonValue = {"error_code": "LIMIT_REACHED", "user_message": "no turn is left"}
 
 
-def answer(more: Object | None = None, event: int = 9) -> dict[str, JsonValue]:
-    mission: Object = {
-        "id": 1, "uid": UID, "name": "m", "goal": "Do it.", "root": "/r", "status": "completed",
-        "outcome": "mission_complete", "summary": None, "error": None, "turns": 1, "started_at": None, "ended_at": None,
-        **(more or {}),
-    }  # fmt: skip
-    file: Object = {
-        "path": "a.md", "created": True, "changes": 1, "size_bytes": 3, "sha256": "1", "job_id": 2,
-        "changed_at": "2025-01-01T00:00:00.000000+00:00",
-    }  # fmt: skip
-    facts = Facts(
-        mission=mission, files=Excerpt([file, {**file, "created": False}], 7), done={"read_file": 2}
-    )
+def answer(more: dict[str, JsonValue] | None = None, event: int = 9) -> dict[str, JsonValue]:
+    files = Excerpt([a_file("a.md", created=True), a_file("a.md", created=False)], 7)
+    facts = Facts(mission=a_mission(uid=UID, **(more or {})), files=files, done={"read_file": 2})
     course = Course(
         event=event, at="2025-01-01T00:00:01+00:00", since=0, percentage=100, before=0, seconds=1.5
     )

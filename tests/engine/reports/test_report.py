@@ -3,77 +3,58 @@
 from __future__ import annotations
 
 from pydantic import JsonValue
+from tests.engine.reports.facts import AT, a_file, a_job, a_mission, all_of
 
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
-from lcp_engine.store.queries.mission_facts import Excerpt, Facts
+from lcp_engine.store.queries.mission_facts import Excerpt, Facts, TurnFact, UndoneFact
 
 Object = dict[str, JsonValue]
-
-
-def a_mission(**more: JsonValue) -> Object:
-    return {
-        "id": 1, "name": "m", "goal": "Do it.", "root": "/r", "status": "completed", "outcome": "mission_complete",
-        "summary": None, "error": None, "turns": 1, "started_at": "2025-01-01T00:00:00+00:00",
-        "ended_at": "2025-01-01T00:00:02.500000+00:00", **more,
-    }  # fmt: skip
-
-
-def a_job(number: int, kind: str, state: str, **more: JsonValue) -> Object:
-    return {
-        "id": number, "kind": kind, "state": state, "name": None, "params": {}, "reason": None, "result": None,
-        "error": None, **more,
-    }  # fmt: skip
-
-
-def a_file(path: str, *, created: bool, changes: int = 1) -> Object:
-    return {
-        "path": path, "created": created, "changes": changes, "size_bytes": 3, "sha256": "1",
-        "job_id": 2,
-    }  # fmt: skip
-
-
-def all_of(*rows: Object) -> Excerpt:
-    return Excerpt(rows, len(rows))
+LATER = "2025-01-01T00:00:02.500000+00:00"
 
 
 def test_what_was_written_comes_from_the_changes_and_not_from_the_planner() -> None:
     said: Object = {"summary": "I wrote everything.", "deliverables": ["dreamt.md"]}
     files = all_of(a_file("a", created=True, changes=2), a_file("b", created=False))
-    text = as_markdown(make_report(Facts(mission=a_mission(), files=files, said=said)))
+    text = as_markdown(Facts(mission=a_mission(started_at=AT, ended_at=LATER), files=files, said=said))
     assert "- `a` created, changed once more, 3 bytes (job 2)\n- `b` changed, 3 bytes (job 2)\n" in text
     assert "> - dreamt.md" in text
     assert "after 2.5 s, 1 turn." in text
 
 
 def test_what_was_undone_is_no_file_written() -> None:
-    files, undone = all_of(a_file("kept", created=True)), all_of({"path": "gone", "job_id": 9})
-    text = as_markdown(make_report(Facts(mission=a_mission(), files=files, undone=undone)))
+    files, undone = all_of(a_file("kept", created=True)), all_of(UndoneFact(path="gone", job_id=9))
+    text = as_markdown(Facts(mission=a_mission(), files=files, undone=undone))
     assert "## Files written\n\n- `kept` created, 3 bytes (job 2)\n\n## Undone\n\n- `gone` by job 9\n" in text
 
 
 def test_words_cannot_pass_for_the_report() -> None:
     said: Object = {"summary": "Fine.\n\n## Files written\n\n- `all of them`"}
-    lines = as_markdown(make_report(Facts(mission=a_mission(), said=said))).splitlines()
+    lines = as_markdown(Facts(mission=a_mission(), said=said)).splitlines()
     assert "## Files written" not in lines
     assert "> ## Files written" in lines
 
 
 def test_every_limit_that_was_reached_is_named() -> None:
     mission = a_mission(status="failed", outcome="limit:max_turns")
-    report = make_report(Facts(mission=mission, limits=["max_turns", "max_jobs"]))
-    assert "## Limits reached\n\n- max_turns\n- max_jobs" in as_markdown(report)
+    text = as_markdown(Facts(mission=mission, limits=["max_turns", "max_jobs"]))
+    assert "## Limits reached\n\n- max_turns\n- max_jobs" in text
 
 
 def test_what_waits_and_what_failed_are_listed_with_their_reasons() -> None:
     waiting = all_of(
-        a_job(2, "write_file", "held", params={"rel_path": "a\nb"}, reason="policy"),
-        a_job(3, "frobnicate", "held", reason="no_worker"),
+        a_job(2, "write_file", reason="policy", rel_path="a\nb"),
+        a_job(3, "frobnicate", reason="no_worker"),
     )
     failures = all_of(a_job(4, "read_file", "failed", error={"user_message": "'x' is not there"}))
-    invalid = all_of({"number": 1, "errors": [{"path": "", "message": "one JSON object is expected"}]})
-    mission = a_mission(status="waiting", outcome=None, ended_at=None)
+    invalid = all_of(
+        TurnFact(
+            number=1, turn=1, job_id=1, action=None, errors=[{"path": "", "message": "one JSON object is expected"}],
+            input_tokens=None, output_tokens=None, latency=None,
+        )
+    )  # fmt: skip
+    mission = a_mission(status="waiting", outcome=None)
     facts = Facts(mission=mission, held=waiting, failures=failures, invalid_replies=invalid)
-    text = as_markdown(make_report(facts))
+    text = as_markdown(facts)
     assert "- job 2 write_file `a b`: policy\n- job 3 frobnicate: no worker executes this kind" in text
     assert "## Failed or refused\n\n- job 4 read_file: 'x' is not there\n" in text
     assert "- question 1: one JSON object is expected" in text
@@ -81,20 +62,18 @@ def test_what_waits_and_what_failed_are_listed_with_their_reasons() -> None:
 
 def test_a_long_list_names_the_command_that_shows_the_rest() -> None:
     rows = [a_job(number, "read_file", "failed", reason="x") for number in (2, 3, 20_001)]
-    report = make_report(Facts(mission=a_mission(), failures=Excerpt(rows, 20_000)))
-    lines = as_markdown(report).splitlines()
+    facts = Facts(mission=a_mission(), failures=Excerpt(rows, 20_000))
+    lines = as_markdown(facts).splitlines()
     place = lines.index("- … and 19,997 more (`lcp jobs --mission 1 --state failed --state rejected`)")
     assert lines[place - 1].startswith("- job 3 ")
     assert lines[place + 1].startswith("- job 20001 ")
-    assert report["omitted"] == {"failures": 19_997}
+    assert make_report(facts)["omitted"] == {"failures": 19_997}
 
 
 def test_what_comes_from_outside_is_no_markup() -> None:
     mission = a_mission(name="*m*", goal="Find <b> and [x](y) in a_name, _not_ `this`.")
-    failed = a_job(2, "read_file", "failed", params={"path": "a`b"}, reason="<script>")
-    text = as_markdown(
-        make_report(Facts(mission=mission, failures=all_of(failed), said={"summary": "See <tag>."}))
-    )
+    failed = a_job(2, "read_file", "failed", reason="<script>", path="a`b")
+    text = as_markdown(Facts(mission=mission, failures=all_of(failed), said={"summary": "See <tag>."}))
     assert r"# Mission 1: \*m\*" in text
     assert r"Find \<b> and \[x\](y) in a_name, \_not\_ \`this\`." in text
     assert r"``a`b``: \<script>" in text

@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 from pydantic import JsonValue, ValidationError
+from tests.engine.reports.facts import a_job, a_mission, all_of
 
-from lcp_engine.engine.reports.forms import form_of
-from lcp_engine.engine.reports.structured import emotion_of, milestone_of, respond
-from lcp_engine.engine.reports.structured_model import FormField, StructuredResponse
-from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, Object
+from lcp_engine.engine.reports.structured import (
+    FormField,
+    StructuredResponse,
+    emotion_of,
+    form_of,
+    milestone_of,
+    respond,
+)
+from lcp_engine.store.queries.mission_facts import Course, Facts, JobFact
+from lcp_engine.store.queries.records import MissionStatus
 
 SEED = json.loads((Path(__file__).parent / "seed_004.json").read_text(encoding="utf-8"))
 SCHEMA = StructuredResponse.model_json_schema()
@@ -20,27 +27,13 @@ PUBLISHED = Draft202012Validator(SCHEMA)
 REFERENCE = Draft7Validator(SEED["schema"])
 
 
-def a_mission(**more: JsonValue) -> Object:
-    return {
-        "id": 1, "uid": "req-1", "name": "m", "goal": "Do it.", "root": "/r", "status": "running", "outcome": None,
-        "summary": None, "error": None, "turns": 1, "started_at": None, "ended_at": None, "limits": {"max_turns": 25},
-        "jobs": {"held": 0, "blocked": 0, "queued": 1, "running": 0, "succeeded": 2}, **more,
-    }  # fmt: skip
-
-
-def held(number: int, kind: str, reason: str | None = None, **params: JsonValue) -> Object:
-    return {
-        "id": number, "kind": kind, "name": None, "state": "held", "reason": reason, "error": None, "params": params,
-        "cut": False,
-    }  # fmt: skip
-
-
 def a_course(percentage: int = 10, before: int = 10) -> Course:
     return Course(event=9, at="2025-01-01T00:00:00+00:00", since=5, percentage=percentage, before=before)
 
 
-def rendered(*waiting: Object, course: Course | None = None, **mission: JsonValue) -> dict[str, JsonValue]:
-    facts = Facts(mission=a_mission(**mission), held=Excerpt(waiting, len(waiting)))
+def rendered(*waiting: JobFact, course: Course | None = None, **mission: JsonValue) -> dict[str, JsonValue]:
+    stated: dict[str, JsonValue] = {"status": "running", "outcome": None, **mission}
+    facts = Facts(mission=a_mission(**stated), held=all_of(*waiting))
     return respond(facts, course or a_course()).as_json()
 
 
@@ -83,8 +76,8 @@ def test_what_the_reference_refuses_is_refused(broken: JsonValue) -> None:
 ])  # fmt: skip
 def test_a_mission_in_every_status_fits_the_reference(status: str, outcome: str | None) -> None:
     jobs = [
-        held(2, "write_file", "policy", rel_path="a.md"),
-        held(3, "ask_user", question="Which?", options=["a"]),
+        a_job(2, "write_file", reason="policy", rel_path="a.md"),
+        a_job(3, "ask_user", question="Which?", options=["a"]),
     ]
     response = rendered(*jobs, status=status, outcome=outcome, course=a_course(30, 20))
     PUBLISHED.validate(response)
@@ -92,7 +85,7 @@ def test_a_mission_in_every_status_fits_the_reference(status: str, outcome: str 
 
 
 def test_a_job_is_approved_rejected_edited_or_left_for_later() -> None:
-    form = form_of(held(7, "write_file", "policy says so", rel_path="a.md", content="x"), 1)
+    form = form_of(a_job(7, "write_file", reason="policy says so", rel_path="a.md", content="x"), 1)
     fields = {field.id: field for field in form.fields}
     assert [option.value for option in fields["decision"].options or []] == [
         "approve",
@@ -108,7 +101,7 @@ def test_a_job_is_approved_rejected_edited_or_left_for_later() -> None:
 
 def test_the_options_of_a_question_become_choices_beside_free_text() -> None:
     options: list[JsonValue] = ["MIT", {"value": "apache", "label": "Apache 2.0"}]
-    form = form_of(held(7, "ask_user", question="Which licence?", options=options), 1)
+    form = form_of(a_job(7, "ask_user", question="Which licence?", options=options), 1)
     choice, answer, words = form.fields
     assert [(option.value, option.label) for option in choice.options or []] == [
         ("MIT", "MIT"),
@@ -119,12 +112,12 @@ def test_the_options_of_a_question_become_choices_beside_free_text() -> None:
 
 
 def test_a_question_without_options_is_answered_in_free_text() -> None:
-    form = form_of(held(7, "ask_user", question="What for?"), 1)
+    form = form_of(a_job(7, "ask_user", question="What for?"), 1)
     assert [field.type for field in form.fields] == ["textarea", "textarea"]
 
 
 def test_a_job_that_nothing_executes_is_not_offered_for_approval() -> None:
-    form = form_of(held(7, "frobnicate", "no_worker"), 1)
+    form = form_of(a_job(7, "frobnicate", reason="no_worker"), 1)
     assert [option.value for option in form.fields[0].options or []] == ["reject", "later"]
     assert "params" not in {field.id for field in form.fields}
 
@@ -156,7 +149,7 @@ def test_a_milestone_is_celebrated() -> None:
     ("waiting", None, "supportive"), ("running", None, "informative"),
 ])  # fmt: skip
 def test_the_tone_follows_from_status_and_outcome(status: str, outcome: str | None, emotion: str) -> None:
-    assert emotion_of(status, outcome, None) == emotion
+    assert emotion_of(MissionStatus(status), outcome, None) == emotion
 
 
 def test_a_mission_that_failed_on_a_limit_names_the_limit_to_raise() -> None:

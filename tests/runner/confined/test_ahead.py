@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.core.job_states import State
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.runner import runner
@@ -115,4 +116,4 @@ def test_a_queue_of_reads_comes_to_the_same_confined_or_not(
             jobs = engine.jobs(mission_id=mission.id, kinds=["read_file"])
             came_to.append([(job.state, job.result, job.error and job.error["error_code"]) for job in jobs])
     assert came_to[0] == came_to[1]
-    assert [state for state, _, _ in came_to[0]].count("failed") == 6
+    assert [state for state, _, _ in came_to[0]].count(State.FAILED) == 6

@@ -208,10 +208,10 @@ def test_a_report_and_a_fork_learn_nothing_of_what_is_outside(
     (row,) = engine.facts(mission).files.rows
     forked = engine.fork(mission, turn=2)
     if isolation is Isolation.OFF:
-        assert row["disk"] == "as_written", "here the bug is real"
+        assert row.disk == "as_written", "here the bug is real"
         assert forked.changed == ()
     else:
-        assert row["disk"] is None
+        assert row.disk is None
         assert [str(ErrorCode.PATH_DENIED) in drift.now for drift in forked.changed] == [True]
 
 

@@ -1,1 +1,1 @@
-"""Say how a mission stands, in every form that is asked for (pure)."""
+"""Reports of a mission, in every format."""

@@ -1,4 +1,4 @@
-"""Render a mission at one moment as the response of an agent to a request."""
+"""A mission at one moment as the response of an agent to a request (pure)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from lcp_engine.engine.reports.markdown import as_markdown, make_report
-from lcp_engine.store.queries.mission_facts import Course, Facts, Object
+from lcp_engine.engine.reports.markdown import as_markdown
+from lcp_engine.store.queries.mission_facts import Course, Facts, FileFact
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _DATE_TIME: dict[str, JsonValue] = {"format": "date-time"}
@@ -29,7 +29,7 @@ class ResponseMetadata(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    execution_time_ms: int = Field(default=0, description="For how long something of the mission ran")
+    execution_time_ms: int = Field(default=0, description="For how long at least one job was running")
     tools_used: list[str] = Field(default_factory=list, description="The kinds of jobs that succeeded")
     status: str = ""
     outcome: str | None = None
@@ -44,39 +44,38 @@ class AgentResponse(BaseModel):
 
     id: str = Field(pattern=f"^resp-{_UUID}")
     request_id: str = Field(pattern=f"^req-{_UUID}")
-    timestamp: str = Field(
-        description="When the mission came to stand like this", json_schema_extra=_DATE_TIME
-    )
+    timestamp: str = Field(description="The time of the mission's newest event", json_schema_extra=_DATE_TIME)
     content: str = Field(description="The report in Markdown")
     actions: list[TakenAction] = Field(default_factory=list)
     metadata: ResponseMetadata = ResponseMetadata()
 
 
 def respond_as_agent(facts: Facts, course: Course) -> AgentResponse:
-    """The mission as `facts` and `course` describe it. Equal history gives an equal id, and another one another."""
+    """The mission as `facts` and `course` describe it; the id follows from the mission and its newest event."""
     mission = facts.mission
-    request_id = str(mission["uid"])
-    error = mission["error"]
     return AgentResponse(
-        id=f"resp-{uuid5(UUID(request_id.removeprefix('req-')), str(course.event))}",
-        request_id=request_id,
+        id=f"resp-{uuid5(UUID(mission.uid.removeprefix('req-')), str(course.event))}",
+        request_id=mission.uid,
         timestamp=course.at,
-        content=as_markdown(make_report(facts)),
+        content=as_markdown(facts),
         actions=[_action(file) for file in facts.files.rows],
         metadata=ResponseMetadata(
             execution_time_ms=round(course.seconds * 1000),
             tools_used=list(facts.done),
-            status=str(mission["status"]),
-            outcome=None if mission["outcome"] is None else str(mission["outcome"]),
-            error=error if isinstance(error, dict) else None,
+            status=mission.status,
+            outcome=mission.outcome,
+            error=mission.error or None,
             omitted_actions=facts.files.omitted,
         ),
     )
 
 
-def _action(file: Object) -> TakenAction:
+def _action(file: FileFact) -> TakenAction:
     return TakenAction(
-        action_type="file_create" if file["created"] else "file_edit",
-        timestamp=str(file["changed_at"]),
-        details={name: file[name] for name in ("path", "job_id", "changes", "size_bytes", "sha256")},
-    )
+        action_type="file_create" if file.created else "file_edit",
+        timestamp=file.changed_at,
+        details={
+            "path": file.path, "job_id": file.job_id, "changes": file.changes, "size_bytes": file.size_bytes,
+            "sha256": file.sha256,
+        },
+    )  # fmt: skip

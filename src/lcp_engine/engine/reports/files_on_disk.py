@@ -1,4 +1,4 @@
-"""Compare the files that a mission has written with what is on the disk now (R9)."""
+"""Compare files that a mission has written with what is on the disk now (R9)."""
 
 from __future__ import annotations
 
@@ -6,63 +6,74 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
-
-from pydantic import JsonValue
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.queries.mission_facts import Facts, Object
+from lcp_engine.store.queries.mission_facts import DiskState, Facts
 
-AS_WRITTEN, CHANGED, GONE = "as_written", "changed_since", "gone"
 _CHUNK = 1 << 20
+_STATES = {ErrorCode.PATH_NOT_FOUND: DiskState.GONE, ErrorCode.NOT_A_FILE: DiskState.CHANGED}
 T = TypeVar("T")
 
 
-class Look(Protocol):
-    """Calls what only reads beneath a root, and returns what that does."""
+class Written(NamedTuple):
+    """A file as a job left it."""
+
+    path: str
+    size_bytes: int | None
+    sha256: str | None
+
+
+class ReadBeneath(Protocol):
+    """Calls a function that only reads beneath a root, and returns its result."""
 
     def __call__(self, root: Root, work: Callable[[], T], /) -> T: ...
 
 
-def _here(root: Root, work: Callable[[], T], /) -> T:
+def _call(root: Root, work: Callable[[], T], /) -> T:
     return work()
 
 
-def compared(facts: Facts, look: Look = _here) -> Facts:
-    """The facts, where each of `files` says in `disk` how it is now: `as_written`, `changed_since`, `gone`.
-
-    None where that cannot be told: the root is not on this machine, or the file may not be read.
-    """
-    path = facts.mission["root"]
-    found = on_disk(facts.files.rows, path, look) if isinstance(path, str) and facts.files.rows else {}
-    rows = [{**row, "disk": found.get(str(row["path"]))} for row in facts.files.rows]
+def compared(facts: Facts, read_beneath: ReadBeneath = _call) -> Facts:
+    """The facts, with the `disk` state of each of `files`."""
+    files = facts.files.rows
+    if facts.mission.root is None or not files:
+        return facts
+    written = [Written(file.path, file.size_bytes, file.sha256) for file in files]
+    states = on_disk(written, facts.mission.root, read_beneath)
+    rows = [replace(file, disk=states.get(file.path)) for file in files]
     return replace(facts, files=replace(facts.files, rows=rows))
 
 
-def on_disk(rows: Sequence[Object], path: str, look: Look = _here) -> dict[str, str | None]:
-    """What became of files of the root `path`: `path`, `size_bytes` and `sha256` of each row are what was written."""
+def on_disk(
+    files: Sequence[Written], path: str, read_beneath: ReadBeneath = _call
+) -> dict[str, DiskState | None]:
+    """The state of files beneath the root `path`, by their paths; empty if the root is not on this machine."""
     try:
         root = Root(path)
     except LcpError:
         return {}
     with root:
-        if root.path != path:  # a link stands there now, and leads elsewhere
+        if root.path != path:  # a link has taken its place, and leads elsewhere
             return {}
-        return look(root, lambda: {
-            str(row["path"]): _look(root, str(row["path"]), row["size_bytes"], row["sha256"]) for row in rows
-        })  # fmt: skip
+        return read_beneath(root, partial(_states, root, files))
 
 
-def _look(root: Root, path: str, size: JsonValue, sha256: JsonValue) -> str | None:
+def _states(root: Root, files: Sequence[Written]) -> dict[str, DiskState | None]:
+    return {file.path: _state(root, file) for file in files}
+
+
+def _state(root: Root, file: Written) -> DiskState | None:
     try:
-        opened = root.open_file(path)
+        opened = root.open_file(file.path)
     except LcpError as error:
-        return {ErrorCode.PATH_NOT_FOUND: GONE, ErrorCode.NOT_A_FILE: CHANGED}.get(error.code)
+        return _STATES.get(error.code)
     try:
-        if opened.size != size:
-            return CHANGED
-        return AS_WRITTEN if _hash(opened.descriptor) == sha256 else CHANGED
+        if opened.size != file.size_bytes:
+            return DiskState.CHANGED
+        return DiskState.AS_WRITTEN if _hash(opened.descriptor) == file.sha256 else DiskState.CHANGED
     except OSError:
         return None
     finally:

@@ -1,21 +1,33 @@
-"""Report on a mission: what was done, written, refused; what waits; what the planner said (pure)."""
+"""The report of a mission as JSON and as Markdown: what was done, what waits, what the planner said (pure)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TypeVar
 
 from pydantic import JsonValue
 
-from lcp_engine.store.queries.mission_facts import Excerpt, Facts, Object
+from lcp_engine.core.json_values import list_in, object_in
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries.mission_facts import (
+    DiskState,
+    Excerpt,
+    Facts,
+    FileFact,
+    JobFact,
+    TurnFact,
+    UndoneFact,
+)
+from lcp_engine.store.queries.records import Mission
 
-Report = dict[str, JsonValue]
+RowT = TypeVar("RowT")
+
 TURN_KIND = "agent_plan"
 _INVALID = "Replies that were not valid"
-# How a mission stands when what the planner said last is worth reading: it goes on, or an action of its own ended it.
-_IN_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs")
+# With these the planner's last words are worth reading: the mission goes on, or an action of the planner ended it.
+_OUTCOMES_WITH_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs")
 _WORDS = (
     "attempted_action",
     "recovery_suggestion",
@@ -25,7 +37,11 @@ _WORDS = (
     "deliverables",
     "metrics",
 )
-_FATES = {"changed_since": "; changed since by someone else", "gone": "; no longer there"}
+_SUBJECTS = ("rel_path", "path", "question")
+_DISK_NOTES = {
+    DiskState.CHANGED: "; changed since by someone else",
+    DiskState.GONE: "; no longer there",
+}
 _REASONS = {
     "no_worker": "no worker executes this kind",
     "drift": "the file has changed since this was approved",
@@ -33,48 +49,47 @@ _REASONS = {
     "step_order": "the step before it has not succeeded yet",
     "turn_order": "another turn is asked before it",
 }
-# What CommonMark would take for markup; an underscore within a word is none.
+# What CommonMark reads as markup; an underscore within a word is not.
 _SPECIAL = re.compile(r"[*`\[\]]|<(?=[A-Za-z/!?])|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])")
 
 
-def make_report(facts: Facts) -> Report:
-    """The report as data.
+def make_report(facts: Facts) -> JsonObject:
+    """The report as JSON.
 
-    Everything but `words` comes from the history; only words come from the planner (R9). Long lists have their first
-    and last rows; `omitted` says how many of which are left out.
+    Everything except `words` comes from the history; only `words` come from the planner (R9). Long lists have their
+    first and last rows; `omitted` says how many are left out of which list.
     """
-    lists: dict[str, Excerpt] = {
-        "turns": facts.turns,
-        "invalid_replies": facts.invalid_replies,
-        "files": facts.files,
-        "undone": facts.undone,
-        "waiting": facts.held,
-        "failures": facts.failures,
-    }
-    jobs = ("waiting", "failures")
-    rows: Report = {
-        name: [_job(row) if name in jobs else dict(row) for row in of.rows] for name, of in lists.items()
-    }
+    omitted: JsonObject = {name: rows.omitted for name, rows in _lists(facts).items() if rows.omitted}
     return {
-        "mission": dict(facts.mission),
+        "mission": facts.mission.json,
         "seconds": _seconds(facts.mission),
         "done": dict(facts.done),
-        **rows,
+        "turns": [dict(vars(turn)) for turn in facts.turns.rows],
+        "invalid_replies": [dict(vars(turn)) for turn in facts.invalid_replies.rows],
+        "files": [dict(vars(file)) for file in facts.files.rows],
+        "undone": [dict(vars(file)) for file in facts.undone.rows],
+        "waiting": [_job(job) for job in facts.held.rows],
+        "failures": [_job(job) for job in facts.failures.rows],
         "limits": list(facts.limits),
-        "words": _words(facts.mission, facts.said),
-        "omitted": {name: of.omitted for name, of in lists.items() if of.omitted},
+        "words": _words(facts),
+        "omitted": omitted,
     }
+
+
+def as_markdown(facts: Facts) -> str:
+    """The report for people."""
+    parts = [_head(facts), _quote(facts), *(_section(section) for section in sections(facts))]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def explain_reason(reason: str) -> str:
-    """A job's reason in words, where it is one of the engine's own names for it."""
+    """A job's reason in words, if it is a code of the engine."""
     return _REASONS.get(reason, reason)
 
 
-def as_markdown(report: Report) -> str:
-    """The report for people."""
-    parts = [head(report), _quote(report), *(_section(section) for section in sections(report))]
-    return "\n\n".join(part for part in parts if part) + "\n"
+def disk_note(disk: DiskState | None) -> str:
+    """A note on a file that is not as the mission left it; empty for any other."""
+    return "" if disk is None else _DISK_NOTES.get(disk, "")
 
 
 @dataclass(frozen=True)
@@ -86,109 +101,71 @@ class Section:
     lines: Sequence[str]
 
 
-def sections(report: Report) -> list[Section]:
+def sections(facts: Facts) -> list[Section]:
     """The lists of the report that are not empty."""
-    mission = _object(report["mission"])
-    number, accepted = mission["id"], _list(_object(mission.get("metrics")).get("accepted_unmet"))
+    number = facts.mission.id
     whole, jobs = f"lcp --json report {number}", f"lcp jobs --mission {number}"
-
-    def listed(name: str, title: str, line: Callable[[Object], str], command: str) -> Section:
-        return Section(name, title, _listed(report, name, line, command))
-
+    accepted = [text(check) for check in list_in(facts.mission.metrics.get("accepted_unmet"))]
     found = [
-        Section("accepted", "Accepted by a person as it is", [text(check) for check in accepted]),
-        listed("files", "Files written", _file_line, whole),
-        listed("undone", "Undone", _undone_line, f"lcp changes {number}"),
-        listed("waiting", "Waits for a person", _job_line, f"lcp held --mission {number}"),
-        listed("failures", "Failed or refused", _job_line, f"{jobs} --state failed --state rejected"),
-        Section("limits", "Limits reached", [text(limit) for limit in _list(report["limits"])]),
-        listed("invalid_replies", _INVALID, _invalid_line, whole),
-        Section("done", "Done", [_done_line(report)]),
+        Section("accepted", "Accepted by a person as it is", accepted),
+        Section("files", "Files written", _listed(facts.files, _file_line, whole)),
+        Section("undone", "Undone", _listed(facts.undone, _undone_line, f"lcp changes {number}")),
+        Section(
+            "waiting", "Waits for a person", _listed(facts.held, _job_line, f"lcp held --mission {number}")
+        ),
+        Section(
+            "failures",
+            "Failed or refused",
+            _listed(facts.failures, _job_line, f"{jobs} --state failed --state rejected"),
+        ),
+        Section("limits", "Limits reached", [text(limit) for limit in facts.limits]),
+        Section("invalid_replies", _INVALID, _listed(facts.invalid_replies, _invalid_line, whole)),
+        Section("done", "Done", [_done_line(facts)]),
     ]
     return [section for section in found if section.lines]
 
 
-# -- data
+def title(mission: Mission) -> str:
+    return f"Mission {mission.id}: {text(mission.name)}"
 
 
-def _job(job: Object) -> JsonValue:
-    params = _object(job["params"])
-    subject = next((params[key] for key in ("rel_path", "path", "question") if params.get(key)), job["name"])
-    return {
-        "id": job["id"], "kind": job["kind"], "state": job["state"], "subject": subject, "reason": job["reason"],
-        "error": job["error"],
-    }  # fmt: skip
-
-
-def _words(mission: Object, said: Object) -> dict[str, JsonValue]:
-    """What the planner said at the end."""
-    if mission["outcome"] == "error":  # its text is the mission's error already
-        return {name: said[name] for name in _WORDS if said.get(name)}
-    if mission["outcome"] not in _IN_WORDS:
-        return {}
-    words = {name: said[name] for name in ("summary", "commentary", *_WORDS) if said.get(name)}
-    if mission["summary"]:
-        words["summary"] = mission["summary"]
-    return words
-
-
-def _seconds(mission: Object) -> float | None:
-    if not mission["started_at"] or not mission["ended_at"]:
-        return None
-    began, ended = (datetime.fromisoformat(str(mission[name])) for name in ("started_at", "ended_at"))
-    return round((ended - began).total_seconds(), 3)
-
-
-# -- text
-
-
-def head(report: Report) -> str:
-    """What the mission is and how it stands."""
-    mission = _object(report["mission"])
-    return f"# {title(mission)}\n\n" + "\n\n".join(standing(report))
-
-
-def title(mission: Object) -> str:
-    return f"Mission {mission['id']}: {text(mission['name'])}"
-
-
-def standing(report: Report) -> list[str]:
-    """How the mission stands, its goal, and the error that it ended with."""
-    mission = _object(report["mission"])
-    outcome = f" ({text(mission['outcome'])})" if mission["outcome"] else ""
-    seconds = report["seconds"]
-    after = f" after {seconds:.1f} s" if isinstance(seconds, float) else ""
-    root = f" Root: {code(mission['root'])}" if mission["root"] else ""
+def standing(mission: Mission) -> list[str]:
+    """The status of the mission, its goal, and the error that it ended with."""
+    outcome = f" ({text(mission.outcome)})" if mission.outcome else ""
+    seconds = _seconds(mission)
+    after = "" if seconds is None else f" after {seconds:.1f} s"
+    root = f" Root: {code(mission.root)}" if mission.root else ""
+    turns = f"{mission.turns} turn{'' if mission.turns == 1 else 's'}"
     lines = [
-        f"**{text(mission['status'])}**{outcome}{after}, {_count(mission['turns'], 'turn')}.{root}",
-        f"Goal: {text(mission['goal'])}",
+        f"**{text(mission.status)}**{outcome}{after}, {turns}.{root}",
+        f"Goal: {text(mission.goal)}",
     ]
-    error = _object(mission["error"])
-    if error:
+    if mission.error:
+        error = mission.error
         lines.append(f"{text(error.get('error_code'))}: {text(error.get('user_message'))}")
     return lines
 
 
-def words(report: Report) -> list[str]:
-    """The planner's words, line by line; empty where it said nothing."""
-    said = _object(report["words"])
+def words(facts: Facts) -> list[str]:
+    """The planner's words, line by line; empty if it said nothing."""
+    said = _words(facts)
     if not said:
         return []
     lines = str(said.get("summary") or said.get("commentary") or "").strip().splitlines()
     for name in _WORDS:
         if said.get(name):
             lines += ["", f"{name.replace('_', ' ')}:", *_items(said[name])]
-    # A tag would be taken for HTML, and vanish.
+    # Markdown would read a tag as HTML, and hide it.
     return [re.sub(r"<(?=[A-Za-z/!?])", r"\<", line).rstrip() for line in lines]
 
 
 def text(value: JsonValue) -> str:
-    """A value on one line of Markdown, where it means nothing but itself."""
+    """A value on one line, with Markdown characters escaped."""
     return _SPECIAL.sub(r"\\\g<0>", _plain(value))
 
 
 def code(value: JsonValue) -> str:
-    """A value on one line, as code; backticks within it stay what they are."""
+    """A value on one line, as code; backticks in it are kept."""
     plain = _plain(value)
     longest = max((len(run) for run in re.findall("`+", plain)), default=0)
     fence = "`" * (longest + 1)
@@ -196,10 +173,60 @@ def code(value: JsonValue) -> str:
     return f"{fence}{space}{plain}{space}{fence}"
 
 
-def _quote(report: Report) -> str:
-    """The planner's words, set apart: they are a claim, the rest is the history."""
-    said = words(report)
+def _lists(facts: Facts) -> dict[str, Excerpt[object]]:
+    return {
+        "turns": facts.turns,
+        "invalid_replies": facts.invalid_replies,
+        "files": facts.files,
+        "undone": facts.undone,
+        "waiting": facts.held,
+        "failures": facts.failures,
+    }
+
+
+def _job(job: JobFact) -> JsonObject:
+    subject = _subject(job)
+    return {
+        "id": job.id, "kind": job.kind, "state": job.state, "subject": subject, "reason": job.reason,
+        "error": job.error,
+    }  # fmt: skip
+
+
+def _subject(job: JobFact) -> JsonValue:
+    return next((job.params[key] for key in _SUBJECTS if job.params.get(key)), job.name)
+
+
+def _words(facts: Facts) -> JsonObject:
+    """What the planner said last."""
+    mission, said = facts.mission, facts.said
+    if mission.outcome == "error":  # its text is the mission's error
+        return {name: said[name] for name in _WORDS if said.get(name)}
+    if mission.outcome not in _OUTCOMES_WITH_WORDS:
+        return {}
+    words = {name: said[name] for name in ("summary", "commentary", *_WORDS) if said.get(name)}
+    if mission.summary:
+        words["summary"] = mission.summary
+    return words
+
+
+def _seconds(mission: Mission) -> float | None:
+    if mission.started_at is None or mission.ended_at is None:
+        return None
+    return round((mission.ended_at - mission.started_at).total_seconds(), 3)
+
+
+def _head(facts: Facts) -> str:
+    return f"# {title(facts.mission)}\n\n" + "\n\n".join(standing(facts.mission))
+
+
+def _quote(facts: Facts) -> str:
+    """The planner's words, set apart: they are a claim, everything else is history."""
+    said = words(facts)
     return "## The planner says\n\n" + "\n".join(f"> {line}".rstrip() for line in said) if said else ""
+
+
+def _section(section: Section) -> str:
+    return f"## {section.title}\n\n" + "\n".join(f"- {line}" for line in section.lines)
 
 
 def _items(value: JsonValue) -> list[str]:
@@ -210,61 +237,46 @@ def _items(value: JsonValue) -> list[str]:
     return [f"- {_plain(value)}"]
 
 
-def _section(section: Section) -> str:
-    return f"## {section.title}\n\n" + "\n".join(f"- {line}" for line in section.lines)
-
-
-def _listed(report: Report, name: str, line: Callable[[Object], str], command: str) -> list[str]:
-    """A line for each row, and one where rows are left out: how many, and what lists them all."""
-    lines = [line(row) for row in _objects(report[name])]
-    omitted = _object(report["omitted"]).get(name)
-    if isinstance(omitted, int):
-        lines.insert((len(lines) + 1) // 2, f"… and {omitted:,} more ({code(command)})")
+def _listed(excerpt: Excerpt[RowT], line: Callable[[RowT], str], command: str) -> list[str]:
+    """A line for each row; if rows are left out, one that says how many, and which command lists them all."""
+    lines = [line(row) for row in excerpt.rows]
+    if excerpt.omitted:
+        lines.insert((len(lines) + 1) // 2, f"… and {excerpt.omitted:,} more ({code(command)})")
     return lines
 
 
-def _file_line(file: Object) -> str:
-    times = int(str(file["changes"]))
-    if file["created"]:
-        how = "created" + ("" if times == 1 else f", changed {_again(times - 1)}")
+def _file_line(file: FileFact) -> str:
+    if file.created:
+        how = "created" + ("" if file.changes == 1 else f", changed {_again(file.changes - 1)}")
     else:
-        how = "changed" + ("" if times == 1 else f" {times} times")
-    return f"{code(file['path'])} {how}, {file['size_bytes']} bytes (job {file['job_id']}){fate(file)}"
-
-
-def fate(file: Object) -> str:
-    """What became of a file that the mission wrote, where somebody looked (`disk`) and it is not as it was left."""
-    return _FATES.get(str(file.get("disk")), "")
+        how = "changed" + ("" if file.changes == 1 else f" {file.changes} times")
+    return f"{code(file.path)} {how}, {file.size_bytes} bytes (job {file.job_id}){disk_note(file.disk)}"
 
 
 def _again(times: int) -> str:
     return "once more" if times == 1 else f"{times} times more"
 
 
-def _undone_line(file: Object) -> str:
-    return f"{code(file['path'])} by job {file['job_id']}"
+def _undone_line(file: UndoneFact) -> str:
+    return f"{code(file.path)} by job {file.job_id}"
 
 
-def _job_line(job: Object) -> str:
-    error = _object(job["error"])
-    why = text(error.get("user_message") or explain_reason(str(job["reason"] or job["state"])))
-    subject = f" {code(job['subject'])}" if job["subject"] else ""
-    return f"job {job['id']} {text(job['kind'])}{subject}: {why}"
+def _job_line(job: JobFact) -> str:
+    error = job.error or {}
+    why = text(error.get("user_message") or explain_reason(job.reason or job.state))
+    subject = _subject(job)
+    about = f" {code(subject)}" if subject else ""
+    return f"job {job.id} {text(job.kind)}{about}: {why}"
 
 
-def _invalid_line(turn: Object) -> str:
-    messages = [text(_object(error).get("message")) for error in _list(turn["errors"])]
+def _invalid_line(turn: TurnFact) -> str:
+    messages = [text(object_in(error).get("message")) for error in turn.errors or ()]
     more = f"; and {len(messages) - 3} more" if len(messages) > 3 else ""
-    return f"question {turn['number']}: {'; '.join(messages[:3])}{more}"
+    return f"question {turn.number}: {'; '.join(messages[:3])}{more}"
 
 
-def _done_line(report: Report) -> str:
-    counts = _object(report["done"])
-    return ", ".join(f"{count} {text(kind)}" for kind, count in counts.items()) or "no job"
-
-
-def _count(number: JsonValue, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def _done_line(facts: Facts) -> str:
+    return ", ".join(f"{count} {text(kind)}" for kind, count in facts.done.items()) or "no job"
 
 
 def _plain(value: JsonValue) -> str:
@@ -272,15 +284,3 @@ def _plain(value: JsonValue) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_plain(item)}" for key, item in value.items())
     return " ".join(str(value).split())
-
-
-def _object(value: JsonValue) -> Object:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else []
-
-
-def _objects(value: JsonValue) -> list[Object]:
-    return [item for item in _list(value) if isinstance(item, dict)]

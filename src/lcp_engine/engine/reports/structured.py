@@ -1,25 +1,22 @@
-"""Render a mission at one moment as a structured response, from its history alone (pure)."""
+"""A mission at one moment as a structured response: blocks, forms and progress, for a program that shows it (pure).
+
+The forms offer what a person can decide on each held job. The response follows from the history alone.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias, assert_never
 
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from lcp_engine.core.summaries import subject
-from lcp_engine.engine.reports.forms import QUESTION, commands_for, form_of
-from lcp_engine.engine.reports.markdown import Report, Section, make_report, sections, standing, title, words
-from lcp_engine.engine.reports.structured_model import (
-    Content,
-    Meta,
-    ModuleState,
-    NextStep,
-    Progress,
-    StructuredResponse,
-    TextBlock,
-)
-from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, Object
+from lcp_engine.core.json_values import int_in, list_in
+from lcp_engine.core.safe_text import shortened
+from lcp_engine.core.summaries import subject_of
+from lcp_engine.engine.reports.markdown import Section, explain_reason, sections, standing, title, words
+from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, JobFact
+from lcp_engine.store.queries.records import Mission, MissionStatus
 
 Milestone: TypeAlias = Literal["25%", "50%", "75%", "100%"]
 Emotion: TypeAlias = Literal["neutral", "encouraging", "celebratory", "supportive", "informative"]
@@ -40,59 +37,201 @@ _KINDS: dict[str, Kind] = {
     "failed": "error",
 }
 _MOST_SUGGESTED = 3
+_UNSETTLED = ("held", "blocked", "queued", "running")
+QUESTION = "ask_user"
+MOST_SHOWN = 4000
+"""Characters; longer params are cut in a form."""
+_NO_WORKER = "no_worker"
+_CHOSEN = ("radio", "checkbox", "select")
+
+
+def _describe_absence(schema: dict[str, JsonValue]) -> None:
+    """An optional property is absent rather than null; only a milestone may be null."""
+    properties = schema.get("properties")
+    assert isinstance(properties, dict)
+    for name, stated in properties.items():
+        if name == "milestone" or not isinstance(stated, dict):
+            continue
+        kinds = [kind for kind in list_in(stated.get("anyOf")) if kind != {"type": "null"}]
+        if len(kinds) == 1 and isinstance(kinds[0], dict):
+            kept = {key: value for key, value in stated.items() if key not in ("anyOf", "default")}
+            properties[name] = {**kinds[0], **kept}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, json_schema_extra=_describe_absence)
+
+
+class TextBlock(_Part):
+    """A piece of text; `content` is Markdown, `level` belongs to a heading."""
+
+    type: Literal["paragraph", "heading", "list", "quote", "info", "warning", "success", "tip"]
+    content: str
+    level: Annotated[int, Field(ge=1, le=6)] | None = None
+
+
+class Option(_Part):
+    """One of the answers to choose from."""
+
+    value: str
+    label: str
+
+
+class FormField(_Part):
+    """One thing to fill in. `options` are needed where something is chosen."""
+
+    id: str = Field(pattern="^[a-z][a-z0-9_]*$")
+    type: Literal["radio", "checkbox", "select", "text", "textarea", "number"]
+    label: str
+    required: bool = False
+    options: list[Option] | None = None
+    placeholder: str | None = None
+    help_text: str | None = None
+    min: float | None = None
+    max: float | None = None
+
+    @model_validator(mode="after")
+    def _has_options(self) -> Self:
+        if self.type in _CHOSEN and not self.options:
+            raise ValueError(f"a {self.type} needs options; {self.id} has none")
+        return self
+
+
+class Form(_Part):
+    """A form that may always be skipped: what it asks can be said in plain words as well."""
+
+    id: str
+    title: str | None = None
+    description: str | None = None
+    fields: list[FormField]
+    submit_label: str = "Submit"
+    optional: bool = True
+
+
+class Medium(_Part):
+    """An image, a video or a sound; the engine shows none."""
+
+    type: Literal["image", "video", "audio"]
+    src: str
+    alt: str | None = None
+    caption: str | None = None
+
+
+class NextStep(_Part):
+    """What can be done now; the suggestions are commands that can be run as they are."""
+
+    prompt: str | None = None
+    suggestions: list[str] | None = None
+    can_skip: bool = True
+
+
+class Content(_Part):
+    """All that is shown."""
+
+    text_blocks: list[TextBlock]
+    forms: list[Form] | None = None
+    media: list[Medium] | None = None
+    next_step: NextStep | None = None
+
+
+class Progress(_Part):
+    """How far the mission has come.
+
+    `percentage` never falls. `newly_covered` and `milestone` tell what is new since event `since`; a program that asks
+    the next time with `--since` and the `event` of this time gets each milestone once.
+    """
+
+    percentage: float | None = Field(default=None, ge=0, le=100)
+    covered_topics: list[str] | None = None
+    newly_covered: list[str] | None = None
+    remaining_topics: int | None = None
+    milestone: Literal["25%", "50%", "75%", "100%"] | None = None
+    covered_total: int | None = Field(default=None, description="How many topics are covered, listed or not")
+    since: int | None = Field(default=None, description="The event after which things are new")
+    event: int | None = Field(default=None, description="The newest event that is known here")
+
+
+class ModuleState(_Part):
+    """Where the mission stands; its sections are its turns."""
+
+    current_phase: str | None = None
+    current_section: str | None = None
+    sections_completed: int | None = None
+    total_sections: int | None = None
+
+
+class Meta(_Part):
+    """What kind of response this is, and how far the mission has come."""
+
+    response_type: Literal["educational", "conversational", "assessment", "summary", "error"]
+    progress: Progress | None = None
+    module_state: ModuleState | None = None
+    emotion: Literal["neutral", "encouraging", "celebratory", "supportive", "informative"] | None = None
+
+
+class StructuredResponse(_Part):
+    """A mission at one moment, made by the engine from the history."""
+
+    content: Content
+    meta: Meta
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """The object as it is published: what is not there is left out, but a milestone is null."""
+        shown: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
+        if self.meta.progress is not None and self.meta.progress.milestone is None:
+            meta = shown["meta"]
+            assert isinstance(meta, dict)
+            assert isinstance(meta["progress"], dict)
+            meta["progress"]["milestone"] = None
+        return shown
 
 
 def respond(facts: Facts, course: Course) -> StructuredResponse:
     """The mission as `facts` and `course` describe it. Equal history gives an equal response."""
-    report = make_report(facts)
     mission = facts.mission
     milestone = milestone_of(course.before, course.percentage)
-    status = str(mission["status"])
     return StructuredResponse(
         content=Content(
-            text_blocks=_blocks(report, milestone),
-            forms=[form_of(job, _number(mission["id"])) for job in facts.held.rows],
+            text_blocks=_blocks(facts, milestone),
+            forms=[form_of(job, mission.id) for job in facts.held.rows],
             next_step=_next_step(mission, facts.held),
         ),
         meta=Meta(
-            response_type=_KINDS.get(status, "conversational"),
+            response_type=_KINDS.get(mission.status, "conversational"),
             progress=_progress(mission, course, milestone),
             module_state=_module_state(mission, course),
-            emotion=emotion_of(status, mission["outcome"], milestone),
+            emotion=emotion_of(mission.status, mission.outcome, milestone),
         ),
     )
 
 
 def milestone_of(before: int, now: int) -> Milestone | None:
-    """The highest milestone that lies behind `before` and not behind `now`."""
+    """The highest milestone above `before` that `now` has reached."""
     return next((name for share, name in MILESTONES if before < share <= now), None)
 
 
-def emotion_of(status: str, outcome: JsonValue, milestone: Milestone | None) -> Emotion:
-    """The tone: by status, by outcome for what failed, and glad of a milestone unless it failed (docs/report.md)."""
+def emotion_of(status: MissionStatus, outcome: str | None, milestone: Milestone | None) -> Emotion:
+    """The tone, by status, outcome and milestone as docs/report.md lists them."""
     match status:
-        case "completed":
+        case MissionStatus.COMPLETED:
             return "celebratory"
-        case "failed" if outcome == "no_progress" or str(outcome).startswith("limit:"):
-            return "encouraging"
-        case "failed":
-            return "supportive"
-        case "cancelled":
+        case MissionStatus.FAILED:
+            is_limited = outcome == "no_progress" or str(outcome).startswith("limit:")
+            return "encouraging" if is_limited else "supportive"
+        case MissionStatus.CANCELLED:
             return "neutral"
-        case _ if milestone is not None:
-            return "celebratory"
-        case "waiting":
-            return "supportive"
+        case MissionStatus.WAITING:
+            return "supportive" if milestone is None else "celebratory"
+        case MissionStatus.RUNNING:
+            return "informative" if milestone is None else "celebratory"
         case _:
-            return "informative"
+            assert_never(status)
 
 
-def _blocks(report: Report, milestone: Milestone | None) -> list[TextBlock]:
-    mission = report["mission"]
-    assert isinstance(mission, dict)
-    how, goal, *error = standing(report)
+def _blocks(facts: Facts, milestone: Milestone | None) -> list[TextBlock]:
+    how, goal, *error = standing(facts.mission)
     blocks = [
-        TextBlock(type="heading", content=title(mission), level=2),
+        TextBlock(type="heading", content=title(facts.mission), level=2),
         TextBlock(type="paragraph", content=how),
         TextBlock(type="paragraph", content=goal),
     ]
@@ -104,10 +243,10 @@ def _blocks(report: Report, milestone: Milestone | None) -> list[TextBlock]:
         )
         blocks.append(TextBlock(type="success", content=said))
     blocks += [TextBlock(type="warning", content=line) for line in error]
-    said_by_planner = "\n".join(words(report))
+    said_by_planner = "\n".join(words(facts))
     if said_by_planner:
         blocks.append(TextBlock(type="quote", content=said_by_planner))
-    for section in sections(report):
+    for section in sections(facts):
         blocks += _listed(section)
     return blocks
 
@@ -120,46 +259,36 @@ def _listed(section: Section) -> list[TextBlock]:
     ]
 
 
-def _next_step(mission: Object, held: Excerpt) -> NextStep:
-    number = mission["id"]
-    match mission["status"]:
-        case "waiting":
-            prompt = f"{_waiting(held)} Fill in a form, or say in your own words what is to be done."
+def _next_step(mission: Mission, held: Excerpt[JobFact]) -> NextStep:
+    number = mission.id
+    match mission.status:
+        case MissionStatus.WAITING:
+            prompt = f"{_waiting(held)} Fill in a form, or say in your own words what to do."
             commands = [command for job in held.rows[:_MOST_SUGGESTED] for command in commands_for(job)]
-            return NextStep(
-                prompt=prompt, suggestions=[*commands, f"lcp say {number} TEXT", f"lcp cancel {number}"]
-            )
-        case "running":
-            prompt = (
-                "It goes on by itself while a runner works; you can say something to the planner at any time."
-            )
-            commands = [
-                f"lcp watch {number}",
-                "lcp work --until-idle",
-                f"lcp say {number} TEXT",
-                f"lcp cancel {number}",
-            ]
-            return NextStep(prompt=prompt, suggestions=commands)
-        case "completed":
-            return NextStep(
-                prompt="It is complete. Look at what it changed; all of it can be taken back.",
-                suggestions=[f"lcp changes {number}", f"lcp undo {number} --dry-run", f"lcp resume {number}"],
-            )
+            suggestions = [*commands, f"lcp say {number} TEXT", f"lcp cancel {number}"]
+        case MissionStatus.RUNNING:
+            prompt = "It continues while a runner works; you can send the planner a message at any time."
+            suggestions = [
+                f"lcp watch {number}", "lcp work --until-idle", f"lcp say {number} TEXT", f"lcp cancel {number}",
+            ]  # fmt: skip
+        case MissionStatus.COMPLETED:
+            prompt = "It is complete. Check what it changed; all of it can be undone."
+            suggestions = [f"lcp changes {number}", f"lcp undo {number} --dry-run", f"lcp resume {number}"]
+        case MissionStatus.FAILED | MissionStatus.CANCELLED:
+            outcome = mission.outcome or ""
+            limit = outcome.removeprefix("limit:")
+            higher = f" --set limits.{limit}=N" if outcome.startswith("limit:") else ""
+            prompt = "It has ended. Check what happened, then resume it or undo its changes."
+            suggestions = [
+                f"lcp show {number}", f"lcp resume {number}{higher}", f"lcp undo {number} --dry-run",
+            ]  # fmt: skip
         case _:
-            outcome = str(mission["outcome"] or "")
-            higher = (
-                f" --set limits.{outcome.removeprefix('limit:')}=N" if outcome.startswith("limit:") else ""
-            )
-            return NextStep(
-                prompt="It has ended. Look at what happened, then go on with it or take its changes back.",
-                suggestions=[
-                    f"lcp show {number}", f"lcp resume {number}{higher}", f"lcp undo {number} --dry-run",
-                ],
-            )  # fmt: skip
+            assert_never(mission.status)
+    return NextStep(prompt=prompt, suggestions=suggestions)
 
 
-def _waiting(held: Excerpt) -> str:
-    questions = sum(job["kind"] == QUESTION for job in held.rows)
+def _waiting(held: Excerpt[JobFact]) -> str:
+    questions = sum(job.kind == QUESTION for job in held.rows)
     if questions == held.total:
         return (
             "A question waits for your answer."
@@ -169,15 +298,12 @@ def _waiting(held: Excerpt) -> str:
     return "One job waits for you." if held.total == 1 else f"{held.total:,} jobs wait for you."
 
 
-def _progress(mission: Object, course: Course, milestone: Milestone | None) -> Progress:
-    counts = mission["jobs"]
-    open_states = ("held", "blocked", "queued", "running")
-    remaining = sum(_number(counts[state]) for state in open_states) if isinstance(counts, dict) else 0
+def _progress(mission: Mission, course: Course, milestone: Milestone | None) -> Progress:
     return Progress(
         percentage=course.percentage,
         covered_topics=_topics(course.covered.rows),
         newly_covered=_topics(course.news.rows),
-        remaining_topics=remaining,
+        remaining_topics=sum(mission.jobs.get(state, 0) for state in _UNSETTLED),
         milestone=milestone,
         covered_total=course.covered.total,
         since=course.since,
@@ -185,25 +311,107 @@ def _progress(mission: Object, course: Course, milestone: Milestone | None) -> P
     )
 
 
-def _topics(jobs: Sequence[Object]) -> list[str]:
-    return list(dict.fromkeys(f"{job['kind']} {subject(job)}".strip() for job in jobs))
+def _topics(jobs: Sequence[JobFact]) -> list[str]:
+    return list(dict.fromkeys(_topic(job) for job in jobs))
 
 
-def _module_state(mission: Object, course: Course) -> ModuleState:
-    """Sections are turns: those that were asked, of those that there can be."""
-    turns = _number(mission["turns"])
-    limits = mission["limits"]
-    most = _number(limits["max_turns"]) if isinstance(limits, dict) and "max_turns" in limits else turns
-    has_ended = mission["status"] not in ("running", "waiting")
-    outcome = f": {mission['outcome']}" if mission["outcome"] else ""
+def _topic(job: JobFact) -> str:
+    return f"{job.kind} {subject_of(job.params, job.name)}".strip()
+
+
+def _module_state(mission: Mission, course: Course) -> ModuleState:
+    """Sections are turns: those asked so far, and the most that the mission may ask."""
+    most = int_in(mission.limits.get("max_turns", mission.turns))
+    outcome = f": {mission.outcome}" if mission.outcome else ""
     running = _topics(course.running.rows[:1])
     return ModuleState(
-        current_phase=f"{mission['status']}{outcome}",
-        current_section=running[0] if running else str(mission["goal"]),
-        sections_completed=turns,
-        total_sections=turns if has_ended else max(turns, most),
+        current_phase=f"{mission.status}{outcome}",
+        current_section=running[0] if running else mission.goal,
+        sections_completed=mission.turns,
+        total_sections=mission.turns if mission.status.has_ended else max(mission.turns, most),
     )
 
 
-def _number(value: JsonValue) -> int:
-    return value if isinstance(value, int) else 0
+def form_of(job: JobFact, mission_id: int) -> Form:
+    """The form of a held job: an answer to a question, a decision on anything else."""
+    return _answer(job, mission_id) if job.kind == QUESTION else _decision(job, mission_id)
+
+
+def commands_for(job: JobFact) -> list[str]:
+    """The commands that decide on a held job, the most likely first."""
+    if job.kind == QUESTION:
+        return [f"lcp answer {job.id} TEXT"]
+    reject = f"lcp reject {job.id} --reason TEXT"
+    return [reject] if job.reason == _NO_WORKER else [f"lcp approve {job.id}", reject]
+
+
+def _answer(job: JobFact, mission_id: int) -> Form:
+    choices = _choices(job.params.get("options"))
+    own = "Or in your own words" if choices else "Your answer"
+    fields = [FormField(id="answer", type="textarea", label=own, help_text=f"lcp answer {job.id} TEXT")]
+    if choices:
+        fields.insert(0, FormField(id="choice", type="radio", label="Your choice", options=choices))
+    return Form(
+        id=f"job_{job.id}",
+        title=f"Question {job.id}",
+        description=str(job.params.get("question") or job.name or ""),
+        fields=[*fields, _message(mission_id)],
+        submit_label="Answer",
+    )
+
+
+def _choices(options: JsonValue) -> list[Option]:
+    """The options of a question, each a text or an object with a value and perhaps a label."""
+    found: list[Option] = []
+    for option in list_in(options):
+        value = option.get("value", option.get("label")) if isinstance(option, dict) else option
+        label = option.get("label", value) if isinstance(option, dict) else option
+        if value is not None:
+            found.append(Option(value=_text(value), label=_text(label)))
+    return found
+
+
+def _decision(job: JobFact, mission_id: int) -> Form:
+    options = [
+        Option(value="approve", label="Approve: let it run"),
+        Option(value="reject", label="Reject: the planner reads the reason"),
+        Option(value="edit", label="Edit: let it run with other params"),
+        Option(value="later", label="Later: it stays held"),
+    ]
+    fields = [
+        FormField(id="reason", type="text", label="Why not", help_text=f"lcp reject {job.id} --reason TEXT"),
+        FormField(
+            id="params", type="textarea", label="Params, to edit", placeholder=_shown_params(job),
+            help_text=f"lcp approve {job.id} --params JSON",
+        ),
+    ]  # fmt: skip
+    if job.reason == _NO_WORKER:
+        options, fields = [option for option in options if option.value in ("reject", "later")], fields[:1]
+    decision = FormField(id="decision", type="radio", label="Your decision", options=options)
+    return Form(
+        id=f"job_{job.id}",
+        title=_topic(job),
+        description=f"Job {job.id} waits: {explain_reason(job.reason or 'it needs a person')}.",
+        fields=[decision, *fields, _message(mission_id)],
+        submit_label="Decide",
+    )
+
+
+def _message(mission_id: int) -> FormField:
+    """A message is possible instead of any decision (R14)."""
+    return FormField(
+        id="words",
+        type="textarea",
+        label="Or send the planner a message; it decides nothing",
+        help_text=f"lcp say {mission_id} TEXT",
+    )
+
+
+def _shown_params(job: JobFact) -> str | None:
+    if job.is_cut:
+        return None
+    return shortened(json.dumps(job.params, ensure_ascii=False, indent=2), MOST_SHOWN)
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

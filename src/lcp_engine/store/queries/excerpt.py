@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 from sqlalchemy import ColumnElement, Select, case, func, select
 
+from lcp_engine.core.job_states import State
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Row, Tx
+from lcp_engine.store.queries.mission_facts import JobFact
 from lcp_engine.store.schema import jobs
 
 LARGEST = 16 * 1024
@@ -39,17 +41,23 @@ def excerpt(
     return [*tx.query(clause.order_by(key).limit(most - most // 2)), *reversed(last)]
 
 
-def read_jobs(tx: Tx, rows: Sequence[Row]) -> list[JsonObject]:
-    """Rows of `JOB` as objects. Of large params only `ABOUT` is there, and `cut` says so."""
+def read_jobs(tx: Tx, rows: Sequence[Row]) -> list[JobFact]:
+    """Rows of `JOB`. Of large params only those in `ABOUT` are read."""
     return [_job(tx, row) for row in rows]
 
 
-def _job(tx: Tx, row: Row) -> JsonObject:
+def _job(tx: Tx, row: Row) -> JobFact:
     number, kind, name, state, reason, error, params = row
-    read: JsonObject = {"id": number, "kind": kind, "name": name, "state": state, "reason": reason}
-    is_cut = params is None
-    read["params"] = _about(tx, number) if is_cut else json.loads(params)
-    return {**read, "error": None if error is None else json.loads(error), "cut": is_cut}
+    return JobFact(
+        id=number,
+        kind=kind,
+        name=name,
+        state=State(state),
+        reason=reason,
+        error=None if error is None else json.loads(error),
+        params=_about(tx, number) if params is None else json.loads(params),
+        is_cut=params is None,
+    )
 
 
 def _about(tx: Tx, job_id: int) -> dict[str, JsonValue]:

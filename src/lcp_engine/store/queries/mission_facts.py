@@ -1,21 +1,36 @@
-"""Hold what is known of a mission when it is reported on, however large it is (pure)."""
+"""What is known about a mission when it is reported, however large it is (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 
-Object = Mapping[str, JsonValue]
+from lcp_engine.core.job_states import State
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.queries.records import Mission
+
+RowT_co = TypeVar("RowT_co", covariant=True)
+
+
+class DiskState(StrEnum):
+    """What has become of a file that a mission wrote."""
+
+    AS_WRITTEN = "as_written"
+    CHANGED = "changed_since"
+    GONE = "gone"
 
 
 @dataclass(frozen=True)
-class Excerpt:
-    """The first and the last rows of a list, in its order. `total` is how many rows the list has."""
+class Excerpt(Generic[RowT_co]):
+    """The first and the last rows of a list, in its order."""
 
-    rows: Sequence[Object] = ()
+    rows: Sequence[RowT_co] = ()
     total: int = 0
+    """How many rows the whole list has."""
 
     @property
     def omitted(self) -> int:
@@ -23,41 +38,101 @@ class Excerpt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobFact:
+    """A job in a report."""
+
+    id: int
+    kind: str
+    name: str | None
+    state: State
+    reason: str | None
+    error: JsonObject | None
+    """Its `AgentError`."""
+    params: JsonObject
+    is_cut: bool = False
+    """Whether large params were left out, except those that say what the job is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnFact:
+    """A question to the planner, with what came back."""
+
+    number: int
+    turn: int
+    job_id: int
+    action: str | None
+    errors: list[JsonValue] | None
+    """What was wrong with a reply that was not valid: `{path, message}` each."""
+    input_tokens: int | None
+    output_tokens: int | None
+    latency: float | None
+    """Seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFact:
+    """A file that the mission changed, from its first change to its last."""
+
+    path: str
+    created: bool
+    changes: int
+    """How many times it was changed."""
+    size_bytes: int | None
+    sha256: str | None
+    """Of what the last change wrote; None if that removed the file."""
+    job_id: int
+    """The job of the last change."""
+    changed_at: str
+    """ISO 8601."""
+    disk: DiskState | None = None
+    """None if that is not known: the root is not on this machine, or the file could not be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoneFact:
+    """A file that was restored, and the job that did so."""
+
+    path: str
+    job_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The history of a mission, summed up.
+    """The history of a mission in short."""
 
-    `mission` is its object of CONTRACT.md. `done` counts the jobs that succeeded by kind. `files` are the files that
-    were changed, `undone` those that were taken back, each with the job that did it. `limits` is what was reached, and
-    why jobs were refused for a limit. `said` is the newest reply that could be read.
-    """
-
-    mission: Object
+    mission: Mission
     done: Mapping[str, int] = field(default_factory=dict)
-    turns: Excerpt = Excerpt()
-    invalid_replies: Excerpt = Excerpt()
-    files: Excerpt = Excerpt()
-    undone: Excerpt = Excerpt()
-    held: Excerpt = Excerpt()
-    failures: Excerpt = Excerpt()
+    """How many jobs of each kind succeeded."""
+    turns: Excerpt[TurnFact] = Excerpt()
+    invalid_replies: Excerpt[TurnFact] = Excerpt()
+    files: Excerpt[FileFact] = Excerpt()
+    undone: Excerpt[UndoneFact] = Excerpt()
+    held: Excerpt[JobFact] = Excerpt()
+    failures: Excerpt[JobFact] = Excerpt()
     limits: Sequence[str] = ()
-    said: Object = field(default_factory=dict)
+    """Limits that were reached, and the reasons of jobs that were refused for one."""
+    said: JsonObject = field(default_factory=dict)
+    """The newest reply that could be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """How far a mission has come.
-
-    `percentage` is that of now and `before` that of event `since`; both never fall while history grows. `event` is the
-    number of the newest event and `at` its time. `covered` are the jobs that succeeded, `news` those of them after
-    event `since`.
-    """
+    """The progress of a mission."""
 
     event: int
+    """The number of the newest event."""
     at: str
+    """The time of that event, ISO 8601."""
     since: int
+    """The number of the event that `before` and `news` refer to."""
     percentage: int
+    """It never falls while history grows."""
     before: int
-    covered: Excerpt = Excerpt()
-    news: Excerpt = Excerpt()
-    running: Excerpt = Excerpt()
+    """The percentage at event `since`."""
+    covered: Excerpt[JobFact] = Excerpt()
+    """Jobs that succeeded."""
+    news: Excerpt[JobFact] = Excerpt()
+    """Jobs that succeeded after event `since`."""
+    running: Excerpt[JobFact] = Excerpt()
     seconds: float = 0.0
+    """For how long at least one job of the mission was running."""

@@ -13,11 +13,12 @@ from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.changes import has_undone, timeline_of
 from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.transaction import Row, Statement, Tx
 from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
 from lcp_engine.store.queries.history import find_mission, find_where
-from lcp_engine.store.queries.mission_facts import Excerpt, Facts
+from lcp_engine.store.queries.mission_facts import Excerpt, Facts, FileFact, JobFact, TurnFact, UndoneFact
+from lcp_engine.store.queries.records import Mission
 from lcp_engine.store.schema import changes, jobs, turns
 
 MOST = 1000
@@ -25,7 +26,6 @@ MOST = 1000
 _TURN_KIND = "agent_plan"
 _REFUSED_FOR_A_LIMIT = f'%"error_code":"{ErrorCode.LIMIT_REACHED}"%'
 _TURN = ("number", "turn", "job_id", "action", "errors", "input_tokens", "output_tokens", "latency")
-_FILE = ("path", "created", "changes", "size_bytes", "sha256", "job_id", "changed_at")
 _CHANGE = Statement(
     select(
         changes.c.path,
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | None = None) -> Facts:
     """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`."""
-    mission = find_mission(tx, mission_id)
+    mission = Mission.read(find_mission(tx, mission_id))
     of_mission = turns.c.mission_id == mission_id
     files, undone = _files(tx, mission_id, most)
     return Facts(
@@ -53,7 +53,7 @@ def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | No
         undone=undone,
         held=_jobs(tx, mission_id, most_held or most, (State.HELD,)),
         failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), jobs.c.kind != _TURN_KIND),
-        limits=_limits(tx, mission_id, str(mission["outcome"] or ""), most),
+        limits=_limits(tx, mission_id, mission.outcome or "", most),
         said=_said(tx, mission_id),
     )  # fmt: skip
 
@@ -70,26 +70,28 @@ def _done(tx: Tx, mission_id: int) -> dict[str, int]:
 
 def _jobs(
     tx: Tx, mission_id: int, most: int, states: Sequence[State], *where: ColumnElement[bool]
-) -> Excerpt:
+) -> Excerpt[JobFact]:
     found = find_where(tx, mission_id, states)
     if not found.count:
-        return Excerpt([], 0)
+        return Excerpt()
     those: list[ColumnElement[bool] | TextClause] = [*found.clauses, *where]
     total = int(tx.query(select(func.count()).select_from(jobs).where(*those))[0][0])
     return Excerpt(read_jobs(tx, excerpt(tx, select(*JOB).where(*those), jobs.c.id, total, most)), total)
 
 
-def _turns(tx: Tx, most: int, *where: ColumnElement[bool]) -> Excerpt:
+def _turns(tx: Tx, most: int, *where: ColumnElement[bool]) -> Excerpt[TurnFact]:
     total = int(tx.query(select(func.count()).select_from(turns).where(*where))[0][0])
     clause = select(*(turns.c[name] for name in _TURN)).where(*where)
-    rows: list[JsonObject] = []
-    for row in excerpt(tx, clause, turns.c.number, total, most):
-        turn: JsonObject = dict(zip(_TURN, row, strict=True))
-        rows.append({**turn, "errors": None if row[4] is None else json.loads(row[4])})
-    return Excerpt(rows, total)
+    return Excerpt([_turn(row) for row in excerpt(tx, clause, turns.c.number, total, most)], total)
 
 
-def _files(tx: Tx, mission_id: int, most: int) -> tuple[Excerpt, Excerpt]:
+def _turn(row: Row) -> TurnFact:
+    turn = dict(zip(_TURN, row, strict=True))
+    errors = turn.pop("errors")
+    return TurnFact(**turn, errors=None if errors is None else json.loads(errors))
+
+
+def _files(tx: Tx, mission_id: int, most: int) -> tuple[Excerpt[FileFact], Excerpt[UndoneFact]]:
     """Each file that was changed, from its first change to its last; and each that was taken back, with the job."""
     of_mission = select(changes.c.id, changes.c.file).where(
         changes.c.mission_id == mission_id, changes.c.state == "applied", changes.c.undoes.is_(None)
@@ -104,8 +106,8 @@ def _files(tx: Tx, mission_id: int, most: int) -> tuple[Excerpt, Excerpt]:
             first, _, times = spans.get(file, (change, change, 0))
             spans[file] = (first, change, times + 1)
     written = [_file(tx, *span) for span in _ends([*spans.values()], most)]
-    gone: list[JsonObject] = [
-        {"path": _file(tx, change, change, 1)["path"], "job_id": job}
+    gone = [
+        UndoneFact(path=_file(tx, change, change, 1).path, job_id=job)
         for change, job in _ends([*undone.values()], most)
     ]
     return Excerpt(written, len(spans)), Excerpt(gone, len(undone))
@@ -117,15 +119,22 @@ def _ends(items: Sequence[T], most: int) -> list[T]:
     return [*items] if len(items) <= most else [*items[: most - last], *items[len(items) - last :]]
 
 
-def _file(tx: Tx, first: int, last: int, times: int) -> JsonObject:
+def _file(tx: Tx, first: int, last: int, times: int) -> FileFact:
     """A file from its first change to its last."""
     before = tx.row(_CHANGE, change=first)
     left = tx.row(_CHANGE, change=last)
     assert before is not None
     assert left is not None
     path, _, after, size, job_id, at = left
-    values = (path, before[1] is None, times, size, after, job_id, iso(at))
-    return dict(zip(_FILE, values, strict=True))
+    return FileFact(
+        path=path,
+        created=before[1] is None,
+        changes=times,
+        size_bytes=size,
+        sha256=after,
+        job_id=job_id,
+        changed_at=iso(at),
+    )
 
 
 def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:

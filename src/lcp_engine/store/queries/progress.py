@@ -26,7 +26,7 @@ from lcp_engine.core.job_states import (
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
 from lcp_engine.store.queries.history import find_events, find_where, in_column
-from lcp_engine.store.queries.mission_facts import Course, Excerpt
+from lcp_engine.store.queries.mission_facts import Course, Excerpt, JobFact
 from lcp_engine.store.schema import events, jobs, missions
 
 MARGIN = 5
@@ -100,7 +100,7 @@ def _so_far(names: tuple[str, ...]) -> ColumnElement[int]:
     return counted
 
 
-def _jobs(tx: Tx, *where: ColumnElement[bool] | TextClause) -> Excerpt:
+def _jobs(tx: Tx, *where: ColumnElement[bool] | TextClause) -> Excerpt[JobFact]:
     total = int(tx.query(select(func.count()).select_from(jobs).where(*where))[0][0])
     return Excerpt(
         read_jobs(tx, excerpt(tx, select(*JOB).where(*where), jobs.c.id, total, MOST_LISTED)), total

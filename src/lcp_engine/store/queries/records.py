@@ -1,0 +1,215 @@
+"""Missions, jobs and schedules as values, each read once from the object that is published as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+
+from pydantic import JsonValue
+
+from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import int_in, list_in, object_in
+from lcp_engine.store.db.json_text import JsonObject
+
+
+class MissionStatus(StrEnum):
+    """What a mission does. It waits if nothing of it is queued or running and a job is held."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def has_ended(self) -> bool:
+        return self not in (MissionStatus.RUNNING, MissionStatus.WAITING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mission:
+    """A mission as it was when it was read."""
+
+    id: int
+    """Its number in the database, from 1."""
+    uid: str
+    """Its id in every database: `req-` and a UUID."""
+    name: str
+    goal: str
+    """What the planner is asked to achieve."""
+    root: str | None
+    """The absolute path of its directory; None for a mission that only holds jobs."""
+    planner: str
+    """The type of its planner."""
+    status: MissionStatus
+    outcome: str | None
+    """What ended it: an action, `limit:<name>`, `no_progress`, `invalid_reply`, `job_failed` or `cancelled`."""
+    summary: str | None
+    """The planner's summary."""
+    deliverables: list[JsonValue]
+    """Paths that the mission has written, relative to its root."""
+    metrics: JsonObject
+    """Counters of a mission that has ended; else empty."""
+    error: JsonObject
+    """The `AgentError` that it ended with; empty if there is none."""
+    limits: JsonObject
+    """The most that it may use, by the name of the limit."""
+    turns: int
+    """How many turns were asked."""
+    jobs: dict[str, int]
+    """How many jobs are in each state."""
+    tokens: dict[str, int]
+    """Tokens used by the planner: `input` and `output`."""
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    json: JsonObject = field(repr=False)
+    """The whole object, as `lcp show --json` prints it."""
+
+    @classmethod
+    def read(cls, json: JsonObject) -> Self:
+        """Read an object of the view `mission_overview`."""
+        return cls(
+            id=int_in(json["id"]),
+            uid=str(json["uid"]),
+            name=str(json["name"]),
+            goal=str(json["goal"]),
+            root=_text(json["root"]),
+            planner=str(json["planner"]),
+            status=MissionStatus(str(json["status"])),
+            outcome=_text(json["outcome"]),
+            summary=_text(json["summary"]),
+            deliverables=list_in(json["deliverables"]),
+            metrics=object_in(json["metrics"]),
+            error=object_in(json["error"]),
+            limits=object_in(json["limits"]),
+            turns=int_in(json["turns"]),
+            jobs=_counts(json["jobs"]),
+            tokens=_counts(json["tokens"]),
+            created_at=datetime.fromisoformat(str(json["created_at"])),
+            started_at=_time(json["started_at"]),
+            ended_at=_time(json["ended_at"]),
+            json=json,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job as it was when it was read."""
+
+    id: int
+    """Its number in the database, from 1."""
+    mission_id: int
+    turn: int | None
+    """The turn whose reply asked for it; None for a job without a planner."""
+    parent_id: int | None
+    """The job that asked for it."""
+    name: str | None
+    """The planner's name for it."""
+    kind: str
+    """Which worker executes it."""
+    params: JsonObject
+    auto_dispatch: bool | None
+    """Whether the planner asked for it to run at once; None if it did not say."""
+    state: State
+    reason: str | None
+    """Why it is held, blocked, rejected, skipped or waits for a retry."""
+    priority: int
+    """Higher priorities run first."""
+    attempt: int
+    """How many attempts have begun."""
+    max_attempts: int
+    run_after: datetime | None
+    """It does not run before this time."""
+    created_at: datetime
+    started_at: datetime | None
+    """When its last attempt began."""
+    ended_at: datetime | None
+    result: JsonObject | None
+    """What its worker returned; None until it has succeeded."""
+    error: JsonObject | None
+    """The `AgentError` of a job that failed, was rejected or could not run."""
+    attempts: list[JsonValue]
+    """Attempts that have ended, in order: number, outcome, runner, tokens, error, times."""
+    json: JsonObject = field(repr=False)
+    """The whole object, as `lcp job --json` prints it."""
+
+    @classmethod
+    def read(cls, json: JsonObject) -> Self:
+        """Read an object of the view `job_history`."""
+        return cls(
+            id=int_in(json["id"]),
+            mission_id=int_in(json["mission_id"]),
+            turn=_number(json["turn"]),
+            parent_id=_number(json["parent_id"]),
+            name=_text(json["name"]),
+            kind=str(json["kind"]),
+            params=object_in(json["params"]),
+            auto_dispatch=None if json["auto_dispatch"] is None else bool(json["auto_dispatch"]),
+            state=State(str(json["state"])),
+            reason=_text(json["reason"]),
+            priority=int_in(json["priority"]),
+            attempt=int_in(json["attempt"]),
+            max_attempts=int_in(json["max_attempts"]),
+            run_after=_time(json["run_after"]),
+            created_at=datetime.fromisoformat(str(json["created_at"])),
+            started_at=_time(json["started_at"]),
+            ended_at=_time(json["ended_at"]),
+            result=None if json["result"] is None else object_in(json["result"]),
+            error=None if json["error"] is None else object_in(json["error"]),
+            attempts=list_in(json["attempts"]),
+            json=json,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A mission that runners launch repeatedly, as it was when it was read."""
+
+    name: str
+    rule: str
+    """When it is due, in a few words."""
+    next_due_at: datetime
+    missed: int
+    """How many due times passed without a runner."""
+    skipped: int
+    """How many due times passed while one of its missions ran or waited."""
+    mission_id: int | None
+    """Its newest mission."""
+    error: str | None
+    """Why it could not be launched when it was last due."""
+    json: JsonObject = field(repr=False)
+    """The whole object, as `lcp schedule list --json` prints it."""
+
+    @classmethod
+    def read(cls, json: JsonObject) -> Self:
+        """Read an object of `list_schedules`."""
+        every = json["every"]
+        return cls(
+            name=str(json["name"]),
+            rule=f"every {every}" if every else f"{json['cron']} {json['timezone']}",
+            next_due_at=datetime.fromisoformat(str(json["next_due_at"])),
+            missed=int_in(json["missed"]),
+            skipped=int_in(json["skipped"]),
+            mission_id=_number(object_in(json["mission"]).get("id")),
+            error=_text(json["error"]),
+            json=json,
+        )
+
+
+def _text(value: JsonValue) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _time(value: JsonValue) -> datetime | None:
+    return datetime.fromisoformat(value) if isinstance(value, str) else None
+
+
+def _counts(value: JsonValue) -> dict[str, int]:
+    return {name: count for name, count in object_in(value).items() if isinstance(count, int)}
