@@ -81,8 +81,8 @@ def test_a_refused_undo_exits_5_and_names_the_files(written: Lcp) -> None:
     assert details["files"] == ["new/deep/c.md", "a.md"]
     told = written("undo", 1)
     assert (told.code, len(told.err.splitlines())) == (5, 1)
-    assert "'a.md' has to be as the last change left it" in told.err
-    assert "'new/deep/c.md' should be there" in told.err
+    assert "'a.md' has been changed since the last change of a job" in told.err
+    assert "'new/deep/c.md' is gone" in told.err
 
 
 def test_an_undo_of_both_or_neither_is_a_usage_error(written: Lcp) -> None:

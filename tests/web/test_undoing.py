@@ -75,7 +75,7 @@ def test_drift_refuses_an_undo_and_names_the_files(house: House) -> None:
     (house.root / "a.md").write_text("by hand\n")
     for answer in (house.get("/missions/1/undo"), house.post("/missions/1/undo", form)):
         assert answer.status == 409
-        assert "'a.md' has to be as the last change left it" in answer.words
+        assert "'a.md' has been changed since the last change of a job" in answer.words
         assert "<form method" not in answer.text
     assert (house.root / "new.md").read_text() == "one\n"
 

@@ -1,7 +1,8 @@
-"""Take changes back: check every file under its lock, then decide all or none, then carry it out (R20)."""
+"""Take changes back: find what to restore, check every file under its lock, decide all or none, carry it out (R20)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,36 +10,35 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.changes.recovery import UNDO, close_left_open, open_root
+from lcp_engine.core.change_history import Effect, Timeline, timeline
+from lcp_engine.core.job_states import OPEN
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.undo_plan import (
-    Restoration,
-    Wish,
-    check_quiet,
-    find_wish,
-    open_undo,
-    record,
-    refusal,
-    restorations,
-)
+from lcp_engine.engine.plans.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
-from lcp_engine.sandbox.atomic_write import Digest, LockedFile
+from lcp_engine.sandbox.atomic_write import Digest, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import keep
-from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.changes import applied_changes_of_files, intend, keep, kept_size, what
+from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
 from lcp_engine.store.queries.archive import missing_blobs
-from lcp_engine.store.queries.history import find_job
+from lcp_engine.store.queries.history import find_job, known_id
+from lcp_engine.store.queue import find_jobs, live_jobs
+from lcp_engine.store.row_types import ChangeRow
+
+ATTEMPTS = 3
+PRIORITY = 100
+"""Before all other jobs of its mission, so that they find the restored files."""
 
 _TRIES = 10
 
 
 @dataclass(frozen=True)
 class Undo:
-    """What an undo came to. `job_id` is its job: None for a dry run, and where nothing is to be undone.
+    """The result of an undo. `job_id` is its job: None for a dry run, and if there was nothing to undo.
 
     `resumed`: the job of an earlier undo that had been interrupted, and was finished first.
     """
@@ -64,58 +64,202 @@ class Undo:
 def undo(
     site: Site, *, mission_id: int | None = None, job_id: int | None = None, dry_run: bool = False, by: str
 ) -> Undo:
-    """Bring files back to what they were before a mission, or before one job.
+    """Restore files to what they were before a mission, or before one job.
 
     An earlier undo of the mission that was interrupted is finished first. Raises `NOT_FOUND`; `WRONG_STATE` while jobs
-    of the mission are queued or running; `CONFLICT` where a file is not what the last change left, or was changed by a
-    job that is no part of this: then nothing has happened. Raises what the undo failed with where a file was changed,
-    or the file system refused, after all were checked: that says which files are not restored.
+    of the mission are queued or running; `CONFLICT` if a file is not as the last change left it, or a job outside this
+    undo has changed it since: then nothing has been done. If a file was changed, or the file system refused, after all
+    files were checked, raises the error of the undo's job, which names the files that are not restored.
     """
-    wish = site.database.read(lambda tx: find_wish(tx, mission_id, job_id))
-    resumed = site.database.write(lambda tx: open_undo(ledger_of(tx), wish.mission_id))
+    scope = site.database.read(lambda tx: find_scope(tx, mission_id, job_id))
+    resumed = site.database.write(lambda tx: open_undo(ledger_of(tx), scope.mission_id))
     if resumed is not None and not dry_run:
-        _carry_out(site, wish.mission_id)
-    site.database.write(lambda tx: check_quiet(ledger_of(tx), wish))
+        _carry_out(site, scope.mission_id)
+    site.database.write(lambda tx: check_quiet(ledger_of(tx), scope))
     close_left_open(site.database, confined_threads(site.isolation))
     for _ in range(_TRIES):
-        wanted = site.database.read(lambda tx: restorations(tx, wish))
+        wanted = site.database.read(lambda tx: restorations(tx, scope))
         if not wanted:
-            return Undo(wish.mission_id, None, (), dry_run=dry_run, resumed=resumed)
+            return Undo(scope.mission_id, None, (), dry_run=dry_run, resumed=resumed)
         files = tuple(one.json for one in wanted)
-        decided = _decide(site, wish, wanted, dry_run=dry_run, by=by)
+        decided = _decide(site, scope, wanted, dry_run=dry_run, by=by)
         if decided is not None:
             break
     else:
-        raise LcpError(ErrorCode.WRONG_STATE, f"{wish.name} went on changing {_TRIES} times meanwhile")
+        raise LcpError(ErrorCode.WRONG_STATE, f"{scope.name} was changed {_TRIES} times during the undo")
     if dry_run:
-        return Undo(wish.mission_id, None, files, dry_run=True, resumed=resumed)
-    _carry_out(site, wish.mission_id)
+        return Undo(scope.mission_id, None, files, dry_run=True, resumed=resumed)
+    _carry_out(site, scope.mission_id)
     _check_done(site, decided)
-    return Undo(wish.mission_id, decided, files, resumed=resumed)
+    return Undo(scope.mission_id, decided, files, resumed=resumed)
 
 
-def _decide(site: Site, wish: Wish, wanted: Sequence[Restoration], *, dry_run: bool, by: str) -> int | None:
-    """Under the locks of all files: check them, and write the intents. The job's id, 0 for a dry run.
+# -- what to restore
 
-    None where the history of the files went on before they were locked. Raises `CONFLICT`.
+
+@dataclass(frozen=True)
+class Scope:
+    """What is taken back: everything of a mission, or what one job of it did."""
+
+    mission_id: int
+    job_id: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"mission {self.mission_id}" if self.job_id is None else f"job {self.job_id}"
+
+    def covers(self, change: ChangeRow) -> bool:
+        """Whether a change is taken back; undos of a mission are not part of what the mission did."""
+        if self.job_id is not None:
+            return change.job_id == self.job_id
+        return change.mission_id == self.mission_id and change.undoes is None
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """One file that is restored to what it was before the change `undoes`; a hash is None if there is no file.
+
+    `mode` are the mode bits of a file that comes back; `made` the directories that are removed with it if empty.
+    """
+
+    file: str
+    root: str
+    path: str
+    undoes: int
+    sha256_now: str | None
+    sha256_then: str | None
+    size_bytes: int
+    mode: int | None
+    made: tuple[str, ...]
+
+    @property
+    def json(self) -> dict[str, JsonValue]:
+        return {"path": self.path, "change": what(self.sha256_now, self.sha256_then)}
+
+
+def find_scope(tx: Tx, mission_id: int | None, job_id: int | None) -> Scope:
+    """The scope of an undo. Raises `NOT_FOUND`."""
+    if job_id is None:
+        assert mission_id is not None
+        return Scope(known_id("mission", mission_id))
+    found = find_jobs(tx, [known_id("job", job_id)])
+    if not found:
+        raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
+    return Scope(found[0].mission_id, job_id)
+
+
+def open_undo(ledger: Ledger, mission_id: int) -> int | None:
+    """The job of an undo of the mission that has been decided and has not ended."""
+    mission = ledger.mission(mission_id)
+    found = (job.id for job in live_jobs(ledger, mission) if job.kind == UNDO.kind and job.state in OPEN)
+    return next(found, None)
+
+
+def check_quiet(ledger: Ledger, scope: Scope) -> None:
+    """Raises `WRONG_STATE` if jobs of the mission are queued or running, `NOT_FOUND` if there is no such mission."""
+    mission = ledger.mission(scope.mission_id)
+    if mission.queued + mission.running == 0:
+        return
+    counts = [(mission.queued, "queued"), (mission.running, "running")]
+    fact = " and ".join(f"{count} {word}" for count, word in counts if count)
+    message = f"mission {mission.id} must have no queued or running jobs for an undo; it has {fact}"
+    raise LcpError(ErrorCode.WRONG_STATE, message)
+
+
+def restorations(tx: Tx, scope: Scope) -> list[Restoration]:
+    """The files to restore, the newest change first; empty if nothing is left to take back.
+
+    Raises `CONFLICT` if a later change of another job is still on a file, or a content before was not kept.
+    """
+    rows = {row.id: row for row in applied_changes_of_files(tx, scope.mission_id)}
+    history = timeline(map(_effect, rows.values()))
+    first: dict[str, ChangeRow] = {}
+    for row in rows.values():
+        if scope.covers(row) and row.id not in history.undone_by:
+            first.setdefault(row.file, row)
+    later = {
+        row.path: fault
+        for row in first.values()
+        if (fault := _later_change(scope, history, rows, row)) is not None
+    }
+    lost = {
+        row.path: f"{row.path!r} cannot come back: its content before job {row.job_id} was too large to keep"
+        for row in first.values()
+        if row.sha256_before is not None and kept_size(tx, row.sha256_before) is None
+    }
+    if later or lost:
+        raise _refusal(scope, {**later, **lost})
+    made = {
+        (row.root, directory)
+        for row in rows.values()
+        if row.mission_id == scope.mission_id
+        and row.undoes is None  # those of an undo are directories to remove
+        for directory in map(str, json.loads(row.made))
+    }
+    found = [_restoration(tx, row, rows[history.last[row.file].id], made) for row in first.values()]
+    return sorted(found, key=lambda one: -one.undoes)
+
+
+def _effect(row: ChangeRow) -> Effect:
+    return Effect(row.id, row.mission_id, row.job_id, row.file, row.undoes)
+
+
+def _later_change(
+    scope: Scope, history: Timeline, rows: Mapping[int, ChangeRow], first: ChangeRow
+) -> str | None:
+    """Names the change outside this undo that has been made to the file since `first`, if there is one."""
+    if first.undoes is not None:
+        by = None if history.is_as_after(_effect(first)) else history.last[first.file]
+    else:
+        since = (one for one in history.standing(first.file) if one.id > first.id)
+        by = next((one for one in since if not scope.covers(rows[one.id])), None)
+    if by is None:
+        return None
+    return f"{first.path!r} was changed since by job {by.job_id} of mission {by.mission_id}"
+
+
+def _restoration(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]]) -> Restoration:
+    parents = [first.path[:at] for at, letter in enumerate(first.path) if letter == "/"]
+    is_gone = first.sha256_before is None
+    mode = from_json(first.result).get("mode") if first.undoes is not None else None
+    return Restoration(
+        file=first.file,
+        root=first.root,
+        path=first.path,
+        undoes=first.id,
+        sha256_now=last.sha256_after,
+        sha256_then=first.sha256_before,
+        size_bytes=0 if first.sha256_before is None else kept_size(tx, first.sha256_before) or 0,
+        mode=mode if isinstance(mode, int) else None,
+        made=tuple(parent for parent in parents if is_gone and (first.root, parent) in made),
+    )
+
+
+# -- check the files, and decide
+
+
+def _decide(site: Site, scope: Scope, wanted: Sequence[Restoration], *, dry_run: bool, by: str) -> int | None:
+    """Under the locks of all files: check them, and record the intents. The job's id, 0 for a dry run.
+
+    None if the files were changed by jobs before they were locked. Raises `CONFLICT`.
     """
     with _locked(wanted, confined_threads(site.isolation)) as found:
-        again = site.database.read(lambda tx: restorations(tx, wish))
+        again = site.database.read(lambda tx: restorations(tx, scope))
         if list(again) != list(wanted):
             return None
-        modes = _check(wish, wanted, found)
+        modes = _check(scope, wanted, found)
         if dry_run:
             return 0
         for one, held in zip(wanted, found, strict=True):
-            _keep(site, wish, one, held)
+            _keep(site, scope, one, held)
         hashes = [one.sha256_now for one in wanted if one.sha256_now is not None]
 
-        def work(tx: Tx) -> int | None:
-            # A prune may have found that nobody refers to them yet.
+        def decide(tx: Tx) -> int | None:
+            # A prune may have removed the contents, which nothing refers to yet.
             is_gone = bool(missing_blobs(tx, hashes, keeps=True))
-            return None if is_gone else record(ledger_of(tx), wish, wanted, modes, by=by)
+            return None if is_gone else _record(ledger_of(tx), scope, wanted, modes, by=by)
 
-        return site.database.write(work)
+        return site.database.write(decide)
 
 
 @contextmanager
@@ -136,8 +280,8 @@ def _locked(wanted: Sequence[Restoration], threads: ConfinedThreads) -> Iterator
         yield [refused[one.root] if one.root in refused else found[one.file] for one in wanted]
 
 
-def _check(wish: Wish, wanted: Sequence[Restoration], found: Sequence[Held]) -> Mapping[str, int]:
-    """The mode bits of the files that are there. Raises `CONFLICT` that names each file that is not as it was left."""
+def _check(scope: Scope, wanted: Sequence[Restoration], found: Sequence[Held]) -> Mapping[str, int]:
+    """The mode bits of the files. Raises `CONFLICT` that names each file that is not as the last change left it."""
     modes: dict[str, int] = {}
     faults: dict[str, str] = {}
     for one, held in zip(wanted, found, strict=True):
@@ -149,9 +293,9 @@ def _check(wish: Wish, wanted: Sequence[Restoration], found: Sequence[Held]) -> 
         if digest is not None:
             modes[one.file] = digest.mode
         if (None if digest is None else digest.sha256) != one.sha256_now:
-            faults[one.path] = f"{one.path!r} {_difference(one, is_there=digest is not None)}"
+            faults[one.path] = _difference(one, is_there=digest is not None)
     if faults:
-        raise refusal(wish, [*faults.values()], [*faults])
+        raise _refusal(scope, faults)
     return modes
 
 
@@ -166,25 +310,83 @@ def _digest(held: Held) -> Digest | None:
 
 def _difference(one: Restoration, *, is_there: bool) -> str:
     if not is_there:
-        return "should be there as the last change left it; it is gone"
+        return f"{one.path!r} is gone; the last change left a file there"
     if one.sha256_now is None:
-        return "should be gone as the last change left it; it is there"
-    return "has to be as the last change left it; somebody has changed it since"
+        return f"{one.path!r} is there; the last change removed it"
+    return f"{one.path!r} has been changed since the last change of a job"
 
 
-def _keep(site: Site, wish: Wish, one: Restoration, held: Held) -> None:
-    """Keep the content that is about to go, so that the undo can be undone."""
+def _keep(site: Site, scope: Scope, one: Restoration, held: Held) -> None:
+    """Keep the content that is about to be replaced, so that the undo can be undone."""
     if one.sha256_now is None or not isinstance(held, LockedFile):
         return
     current, sha = held.read(None), one.sha256_now
-    if current is None or current.sha256 != sha:  # who takes no locks may write at any time
-        raise refusal(wish, [f"{one.path!r} {_difference(one, is_there=current is not None)}"], [one.path])
+    if current is None or current.sha256 != sha:  # a program that takes no locks may write at any time
+        raise _refusal(scope, {one.path: _difference(one, is_there=current is not None)})
     data = current.data
     site.database.write(lambda tx: keep(tx, sha, data))
 
 
+def _refusal(scope: Scope, faults: Mapping[str, str]) -> LcpError:
+    """Why nothing is undone, by path."""
+    message = f"{scope.name} cannot be undone: {'; '.join(faults.values())}"
+    return LcpError(ErrorCode.CONFLICT, message, {"files": list(faults)})
+
+
+def _record(
+    ledger: Ledger, scope: Scope, wanted: Sequence[Restoration], modes: Mapping[str, int], *, by: str
+) -> int:
+    """Record the intents of an undo and queue its job: the commit decides it. The job's id.
+
+    `modes` are the bits of the files that will be removed. Raises `WRONG_STATE` like `check_quiet`.
+    """
+    check_quiet(ledger, scope)
+    mission = ledger.mission(scope.mission_id)
+    of: dict[str, JsonValue] = {"mission": scope.mission_id}
+    if scope.job_id is not None:
+        of = {"job": scope.job_id}
+    new = NewJobRow(
+        name=f"undo {scope.name}",
+        kind=UNDO.kind,
+        params=to_json(of),
+        priority=PRIORITY,
+        max_attempts=ATTEMPTS,
+    )
+    job_id = ledger.create(mission, new)
+    ledger.note(mission, "decided", job_id, {"by": by, "decision": "undo", **of})
+    for one in wanted:
+        intend(ledger.tx, _intent(scope, job_id, one, modes.get(one.file)))
+    refresh(ledger, mission)
+    return job_id
+
+
+def _intent(scope: Scope, job_id: int, one: Restoration, removed_mode: int | None) -> ChangeRow:
+    mode = removed_mode if one.sha256_then is None else one.mode
+    return ChangeRow(
+        id=0,
+        mission_id=scope.mission_id,
+        job_id=job_id,
+        attempt=1,
+        root=one.root,
+        path=one.path,
+        file=one.file,
+        mode="remove" if one.sha256_then is None else "restore",
+        state="intent",
+        sha256_before=one.sha256_now,
+        sha256_after=one.sha256_then,
+        size_bytes=one.size_bytes,
+        temporary=temporary_name(),
+        made=to_json(list(one.made)),
+        result=to_json({} if mode is None else {"mode": mode}),
+        undoes=one.undoes,
+    )
+
+
+# -- carry it out
+
+
 def _carry_out(site: Site, mission_id: int) -> None:
-    """Execute the undo here: as a runner that takes nothing else."""
+    """Run the undo's job in this process, and nothing else."""
     Runner(site, mission_id=mission_id, kinds=(UNDO.kind,), until_idle=True).run()
 
 

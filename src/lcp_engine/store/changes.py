@@ -29,6 +29,12 @@ _OF_MISSION = Statement(
         changes.c.id
     )
 )
+_APPLIED_OF_FILES = Statement(
+    _CHANGE.where(
+        text("state = 'applied'"),
+        changes.c.file.in_(select(changes.c.file).where(changes.c.mission_id == bindparam("mission"))),
+    ).order_by(changes.c.id)
+)
 _PARAMS_OF = Statement(select(jobs.c.params).where(jobs.c.id == bindparam("job")))
 _NEW = (*(field.name for field in fields(ChangeRow) if field.name != "id"), "intended_at")
 _INTEND = Statement(insert(changes).values({name: bindparam(name) for name in _NEW}).returning(changes.c.id))
@@ -89,6 +95,11 @@ def changes_of(tx: Tx, job_id: int) -> Sequence[ChangeRow]:
 def applied_changes(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:
     """What a mission has changed, the oldest first."""
     return [ChangeRow(*row) for row in tx.rows(_OF_MISSION, mission=mission_id)]
+
+
+def applied_changes_of_files(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:
+    """All applied changes, of any mission, of the files that a mission has intended to change, the oldest first."""
+    return [ChangeRow(*row) for row in tx.rows(_APPLIED_OF_FILES, mission=mission_id)]
 
 
 def params_of(tx: Tx, job_id: int) -> str:

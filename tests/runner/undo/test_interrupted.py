@@ -84,7 +84,7 @@ def test_a_cancelled_mission_does_not_forget_it(interrupted: Interrupted) -> Non
 def test_what_somebody_wrote_in_between_is_left_alone_and_named(interrupted: Interrupted) -> None:
     scene = interrupted.scene
     (scene.root / "a").write_text("mine\n")
-    with pytest.raises(LcpError, match="'a' has to be as the last change left it") as raised:
+    with pytest.raises(LcpError, match="'a' has been changed since the last change of a job") as raised:
         interrupted.engine.undo(interrupted.mission)
     assert raised.value.code is ErrorCode.CONFLICT
     assert ((scene.root / "a").read_text(), (scene.root / "g").exists()) == ("mine\n", False)

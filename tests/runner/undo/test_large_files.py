@@ -75,7 +75,7 @@ def test_a_file_that_became_large_is_looked_at_in_little_memory(small: Scene) ->
     small.engine.site.database.write(lambda tx: tx.plain(sql))
     tracemalloc.start()
     try:
-        with pytest.raises(LcpError, match="somebody has changed it since"):
+        with pytest.raises(LcpError, match="has been changed since the last change"):
             small.engine.undo(mission)
         assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     finally:
