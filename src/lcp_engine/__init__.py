@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lcp_engine.engine.run_job import JobResult, run_job
     from lcp_engine.errors import AgentError, ErrorCode, LcpError
     from lcp_engine.store.queries.records import Job, Mission
-    from lcp_engine.workers.custom import worker
+    from lcp_engine.workers.registry import worker
 
 _HOMES = {
     "Action": "core.protocol.actions",
@@ -27,7 +27,7 @@ _HOMES = {
     "MissionSpec": "core.mission.spec",
     "read_reply": "api",
     "run_job": "engine.run_job",
-    "worker": "workers.custom",
+    "worker": "workers.registry",
 }
 
 __all__ = [

@@ -75,7 +75,7 @@ def test_a_program_reads_a_reply_in_the_dialect_that_it_names() -> None:
     text = '{"response_type": "answer", "status": "success", "message": "m"}'
     assert isinstance(read_reply(text, dialect="universal"), MissionComplete)
     assert isinstance(read_reply(text), Malformed)
-    with pytest.raises(LcpError, match="'lcp' or 'universal'; there is no 'esperanto'"):
+    with pytest.raises(LcpError, match="'lcp' or 'universal'; found 'esperanto'"):
         read_reply(text, dialect="esperanto")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.model.rules import ACCEPT, DONE, GIVE_UP, QUESTION, TURN, Ask, Job, Limits, Reply, Spec, outcome_of
 
-from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.core.protocol.read_reply import Dialect
 
 Object = dict[str, JsonValue]
 

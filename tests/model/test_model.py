@@ -39,7 +39,7 @@ from tests.model.rules import DONE, QUESTION, SECOND, TURN, Ask, Job, Limits, Mi
 from tests.model.world import RefusedError, World
 
 from lcp_engine.core.job_states import State
-from lcp_engine.core.protocol.dialects import reader_of
+from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.people.hold_timeout import expire
 from lcp_engine.engine.question import hold_turn, keep_reply, open_question

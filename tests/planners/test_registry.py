@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
-from lcp_engine.planners.script import ScriptPlanner
+from lcp_engine.planners.simple import ScriptPlanner
 
 
 def spec(**keys: JsonValue) -> PlannerSpec:

@@ -19,8 +19,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps, Context, Hold, Worker
-from lcp_engine.workers.custom import worker
-from lcp_engine.workers.registry import BUILT_IN, find_workers
+from lcp_engine.workers.registry import BUILT_IN, find_workers, worker
 
 WINDOWS = "C:\\Sheratan\\2_sheratan_core"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel
 
 from lcp_engine.core.protocol.actions import Action, Malformed
-from lcp_engine.core.protocol.dialects import reader_of
+from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.workers.registry import BUILT_IN
 
 

@@ -61,7 +61,7 @@ def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
     from lcp_engine.core.decisions import Correct
     from lcp_engine.core.mission.spec import Limits
     from lcp_engine.core.protocol.actions import Malformed
-    from lcp_engine.core.protocol.dialects import reader_of
+    from lcp_engine.core.protocol.read_reply import reader_of
     from lcp_engine.workers.registry import find_workers
 
     kinds: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in find_workers().items()}

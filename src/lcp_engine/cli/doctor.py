@@ -27,7 +27,7 @@ from lcp_engine.store.maintenance.check import check_database, find_version, try
 from lcp_engine.store.schema import HEAD
 
 if TYPE_CHECKING:
-    from lcp_engine.core.protocol.dialects import Dialect
+    from lcp_engine.core.protocol.read_reply import Dialect
     from lcp_engine.planners.base import Question
     from lcp_engine.planners.environment import Surroundings
     from lcp_engine.workers.base import Workers
@@ -117,7 +117,7 @@ def _examine(
 def _examine_planner(spec: PlannerSpec, surroundings: Surroundings) -> Iterator[Finding]:
     """What is found about a planner; one that asks no model cannot be examined further."""
     from lcp_engine.core.protocol.actions import Malformed
-    from lcp_engine.core.protocol.dialects import reader_of
+    from lcp_engine.core.protocol.read_reply import reader_of
     from lcp_engine.planners.llm.factories import Placed
     from lcp_engine.planners.llm.probe import examine
     from lcp_engine.planners.registry import make_planner

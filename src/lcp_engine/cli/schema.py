@@ -13,15 +13,14 @@ from lcp_engine.cli.output import print_out
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.protocol.actions import Action, Problem
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
-from lcp_engine.core.protocol.universal_model import universal_schema
+from lcp_engine.core.protocol.universal import universal_schema
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.reports.agent_response import AgentResponse
 from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
 from lcp_engine.planners.base import Kind, Question
-from lcp_engine.planners.llm.reply_schema import ROOT, wire_schema
-from lcp_engine.planners.llm.universal_reply_schema import universal_wire_schema
+from lcp_engine.planners.llm.reply_schema import ROOT, reply_schema
 from lcp_engine.settings import ConfigFile
 from lcp_engine.workers.registry import find_workers
 
@@ -117,8 +116,8 @@ def _strict_schemas() -> dict[str, Callable[[], _Schema]]:
     kinds = [Kind(kind, worker.description, worker.params, is_held=False) for kind, worker in workers]
     question = Question(mission_id=0, number=1, turn=1, goal="", root=ROOT, prompt="", kinds=kinds)
     return {
-        "lcp": lambda: {"$schema": DIALECT, **wire_schema(question, narrow=False)},
-        "universal": lambda: {"$schema": DIALECT, **universal_wire_schema(question, narrow=False)},
+        "lcp": lambda: {"$schema": DIALECT, **reply_schema(question, narrow=False)},
+        "universal": lambda: {"$schema": DIALECT, **reply_schema(question, "universal", narrow=False)},
     }
 
 

@@ -34,7 +34,7 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
-from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.engine.admission import Admission, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.plans.escalation import ask_person

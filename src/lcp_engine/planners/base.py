@@ -9,7 +9,7 @@ from typing import Protocol
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.protocol.actions import Malformed
-from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.core.protocol.read_reply import Dialect
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ Factory: TypeAlias = Callable[..., Planner]
 
 BUILT_IN: Mapping[str, str] = {
     "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
-    "human": "lcp_engine.planners.human:HumanPlanner",
+    "human": "lcp_engine.planners.simple:HumanPlanner",
     "local": "lcp_engine.planners.llm.local:LocalPlanner",
     "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
-    "replay": "lcp_engine.planners.replay:ReplayPlanner",
-    "script": "lcp_engine.planners.script:ScriptPlanner",
+    "replay": "lcp_engine.planners.simple:ReplayPlanner",
+    "script": "lcp_engine.planners.simple:ScriptPlanner",
     "surveyor": "lcp_engine.planners.surveyor:Surveyor",
 }
 

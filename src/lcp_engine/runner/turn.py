@@ -17,7 +17,7 @@ from lcp_engine.core.protocol.actions import (
     MissionComplete,
     WriteFile,
 )
-from lcp_engine.core.protocol.dialects import reader_of
+from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.acceptance import failed_checks, load_parsers
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens

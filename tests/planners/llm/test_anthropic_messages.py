@@ -13,15 +13,12 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.anthropic_messages import AnthropicMessages, completion_of, headers, request_body
-from lcp_engine.planners.llm.chat import Ask, enveloped
-from lcp_engine.planners.llm.complete import Answering
+from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelSettings, enveloped
+from lcp_engine.planners.llm.complete import Answering, Times
 from lcp_engine.planners.llm.errors import Again, Trouble
-from lcp_engine.planners.llm.http import Exchange
+from lcp_engine.planners.llm.http import Answer, Exchange
 from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
-from lcp_engine.planners.llm.retrying import Times
-from lcp_engine.planners.llm.stream import Answer
-from lcp_engine.planners.llm.types import Completion, Message, ModelSettings
 
 SETTINGS = ModelSettings(
     endpoint="https://api.anthropic.com", model="m", key=SecretStr("sk-canary"), context_tokens=8000

@@ -12,10 +12,10 @@ from lcp_engine.core.health import Finding, Grade
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.environment import MemoryProbeCache
+from lcp_engine.planners.llm.complete import Times
 from lcp_engine.planners.llm.factories import openai_planner
 from lcp_engine.planners.llm.options import OpenAIOptions
 from lcp_engine.planners.llm.probe import examine
-from lcp_engine.planners.llm.retrying import Times
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer

@@ -17,12 +17,12 @@ import pytest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.environment import MemoryProbeCache
+from lcp_engine.planners.llm.chat import Message
+from lcp_engine.planners.llm.complete import Times
 from lcp_engine.planners.llm.factories import openai_planner
 from lcp_engine.planners.llm.options import OpenAIOptions
 from lcp_engine.planners.llm.output_modes import Rung
 from lcp_engine.planners.llm.planner import ModelPlanner, RequestSlots, Wording
-from lcp_engine.planners.llm.retrying import Times
-from lcp_engine.planners.llm.types import Message
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer, Play

@@ -9,12 +9,19 @@ import httpx2
 import pytest
 from pydantic import JsonValue, SecretStr
 
-from lcp_engine.planners.llm.chat import Ask, ModelFacts, enveloped, without_envelope
+from lcp_engine.planners.llm.chat import (
+    Ask,
+    Completion,
+    Message,
+    ModelFacts,
+    ModelSettings,
+    enveloped,
+    without_envelope,
+)
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.http import Exchange
 from lcp_engine.planners.llm.openai_chat import OpenAIChat, headers, request_body
 from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
-from lcp_engine.planners.llm.types import Completion, Message, ModelSettings
 
 SETTINGS = ModelSettings(endpoint="http://127.0.0.1:1/v1", model="m", key=SecretStr("sk-canary"), seed=7)
 TOP = Step(Rung.JSON_SCHEMA)

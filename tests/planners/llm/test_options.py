@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.llm.chat import ModelSettings
 from lcp_engine.planners.llm.factories import anthropic_planner, openai_planner
 from lcp_engine.planners.llm.options import (
     ANTHROPIC,
@@ -20,7 +21,6 @@ from lcp_engine.planners.llm.options import (
     read_remote,
     remote_settings,
 )
-from lcp_engine.planners.llm.types import ModelSettings
 from lcp_engine.planners.registry import make_planner
 
 NOTHING: dict[str, JsonValue] = {}

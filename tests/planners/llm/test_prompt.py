@@ -17,9 +17,9 @@ from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.planners.base import Correction, Kind, Question, SeenJob
+from lcp_engine.planners.llm.chat import about_tokens
 from lcp_engine.planners.llm.job_text import fenced
 from lcp_engine.planners.llm.prompt import Prompt, write_prompt
-from lcp_engine.planners.llm.tokens import about_tokens
 from lcp_engine.workers.registry import BUILT_IN
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lcp_engine.planners.llm.chat import Completion
+from lcp_engine.planners.llm.complete import Pace, Times, insist
 from lcp_engine.planners.llm.errors import Again, Trouble
-from lcp_engine.planners.llm.retrying import Pace, Times, insist
-from lcp_engine.planners.llm.types import Completion
 
 DONE = Completion("done")
 

@@ -16,9 +16,8 @@ from lcp_engine.core.protocol.actions import CreateFollowupJobs, Malformed, Writ
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.planners.base import Kind, Question, SeenJob
-from lcp_engine.planners.llm.known_files import look
-from lcp_engine.planners.llm.reply_schema import Narrowing, wire_schema
-from lcp_engine.planners.llm.universal_reply_schema import universal_wire_schema
+from lcp_engine.planners.llm.known_files import known_of
+from lcp_engine.planners.llm.reply_schema import Narrowing, reply_schema
 from lcp_engine.sandbox.paths import Names
 from lcp_engine.workers.registry import BUILT_IN
 
@@ -118,54 +117,54 @@ def readable(schema: Schema) -> set[str]:
 
 
 def test_before_anything_is_listed_only_a_list_can_be_asked_for() -> None:
-    schema = wire_schema(asked())
+    schema = reply_schema(asked())
     assert actions(schema).keys() == {"create_followup_jobs", "error"}
     assert jobs_of(schema).keys() == {"list_files"}
 
 
 def test_what_was_listed_can_be_read_and_nothing_else() -> None:
-    schema = wire_schema(asked(listing(1, *FILES)))
+    schema = reply_schema(asked(listing(1, *FILES)))
     assert readable(schema) == set(FILES)
     assert actions(schema).keys() == {"create_followup_jobs", "error"}
 
 
 def test_what_was_read_cannot_be_read_again_and_the_mission_may_end() -> None:
-    schema = wire_schema(asked(listing(1, *FILES), reading(2, "README.md")))
+    schema = reply_schema(asked(listing(1, *FILES), reading(2, "README.md")))
     assert readable(schema) == set(FILES) - {"README.md"}
     assert actions(schema).keys() >= ENDS
     assert {"write_file", "agent_plan"} <= jobs_of(schema).keys()
 
 
 def test_a_file_that_changed_since_can_be_read_again() -> None:
-    schema = wire_schema(asked(listing(1, *FILES), reading(2, "src/a.py"), writing(3, "src/a.py")))
+    schema = reply_schema(asked(listing(1, *FILES), reading(2, "src/a.py"), writing(3, "src/a.py")))
     assert "src/a.py" in readable(schema)
 
 
 def test_a_file_that_could_not_be_read_is_not_offered_again() -> None:
     failed = job(2, "read_file", {"rel_path": "src/b.py"}, code="BINARY")
-    assert "src/b.py" not in readable(wire_schema(asked(listing(1, *FILES), failed)))
+    assert "src/b.py" not in readable(reply_schema(asked(listing(1, *FILES), failed)))
 
 
 def test_a_file_whose_read_waits_for_a_person_is_not_offered_again() -> None:
     waiting = job(2, "read_file", {"rel_path": "src/b.py"}, state="held")
-    assert "src/b.py" not in readable(wire_schema(asked(listing(1, *FILES), waiting=(waiting,))))
+    assert "src/b.py" not in readable(reply_schema(asked(listing(1, *FILES), waiting=(waiting,))))
 
 
 def test_a_file_that_policy_denies_is_not_offered() -> None:
-    schema = wire_schema(asked(listing(1, ".env", "a.md"), may_read=lambda path: path != ".env"))
+    schema = reply_schema(asked(listing(1, ".env", "a.md"), may_read=lambda path: path != ".env"))
     assert readable(schema) == {"a.md"}
 
 
 def test_a_listing_of_a_directory_names_files_from_the_root() -> None:
     inner = job(1, "list_files", {"root": "/srv/project/src"}, {"files": ["a.py"]})
-    assert readable(wire_schema(asked(inner))) == {"src/a.py"}
+    assert readable(reply_schema(asked(inner))) == {"src/a.py"}
 
 
 @pytest.mark.parametrize("cut", [{}, {"docs/long.md": 40}], ids=["by the job", "by the prompt"])
 def test_a_file_that_was_shown_in_part_can_be_read_on(cut: dict[str, int]) -> None:
     more: dict[str, JsonValue] = {} if cut else {"truncated": True, "total": 900}
     whole = reading(2, "docs/long.md", "line\n" * 40, **more)
-    schema = wire_schema(asked(listing(1, *FILES), whole), cut=cut)
+    schema = reply_schema(asked(listing(1, *FILES), whole), cut=cut)
     params: Schema = {"rel_path": "docs/long.md", "root": ".", "offset": 40, "limit": 40}
     assert Draft202012Validator(jobs_of(schema)["read_file"]).is_valid(params)
     assert "docs/long.md" not in readable(schema)
@@ -176,7 +175,7 @@ def test_a_file_read_to_its_end_in_parts_is_read() -> None:
         reading(2, "a.md", "x\n" * 5, offset=0, total=9, truncated=True),
         reading(3, "a.md", "x\n" * 4, offset=5, total=9, truncated=True),
     ]
-    known = look(asked(listing(1, "a.md"), *parts))
+    known = known_of(asked(listing(1, "a.md"), *parts))
     assert known.partly == {}
     assert known.read == ("a.md",)
 
@@ -184,40 +183,40 @@ def test_a_file_read_to_its_end_in_parts_is_read() -> None:
 def test_files_that_the_goal_names_are_offered_first() -> None:
     many = [f"m{number}.py" for number in range(20)]
     question = asked(listing(1, *many, "deep/in/plan.py"), goal="Say what plan.py does.")
-    assert readable(wire_schema(question, narrowing=Narrowing(most_files=1))) == {"deep/in/plan.py"}
+    assert readable(reply_schema(question, narrowing=Narrowing(most_files=1))) == {"deep/in/plan.py"}
 
 
 def test_a_tree_that_is_known_is_not_listed_again_unless_it_is_too_large_to_be_offered() -> None:
     question = asked(listing(1, *FILES))
-    assert "list_files" not in jobs_of(wire_schema(question))
-    assert "list_files" in jobs_of(wire_schema(question, narrowing=Narrowing(most_files=2)))
+    assert "list_files" not in jobs_of(reply_schema(question))
+    assert "list_files" in jobs_of(reply_schema(question, narrowing=Narrowing(most_files=2)))
 
 
 def test_patterns_that_matched_nothing_leave_a_list_of_everything() -> None:
-    schema = wire_schema(asked(listing(1, patterns=["**/*.java"])))
+    schema = reply_schema(asked(listing(1, patterns=["**/*.java"])))
     assert at(jobs_of(schema)["list_files"], "properties", "patterns") == {"type": "null"}
 
 
 def test_an_empty_root_does_not_keep_the_mission_from_ending() -> None:
-    assert actions(wire_schema(asked(listing(1)))).keys() >= ENDS
+    assert actions(reply_schema(asked(listing(1)))).keys() >= ENDS
 
 
 def test_a_goal_that_needs_no_reading_may_end_at_once() -> None:
-    assert actions(wire_schema(asked(), narrowing=Narrowing(reads_first=0))).keys() >= ENDS
+    assert actions(reply_schema(asked(), narrowing=Narrowing(reads_first=0))).keys() >= ENDS
 
 
 def test_the_last_turn_only_ends_the_mission() -> None:
-    assert actions(wire_schema(asked(last_turn="max_turns"))).keys() == ENDS
+    assert actions(reply_schema(asked(last_turn="max_turns"))).keys() == ENDS
 
 
 @pytest.mark.parametrize("left", [0, -3])
 def test_without_jobs_left_only_ends_remain(left: int) -> None:
-    assert actions(wire_schema(asked(jobs_left=left))).keys() == ENDS
+    assert actions(reply_schema(asked(jobs_left=left))).keys() == ENDS
 
 
 def test_new_jobs_are_as_many_as_the_cap_allows_and_at_least_one() -> None:
     question = asked(listing(1, *FILES), reading(2, "README.md"), max_followups=4, jobs_left=2)
-    jobs = new_jobs(wire_schema(question))
+    jobs = new_jobs(reply_schema(question))
     assert (jobs["minItems"], jobs["maxItems"]) == (1, 2)
 
 
@@ -229,42 +228,42 @@ def test_a_stalled_plan_cannot_ask_for_the_repeated_job_again() -> None:
         job(3, "agent_plan", same),
         job(4, "agent_plan", same),
     ]
-    assert "agent_plan" in jobs_of(wire_schema(asked(*jobs)))
-    assert "agent_plan" not in jobs_of(wire_schema(asked(*jobs, stalled=1)))
+    assert "agent_plan" in jobs_of(reply_schema(asked(*jobs)))
+    assert "agent_plan" not in jobs_of(reply_schema(asked(*jobs, stalled=1)))
 
 
 def test_where_policy_names_the_files_that_may_be_written_no_others_can_be() -> None:
     done = (listing(1, *FILES), reading(2, "README.md"))
     files = {"write_file": ("docs/a.md", "docs/b.md"), "rewrite_file": ()}
-    schema = wire_schema(asked(*done, writable=files))
+    schema = reply_schema(asked(*done, writable=files))
     allowed = {"type": "string", "enum": ["docs/a.md", "docs/b.md"]}
     assert at(jobs_of(schema)["write_file"], "properties")["rel_path"] == allowed
     assert at(actions(schema)["write_file"], "properties")["rel_path"] == allowed
-    nothing = wire_schema(asked(*done, writable={"write_file": (), "rewrite_file": ()}))
+    nothing = reply_schema(asked(*done, writable={"write_file": (), "rewrite_file": ()}))
     assert not {"write_file", "rewrite_file"} & {*jobs_of(nothing), *actions(nothing)}
 
 
 def test_who_verifies_asks_for_no_jobs() -> None:
     question = asked(listing(1, *FILES), verifies=True)
-    assert actions(wire_schema(question)).keys() == ENDS
-    responses = branches(universal_wire_schema(question))
+    assert actions(reply_schema(question)).keys() == ENDS
+    responses = branches(reply_schema(question, "universal"))
     said = {str(at(branch, "properties", "response_type")["const"]) for branch in responses}
     assert said == {"verification", "error"}
 
 
 def test_a_kind_that_does_not_exist_cannot_be_asked_for() -> None:
     few = tuple(kind for kind in KINDS if kind.name in ("list_files", "read_file"))
-    schema = wire_schema(asked(listing(1, *FILES), reading(2, "README.md"), kinds=few))
+    schema = reply_schema(asked(listing(1, *FILES), reading(2, "README.md"), kinds=few))
     assert actions(schema).keys() == {"create_followup_jobs", *ENDS}
     assert jobs_of(schema).keys() == {"read_file"}
 
 
 def test_without_kinds_there_are_only_ends() -> None:
-    assert actions(wire_schema(asked(kinds=()))).keys() == ENDS
+    assert actions(reply_schema(asked(kinds=()))).keys() == ENDS
 
 
 def test_the_root_is_a_constant_and_paths_stay_in_it() -> None:
-    validator = Draft202012Validator(wire_schema(asked(listing(1, *FILES), writing(2, "a.md"))))
+    validator = Draft202012Validator(reply_schema(asked(listing(1, *FILES), writing(2, "a.md"))))
     write = {
         "action": "write_file",
         "ok": True,
@@ -280,11 +279,11 @@ def test_the_root_is_a_constant_and_paths_stay_in_it() -> None:
 
 
 SCHEMAS = {
-    "everything": wire_schema(asked(), narrow=False),
-    "first turn": wire_schema(asked()),
-    "later": wire_schema(asked(listing(1, *FILES), reading(2, "README.md"), writing(3, "a.md"))),
-    "universal": universal_wire_schema(asked(listing(1, *FILES), reading(2, "README.md"))),
-    "universal, everything": universal_wire_schema(asked(), narrow=False),
+    "everything": reply_schema(asked(), narrow=False),
+    "first turn": reply_schema(asked()),
+    "later": reply_schema(asked(listing(1, *FILES), reading(2, "README.md"), writing(3, "a.md"))),
+    "universal": reply_schema(asked(listing(1, *FILES), reading(2, "README.md")), "universal"),
+    "universal, everything": reply_schema(asked(), "universal", narrow=False),
 }
 ALLOWED = {
     "anyOf", "type", "const", "enum", "pattern", "minimum", "maximum", "description", "properties", "required",
@@ -413,7 +412,7 @@ def questions(draw: st.DrawFn) -> Question:
 def test_whatever_a_schema_allows_is_valid_lcp_and_keeps_the_rules(
     data: st.DataObject, question: Question, narrow: bool
 ) -> None:
-    schema = wire_schema(
+    schema = reply_schema(
         question, narrow=narrow, narrowing=Narrowing(reads_first=data.draw(st.integers(0, 2)))
     )
     value = data.draw(values(schema))
@@ -428,7 +427,7 @@ def test_whatever_a_schema_allows_is_valid_lcp_and_keeps_the_rules(
 @CALM
 @given(st.data(), questions())
 def test_whatever_a_universal_schema_allows_is_translated(data: st.DataObject, question: Question) -> None:
-    schema = universal_wire_schema(question)
+    schema = reply_schema(question, "universal")
     value = data.draw(values(schema))
     Draft202012Validator(schema).validate(value)
     action = read_universal(json.dumps(value), MODELS)
@@ -441,7 +440,7 @@ def test_whatever_a_universal_schema_allows_is_translated(data: st.DataObject, q
 
 
 def _keeps_the_rules(question: Question, action: object) -> None:
-    known, names = look(question), Names(("/srv/project",))
+    known, names = known_of(question), Names(("/srv/project",))
     if question.last_turn is not None:
         assert not isinstance(action, CreateFollowupJobs | WriteFile)
     if not isinstance(action, CreateFollowupJobs | WriteFile):

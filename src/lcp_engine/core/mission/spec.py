@@ -17,7 +17,7 @@ from pydantic import (
 
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Rule
-from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.errors import LcpError
 
 

@@ -1,8 +1,9 @@
-"""Read a planner's reply: raw text to one LCP action, or to every reason why it is none (R1 to R3). Pure."""
+"""Read a planner's reply: its text becomes one LCP action or every reason why it is not one (R1 to R3). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, JsonValue
 
@@ -20,9 +21,15 @@ from lcp_engine.core.protocol.actions import (
 from lcp_engine.core.protocol.framing import Unframed, find_object
 from lcp_engine.core.protocol.problems import Findings, join, name_unknown, param_names, shortened
 from lcp_engine.core.protocol.strict_json import shown
+from lcp_engine.errors import ErrorCode, LcpError
+
+Dialect: TypeAlias = Literal["lcp", "universal"]
+Reader: TypeAlias = Callable[[str, Mapping[str, type[BaseModel]]], Action | Malformed]
+
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 NO_REASON = "the planner gave no reason"
-# No cap of a mission (R6): it bounds the time that one text can take.
+# Not a limit of missions (R6): it bounds the time that one text can take.
 MAX_ENTRIES = 10_000
 
 
@@ -46,6 +53,21 @@ def read_object(
     if action is None or findings.problems:
         return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
     return action.note(recovered, findings.warnings)
+
+
+def reader_of(dialect: str) -> Reader:
+    """The reader of the dialect with this name; no text makes it raise.
+
+    Raises `INVALID_ARGUMENT` for an unknown name.
+    """
+    if dialect == "lcp":
+        return read_reply
+    if dialect == "universal":
+        from lcp_engine.core.protocol.universal import read_universal  # many models, slow to load
+
+        return read_universal
+    names = " or ".join(map(repr, DIALECTS))
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is {names}; found {dialect!r}")
 
 
 _Fields = dict[str, JsonValue]

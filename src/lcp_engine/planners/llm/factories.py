@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.environment import NOWHERE, MemoryProbeCache, ProbeCache, Surroundings
 from lcp_engine.planners.llm import anthropic_messages, openai_chat
-from lcp_engine.planners.llm.chat import Chat
+from lcp_engine.planners.llm.chat import Chat, ModelSettings
 from lcp_engine.planners.llm.complete import MORE_ROOM, Answering
 from lcp_engine.planners.llm.http import Exchange
 from lcp_engine.planners.llm.options import (
@@ -29,7 +29,6 @@ from lcp_engine.planners.llm.options import (
     require_key,
 )
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
-from lcp_engine.planners.llm.types import ModelSettings
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -147,13 +146,13 @@ def _planner_of(
     chat: Chat, settings: ModelSettings, *, narrow: bool, probes: ProbeCache | None
 ) -> ModelPlanner:
     from lcp_engine.planners.llm.prompt import write_prompt
-    from lcp_engine.planners.llm.reply_schema import wire_schema
-    from lcp_engine.planners.llm.universal_reply_schema import universal_wire_schema
+    from lcp_engine.planners.llm.reply_schema import reply_schema
 
     def word(question: Question, budget: int) -> Wording:
         prompt = write_prompt(question, budget_tokens=budget, dialect=question.dialect)
-        schema = universal_wire_schema if question.dialect == "universal" else wire_schema
-        return Wording(prompt.messages, schema(question, narrow=narrow, cut=prompt.cut))
+        return Wording(
+            prompt.messages, reply_schema(question, question.dialect, narrow=narrow, cut=prompt.cut)
+        )
 
     return ModelPlanner(
         answering=Answering(chat, stored=probes or MemoryProbeCache()),

@@ -35,7 +35,7 @@ class Known:
     repeated: frozenset[str]
 
 
-def look(question: Question) -> Known:
+def known_of(question: Question) -> Known:
     """Everything that the jobs of the question's plan tell."""
     known = {job.job_id: job for job in (*question.history(), *question.results)}
     jobs = tuple(known.values())

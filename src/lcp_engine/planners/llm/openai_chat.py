@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.chat import Ask, ModelFacts, schema_for
+from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, schema_for
 from lcp_engine.planners.llm.errors import Again, Trouble, trouble_within
-from lcp_engine.planners.llm.http import Exchange
+from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
 from lcp_engine.planners.llm.output_modes import Rung, Step
-from lcp_engine.planners.llm.stream import Answer, JsonObject, count_in, list_in, object_in, text_in
-from lcp_engine.planners.llm.types import Completion, ModelSettings
 
 
 @dataclass(frozen=True)

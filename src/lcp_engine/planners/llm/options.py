@@ -13,8 +13,8 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.llm.chat import ModelSettings
 from lcp_engine.planners.llm.http import is_loopback
-from lcp_engine.planners.llm.types import ModelSettings
 
 STRICT = ConfigDict(extra="forbid")
 Server: TypeAlias = Literal["lmstudio", "ollama", "llamacpp", "vllm", "openai"]

@@ -13,10 +13,9 @@ from pydantic import JsonValue
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, Json, LcpError
 from lcp_engine.planners.base import Question, Reply
-from lcp_engine.planners.llm.chat import Ask, ModelFacts
+from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
 from lcp_engine.planners.llm.complete import Answering
 from lcp_engine.planners.llm.errors import Trouble
-from lcp_engine.planners.llm.types import Completion, Message, ModelSettings
 
 CONTEXT_TOKENS = 8192
 MOST_TOKENS = 4096

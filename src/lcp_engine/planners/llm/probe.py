@@ -10,12 +10,11 @@ from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.llm.chat import ModelFacts
+from lcp_engine.planners.llm.chat import Completion, ModelFacts
+from lcp_engine.planners.llm.complete import Pace
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.output_modes import Rung
 from lcp_engine.planners.llm.planner import CONTEXT_TOKENS, ModelPlanner
-from lcp_engine.planners.llm.retrying import Pace
-from lcp_engine.planners.llm.types import Completion
 
 REPLY_TOKENS = 400
 SMALL_CONTEXT = 4096

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
 from itertools import groupby, islice
 from string import Template
 
-from lcp_engine.core.protocol.dialects import Dialect
+from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
+from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.planners.base import Question, Said, SeenJob
+from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.job_text import Body, Count, body, cut, fenced, fold, headline, plain, show
-from lcp_engine.planners.llm.known_files import Known, look, names
-from lcp_engine.planners.llm.system import system_message, template
-from lcp_engine.planners.llm.tokens import about_tokens
-from lcp_engine.planners.llm.types import Message
+from lcp_engine.planners.llm.known_files import Known, known_of, names
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""
@@ -54,7 +55,7 @@ def write_prompt(
     """
     system = system_message(question, dialect)
     taken = count(system) + FRAME
-    turn = _Turn(question, look(question), count, budget_tokens - taken, most_files, dialect)
+    turn = _Turn(question, known_of(question), count, budget_tokens - taken, most_files, dialect)
     content = turn.write()
     tokens = count(content)
     # Parts that were counted one by one may have more tokens together.
@@ -64,6 +65,23 @@ def write_prompt(
         tokens = count(content)
     messages = (Message("system", system), Message("user", content))
     return Prompt(messages, taken + tokens, taken + tokens <= budget_tokens, turn.cut)
+
+
+def system_message(question: Question, dialect: Dialect) -> str:
+    """What the planner has to know whatever it is asked."""
+    kinds = {kind.name for kind in question.kinds}
+    blocks = _template("actions").strip().split("\n\n")
+    usable = {"create_followup_jobs": bool(kinds), "write_file": "write_file" in kinds}
+    actions = "\n\n".join(block for block in blocks if usable.get(block.partition(":")[0], True))
+    if dialect == "universal":
+        inner = "\n\n".join(block for block in actions.split("\n\n") if block.partition(":")[0] in usable)
+        actions = Template(_template("universal").strip()).substitute(actions=inner)
+    return Template(_template("system")).substitute(
+        actions=actions,
+        kinds="\n".join(_kinds(question)) or "None: only actions that end the mission are possible.",
+        root=_slashed(question.root) or ".",
+        most=question.max_followups,
+    )
 
 
 @dataclass
@@ -211,7 +229,7 @@ def _share(sizes: Sequence[int], tokens: int) -> int:
 
 def _join(sections: Mapping[str, str]) -> str:
     """The turn's template, without the sections that have nothing to say."""
-    parts = template("turn").strip().split("\n\n")
+    parts = _template("turn").strip().split("\n\n")
     filled = [(part, part.partition("$")[2]) for part in parts]
     return "\n\n".join(
         Template(part).substitute(sections) for part, name in filled if sections.get(name, "").strip()
@@ -258,3 +276,54 @@ def _now(question: Question, dialect: Dialect) -> str:
     # The end of a prompt is what a small model sees best.
     goal = plain(" ".join(question.prompt.split()), 200)
     return " ".join([*said, "One JSON object, nothing else."]) + f"\nThe goal is still: {goal}"
+
+
+_ROOTS = ("root", "project_root")
+
+
+@cache
+def _template(name: str) -> str:
+    """A text that is shipped beside this module."""
+    return resources.files("lcp_engine.planners.llm").joinpath("templates", f"{name}.txt").read_text("utf-8")
+
+
+def _slashed(path: str) -> str:
+    return path.replace("\\", "/")
+
+
+def _kinds(question: Question) -> Iterator[str]:
+    params, _ = strict_params({kind.name: kind.params for kind in question.kinds})
+    for kind in question.kinds:
+        waits = " Waits for a person." if kind.is_held else ""
+        yield f"- {kind.name}: {plain(kind.description)}{waits}"
+        for key, schema in properties_of(params.get(kind.name, {})).items():
+            described = schema.get("description")
+            said = f": {described}" if isinstance(described, str) else ""
+            files = question.writable.get(kind.name, ()) if key == "rel_path" else ()
+            only = " or ".join(f'"{place}"' for place in ((".",) if key in _ROOTS else files))
+            yield f"    {key}: {only}" if only else f"    {key} ({_type(schema)}){said}"
+
+
+def _type(schema: Schema) -> str:
+    branches = schema.get("anyOf")
+    parts = [part for part in branches if isinstance(part, dict)] if isinstance(branches, list) else [schema]
+    words = [_word(part) for part in parts]
+    optional = ", or null" if "null" in words else ""
+    return " or ".join(word for word in words if word != "null") + optional
+
+
+def _word(schema: Schema) -> str:
+    values = schema.get("enum")
+    if isinstance(values, list):
+        return " or ".join(f'"{value}"' for value in values)
+    if "const" in schema:
+        return f'"{schema["const"]}"'
+    known = {
+        "string": "text",
+        "integer": "whole number",
+        "boolean": "true or false",
+        "array": "list",
+        "null": "null",
+    }
+    kind = schema.get("type")
+    return known.get(kind, kind) if isinstance(kind, str) else "object"

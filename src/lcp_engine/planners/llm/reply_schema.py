@@ -1,7 +1,7 @@
-"""Say as JSON Schema what a planner may answer now: what the rules would refuse, a constrained decoder cannot write.
+"""Write the schema of the next reply: a constrained decoder cannot write what the rules would refuse.
 
-`decide` never relies on it. A key that LCP leaves optional is left out where nobody is better off with it: `metrics`
-(the report counts itself), and in a narrowed schema the names of jobs and `auto_dispatch` of jobs that only look.
+`decide` never relies on it. An optional key of LCP that helps nobody is left out: `metrics` (the report counts itself),
+and in a narrowed schema the names of jobs and the `auto_dispatch` of jobs that only read.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
-from lcp_engine.core.protocol.strict_schema import (
+from lcp_engine.core.protocol.json_schema import (
     CONFINED_PATH,
     LINE,
     NULL,
@@ -22,32 +23,34 @@ from lcp_engine.core.protocol.strict_schema import (
     list_of,
     nullable,
     one_of_texts,
+    properties_of,
+    strict_params,
+    with_ends,
 )
+from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.protocol.universal import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
-from lcp_engine.planners.llm.known_files import Known, look
-from lcp_engine.planners.llm.param_schemas import params_of, properties_of
+from lcp_engine.planners.llm.known_files import Known, known_of
 
 ROOT = "."
-"""The root in params: true wherever the mission is replayed or forked, and one token long."""
+"""The root in params: it still fits when the mission is replayed or forked elsewhere, and is one token long."""
 
 
 @dataclass(frozen=True)
 class Narrowing:
-    """How far the state of a mission narrows its schema.
-
-    A goal is taken to need reading until `reads_first` files were read, or a file was written: so long, and while
-    something can be listed or read, the jobs are such that look, and only `error` ends the mission. 0 is for goals
-    that need no reading. At most `most_files` are offered to be read at once. `lengths` are `minItems` and `maxItems`
-    of lists, for servers that refuse them: without, an empty `new_jobs` can still end the mission, and one too long is
-    a corrective turn.
-    """
+    """How far the state of a mission narrows its schema."""
 
     reads_first: int = 1
+    """A goal is taken to need reading until so many files were read, or one was written. Until then, and while
+    something can be listed or read, jobs only list and read, and only `error` ends the mission."""
     most_files: int = 200
+    """How many files are offered to be read at once."""
     lengths: bool = True
+    """Whether lists have `minItems` and `maxItems`, which some servers refuse. Without them an empty `new_jobs` can end
+    the mission, and one that is too long costs a corrective turn."""
 
     def some(self, items: Schema, most: int, *, at_least: int = 0) -> Schema:
-        """A list that has an end: a small model that has begun to repeat itself does not find it alone."""
+        """A list with an end: a small model that has begun to repeat itself does not stop on its own."""
         bounds: Schema = {"minItems": at_least, "maxItems": most} if self.lengths else {}
         return list_of(items) | {key: bound for key, bound in bounds.items() if bound}
 
@@ -55,23 +58,33 @@ class Narrowing:
 USUAL = Narrowing()
 
 
-def wire_schema(
+def reply_schema(
     question: Question,
+    dialect: Dialect = "lcp",
     *,
     narrow: bool = True,
     narrowing: Narrowing = USUAL,
     cut: Mapping[str, int] = {},
 ) -> Schema:
-    """The schema of the next reply. Pure and total: every question has one, and `error` is always in it.
+    """The strict schema of the next reply in a dialect. Pure and total: every question has one, and it allows an error.
 
-    `cut` are files that the prompt does not show to their end, with the line from which on. Without `narrow` it
-    depends on the question's kinds alone.
+    `cut` are files that the prompt does not show to their end, with the first line that is left out. Without `narrow`
+    the schema depends on the kinds of the question alone.
     """
-    kinds, definitions = params_of(question.kinds)
-    branches = _narrowed(question, kinds, narrowing, cut) if narrow else _everything(kinds)
-    whole = any_of(branches)
-    used = json.dumps(whole)
-    return whole | ({"$defs": dict(definitions)} if definitions and '"$ref"' in used else {})
+    kinds, definitions = strict_params({kind.name: kind.params for kind in question.kinds})
+    actions = _narrowed(question, kinds, narrowing, cut) if narrow else _everything(kinds)
+    whole = any_of([*actions.values()])
+    if definitions and '"$ref"' in json.dumps(whole):
+        definitions_used: Schema = {"$defs": dict(definitions)}
+    else:
+        definitions_used = {}
+    match dialect:
+        case "lcp":
+            return whole | definitions_used
+        case "universal":
+            return _universal(question, actions, definitions_used, narrowing if narrow else None)
+        case _:
+            assert_never(dialect)
 
 
 _TEXT: Schema = {"type": "string"}
@@ -79,22 +92,27 @@ _TEXTS = list_of(_TEXT)
 _PATH: Schema = {"type": "string", "pattern": CONFINED_PATH}
 _MOST_ENTRIES = 5
 _MODE = one_of_texts(["overwrite", "append"])
-_LOOKS = ("list_files", "read_file")
+_READS = ("list_files", "read_file")
 _WRITES = ("write_file", "rewrite_file")
+_GOING_ON = ("create_followup_jobs", "write_file")
+_LEADS_TO = {"planning": "agent_plan", "verification": "agent_plan", "clarity": "ask_user"}
 
 
-def _action(name: str, fields: Mapping[str, Schema], *, ok: bool = True) -> Schema:
-    # The constant first: who writes in this order has chosen the action before filling it.
-    return closed({"action": constant(name), "ok": constant(ok), "commentary": nullable(_TEXT), **fields})
+def _action(name: str, fields: Mapping[str, Schema], *, ok: bool = True) -> dict[str, Schema]:
+    """One action's schema under its name."""
+    # The constant first: a model that writes in this order has chosen the action before filling it.
+    head = {"action": constant(name), "ok": constant(ok), "commentary": nullable(_TEXT)}
+    return {name: closed({**head, **fields})}
 
 
-def _error() -> Schema:
+def _error() -> dict[str, Schema]:
     more = ("error_code", "attempted_action", "recovery_suggestion")
     return _action("error", {"error": _TEXT, **{key: nullable(_TEXT) for key in more}}, ok=False)
 
 
-def _everything(kinds: Mapping[str, Schema]) -> list[Schema]:
-    branches: list[Schema] = []
+def _everything(kinds: Mapping[str, Schema]) -> dict[str, Schema]:
+    """The schema of each action that LCP has, if some kind allows it."""
+    actions: dict[str, Schema] = {}
     if kinds:
         name = nullable({"type": "string", "description": "At most 200 characters."})
         free: Schema = {"type": "boolean"}
@@ -102,62 +120,103 @@ def _everything(kinds: Mapping[str, Schema]) -> list[Schema]:
             closed({"kind": constant(kind), "name": name, "params": params, "auto_dispatch": nullable(free)})
             for kind, params in kinds.items()
         ]
-        branches.append(_action("create_followup_jobs", {"new_jobs": list_of(any_of(jobs))}))
+        actions |= _action("create_followup_jobs", {"new_jobs": list_of(any_of(jobs))})
     if "write_file" in kinds:
         line = properties_of(kinds["write_file"])["rel_path"]
         write = {"root": nullable(line), "rel_path": line, "content": _TEXT, "mode": nullable(_MODE)}
-        branches.append(_action("write_file", write))
+        actions |= _action("write_file", write)
     more = {key: nullable(_TEXTS) for key in ("issues", "recommendations")}
-    branches.append(_action("analysis_result", {"target_file": nullable(_TEXT), "summary": _TEXT, **more}))
-    branches.append(_action("mission_complete", {"summary": _TEXT, "deliverables": nullable(_TEXTS)}))
-    return [*branches, _error()]
+    actions |= _action("analysis_result", {"target_file": nullable(_TEXT), "summary": _TEXT, **more})
+    actions |= _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(_TEXTS)})
+    return actions | _error()
 
 
 def _narrowed(
     question: Question, kinds: Mapping[str, Schema], narrowing: Narrowing, cut: Mapping[str, int]
-) -> list[Schema]:
-    known = look(question)
+) -> dict[str, Schema]:
+    """The schema of each action that the rules would accept now."""
+    known = known_of(question)
     may_go_on = question.last_turn is None and not question.verifies
-    jobs = {} if not may_go_on else _jobs(question, kinds, known, narrowing, cut)
-    most = (
-        question.max_followups
-        if question.jobs_left is None
-        else min(question.max_followups, question.jobs_left)
-    )
+    jobs = _jobs(question, kinds, known, narrowing, cut) if may_go_on else {}
+    most = question.max_followups
+    if question.jobs_left is not None:
+        most = min(most, question.jobs_left)
     needs_reading = most > 0 and _needs_reading(known, jobs, narrowing)
     if needs_reading:
-        jobs = {kind: job for kind, job in jobs.items() if kind in _LOOKS}
+        jobs = {kind: job for kind, job in jobs.items() if kind in _READS}
         most = min(most, len(known.unread) + len(known.partly) + len(cut) if known.has_listing else 1)
-    branches: list[Schema] = []
+    actions: dict[str, Schema] = {}
     if jobs and most > 0:
-        # None at all would end the mission; that is what the terminal actions are for.
+        # An empty list would end the mission; that is what the terminal actions are for.
         some = narrowing.some(any_of([*jobs.values()]), most, at_least=1)
-        branches.append(_action("create_followup_jobs", {"new_jobs": some}))
+        actions |= _action("create_followup_jobs", {"new_jobs": some})
         if "write_file" in jobs:
-            place = _place(question, "write_file")
-            write = {"root": constant(ROOT), "rel_path": place, "content": _TEXT, "mode": _MODE}
-            branches.append(_action("write_file", write))
-    return [*branches, *([] if needs_reading else _ends(known, narrowing)), _error()]
+            files = _files(question, "write_file")
+            write = {"root": constant(ROOT), "rel_path": files, "content": _TEXT, "mode": _MODE}
+            actions |= _action("write_file", write)
+    return actions | ({} if needs_reading else _ends(known, narrowing)) | _error()
+
+
+def _universal(
+    question: Question, actions: Mapping[str, Schema], definitions: Schema, narrowing: Narrowing | None
+) -> Schema:
+    """The same actions as responses of the dialect `universal`; each response is allowed if its action is.
+
+    Terminal actions are responses of their own there, so `custom_fields.lcp` holds only actions that go on.
+    """
+    going_on = [action for name, action in actions.items() if name in _GOING_ON]
+    if narrowing is None:
+        lcp = any_of(going_on)
+        return strict_universal_schema(
+            lcp | definitions, responses=_responses(question, actions, narrow=False)
+        )
+    # The response has a message, and a small model that writes both writes the same twice.
+    going_on = [_without_commentary(action) for action in going_on]
+    lcp = any_of(going_on)
+    known = known_of(question)
+    files = dict.fromkeys((*known.read, *known.written)[-narrowing.most_files :])
+    responses = _responses(question, actions, narrow=True)
+    schema = strict_universal_schema(
+        lcp | definitions, responses=responses, files=tuple(files), lengths=narrowing.lengths
+    )
+    if not narrowing.lengths:
+        return schema
+    return {key: with_ends(part, _MOST_ENTRIES) for key, part in schema.items()}
+
+
+def _responses(question: Question, actions: Mapping[str, Schema], *, narrow: bool) -> list[str]:
+    responses = ["verification", "error"] if narrow and question.verifies else ["error"]
+    goes_on = any(name in _GOING_ON for name in actions)
+    if goes_on:
+        responses.append("custom")
+    if "mission_complete" in actions and "verification" not in responses:
+        responses += ["answer", "research"]
+        # The others lead to jobs of certain kinds, and the last turn takes none.
+        kinds = {kind.name for kind in question.kinds}
+        responses += [name for name, kind in _LEADS_TO.items() if goes_on and (kind in kinds or not narrow)]
+    return responses
+
+
+def _without_commentary(action: Schema) -> Schema:
+    return closed({key: part for key, part in properties_of(action).items() if key != "commentary"})
 
 
 def _needs_reading(known: Known, jobs: Mapping[str, Schema], narrowing: Narrowing) -> bool:
-    """Whether it is too early to end: too little was read, and there is something to read or to look for."""
+    """Whether it is too early to end: too little was read, and there is something to read or to list."""
     if known.written or len(known.read) >= narrowing.reads_first:
         return False
     can_read = "read_file" in jobs and bool(known.unread or known.partly)
     return can_read or ("list_files" in jobs and not known.has_listing)
 
 
-def _ends(known: Known, narrowing: Narrowing) -> list[Schema]:
-    """The terminal actions; the files they speak of are files that were read or written."""
+def _ends(known: Known, narrowing: Narrowing) -> dict[str, Schema]:
+    """The terminal actions that complete a mission; the files they name were read or written."""
     read = known.read[-narrowing.most_files :]
     target = nullable(one_of_texts(read) if read else NULL)
     made = narrowing.some(one_of_texts(known.written), len(known.written)) if known.written else NULL
     more = {key: nullable(narrowing.some(_TEXT, _MOST_ENTRIES)) for key in ("issues", "recommendations")}
-    return [
-        _action("analysis_result", {"target_file": target, "summary": _TEXT, **more}),
-        _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(made)}),
-    ]
+    result = _action("analysis_result", {"target_file": target, "summary": _TEXT, **more})
+    return result | _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(made)})
 
 
 def _jobs(
@@ -167,7 +226,7 @@ def _jobs(
     narrowing: Narrowing,
     cut: Mapping[str, int],
 ) -> dict[str, Schema]:
-    """The jobs that may be asked for now, by kind."""
+    """The jobs that may be requested now, by kind."""
     jobs: dict[str, Schema] = {}
     for kind in (kind for kind in question.kinds if kind.name in kinds):
         params: Schema | None = kinds[kind.name]
@@ -182,7 +241,7 @@ def _jobs(
         elif kind.name in _WRITES and not question.writable.get(kind.name, (ROOT,)):
             params = None
         elif kind.name in (*_WRITES, "agent_plan"):
-            params = _in_root(kinds[kind.name], _place(question, kind.name))
+            params = _in_root(kinds[kind.name], _files(question, kind.name))
         if params is not None:
             jobs[kind.name] = _job(kind, params)
     return jobs
@@ -190,12 +249,12 @@ def _jobs(
 
 def _job(kind: Kind, params: Schema) -> Schema:
     fields = {"kind": constant(kind.name), "params": params}
-    if not kind.is_held and kind.name not in _LOOKS:
+    if not kind.is_held and kind.name not in _READS:
         fields["auto_dispatch"] = nullable({"type": "boolean"})
     return closed(fields)
 
 
-def _place(question: Question, kind: str) -> Schema:
+def _files(question: Question, kind: str) -> Schema:
     """The files that jobs of this kind may name."""
     files = question.writable.get(kind)
     return one_of_texts(files) if files else _PATH
@@ -212,15 +271,15 @@ def _asks(narrowing: Narrowing) -> Schema:
 
 
 def _lists(known: Known, narrowing: Narrowing) -> Schema | None:
-    """Without a limit: 0 lists nothing, and a model that has to write a number writes any.
+    """The params without `limit`: 0 lists nothing, and a model that has to write a number writes any.
 
-    None where every file is known; where that are too many to be offered, a list of some of them still helps.
+    None if every file is known, unless there are too many to offer: then a list of some of them still helps.
     """
     if known.has_all and len(known.unread) <= narrowing.most_files:
         return None
     line: Schema = {"type": "string", "pattern": LINE}
     patterns = nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))
-    # Patterns that matched nothing are no help twice: everything is listed then.
+    # After patterns that matched nothing, everything is listed.
     nothing_matched = "list_files" in known.tried and not known.has_listing
     return closed({"root": constant(ROOT), "patterns": nullable(NULL) if nothing_matched else patterns})
 
@@ -228,7 +287,7 @@ def _lists(known: Known, narrowing: Narrowing) -> Schema | None:
 def _reads(
     kinds: Mapping[str, Schema], known: Known, narrowing: Narrowing, cut: Mapping[str, int]
 ) -> Schema | None:
-    """Files to read from the start, and files to read on; any name only where nothing can be listed."""
+    """Files to read from the start, and files to continue; any name only if nothing can be listed."""
     fresh = known.unread[: narrowing.most_files]
     rest = [path for path in {**known.partly, **cut} if path not in fresh][: narrowing.most_files]
     branches: list[Schema] = []
