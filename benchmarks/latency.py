@@ -106,13 +106,13 @@ def _way(url: str) -> Iterator[Way]:
 def note_commits(database: Database) -> list[int]:
     """The times at which this process has committed jobs that are ready, filled as it goes on."""
     committed: list[int] = []
-    ring = database.on_wake
+    ring = database.on_ready
 
     def rung() -> None:
         committed.append(time.monotonic_ns())
         ring()
 
-    database.on_wake = rung
+    database.on_ready = rung
     return committed
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lcp_engine.runner.executor import Room
+from lcp_engine.runner.executor import BatchLimit
 from lcp_engine.runner.lane import Lane
 from lcp_engine.store.row_types import job_row
 
@@ -16,7 +16,7 @@ def executes(lane: Lane, *seconds: float) -> int:
     """How many jobs the lane claims after one that took each of these times."""
     for one in seconds:
         lane.take([JOB])
-        lane.next_jobs(lambda first: Room(1, 0), give_back=False)
+        lane.next_jobs(lambda first: BatchLimit(1, 0), give_back=False)
         lane.ends(1, one)
     return lane.batch(100, QUICK_SECONDS)
 

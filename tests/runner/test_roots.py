@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.runner.runner import Runner
-from lcp_engine.store.host.roots import Roots, Share
+from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.queries.records import Mission
 
 DRAIN = Path(__file__).with_name("drain.py")
@@ -142,7 +142,7 @@ def test_a_mission_is_looked_up_once_and_its_siblings_with_it(database_url: str,
     with Engine(database_url) as engine:
         missions = [launch(engine, tmp_path / "one").id for _ in range(3)]
         moved(tmp_path / "one")
-        share = Share(Roots(only_here=False))
+        share = ServedMissions(Roots(only_here=False))
         assert not engine.site.database.read(lambda tx: share.takes(tx, missions[0]))
         assert share.away == set(missions)
         share.forget()

@@ -24,7 +24,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.engine.missions import steer
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.lane import Lane
-from lcp_engine.runner.maintenance import Upkeep
+from lcp_engine.runner.maintenance import Maintenance
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.store import queue
@@ -289,7 +289,7 @@ def test_a_runner_whose_clock_stood_still_keeps_its_leases(database_url: str, sh
         job = slept.enqueue("wait", {"n": 1})
         running = threads.submit(partial(slept.work, until_idle=True))
         shop.begun.wait()
-        Upkeep(fresh.site, ConfinedThreads(active=False), this_host(), launches=False).look(0)
+        Maintenance(fresh.site, ConfinedThreads(active=False), this_host(), launches=False).look(0)
         shop.door.set()
         running.result()
         assert _outcomes(fresh.job(job).json) == ["succeeded"]

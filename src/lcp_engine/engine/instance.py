@@ -21,8 +21,8 @@ from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.endpoint_probes import StoredProbeCache
 from lcp_engine.store.host.liveness import runtime_directory
-from lcp_engine.store.host.wakeup import Bell, make_bell
-from lcp_engine.store.host.writer_queue import make_line
+from lcp_engine.store.host.wakeup import Notifier, make_notifier
+from lcp_engine.store.host.writer_queue import open_writer_queue
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
@@ -51,7 +51,7 @@ class Site:
 
     database: Database
     admission: Admission
-    bell: Bell
+    notifier: Notifier
     runtime: Path
     caps: Caps = field(default_factory=Caps)
     surroundings: Surroundings = NOWHERE
@@ -72,7 +72,7 @@ class Site:
 
     def close(self) -> None:
         self.database.close()
-        self.bell.close()
+        self.notifier.close()
 
 
 def open_site(url: str, options: Options) -> Site:
@@ -84,13 +84,15 @@ def open_site(url: str, options: Options) -> Site:
     database = open_database(url, options.clock, options.busy_seconds)
     runtime = runtime_directory(identity_of(url), os.environ)
     if isinstance(database.backend, Sqlite):
-        database.line = make_line(runtime / "writers.line", options.busy_seconds) or database.line
-    bell = make_bell(database, runtime)
-    bell.attach(database)
+        database.writer_queue = (
+            open_writer_queue(runtime / "writers.line", options.busy_seconds) or database.writer_queue
+        )
+    notifier = make_notifier(database, runtime)
+    notifier.attach(database)
     return Site(
         database,
         Admission(workers, tuple(options.user_rules), _engine_files(database.backend)),
-        bell,
+        notifier,
         runtime,
         options.caps,
         Surroundings(options.planners, StoredProbeCache(database)),

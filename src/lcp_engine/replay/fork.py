@@ -131,7 +131,7 @@ def _begin(
     if reply is not None:
         _answer(ledger, copied.job_id, reply)
     refresh(ledger, mission)
-    ledger.tx.wakes = True
+    ledger.tx.made_ready = True
     return mission.id
 
 

@@ -35,16 +35,16 @@ MOST_AHEAD_SIZE = 16 * 1024
 
 
 @dataclass(frozen=True)
-class Room:
+class BatchLimit:
     """For how many jobs there is room, with how many characters of params together; one job always fits."""
 
     jobs: int
     characters: int
 
 
-_ALONE = Room(1, 0)
-_TOGETHER = Room(sys.maxsize, MOST_TOGETHER)
-_AHEAD = Room(MOST_AHEAD, MOST_AHEAD_SIZE)
+_ALONE = BatchLimit(1, 0)
+_TOGETHER = BatchLimit(sys.maxsize, MOST_TOGETHER)
+_AHEAD = BatchLimit(MOST_AHEAD, MOST_AHEAD_SIZE)
 
 
 class Executor:
@@ -66,7 +66,7 @@ class Executor:
         if self._confinement is not None:
             self._confinement.close()
 
-    def room(self, worker: Worker[BaseModel]) -> Room:
+    def room(self, worker: Worker[BaseModel]) -> BatchLimit:
         """How many of the worker's jobs may be executed at once."""
         if not worker.looks:
             return _TOGETHER

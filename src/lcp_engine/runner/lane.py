@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from lcp_engine.engine.settle import Finished
-from lcp_engine.runner.executor import Room
+from lcp_engine.runner.executor import BatchLimit
 from lcp_engine.store.row_types import JobRow
 
 
@@ -67,7 +67,7 @@ class Lane:
         with self._lock:
             self._leased.extend(jobs)
 
-    def next_jobs(self, room_for: Callable[[JobRow], Room], *, give_back: bool) -> list[JobRow]:
+    def next_jobs(self, room_for: Callable[[JobRow], BatchLimit], *, give_back: bool) -> list[JobRow]:
         """The next leased job and those of its kind and mission behind it that there is room for beside it.
 
         None after the last one, or to give all back.
@@ -82,7 +82,7 @@ class Lane:
             self._group = {job.id: job for job in group}
             return group
 
-    def _fill_up(self, group: list[JobRow], room: Room) -> None:
+    def _fill_up(self, group: list[JobRow], room: BatchLimit) -> None:
         first, characters = group[0], room.characters - len(group[0].params)
         while self._leased and len(group) < room.jobs:
             job = self._leased[0]

@@ -28,7 +28,7 @@ from lcp_engine.store.row_types import RunnerRow
 from lcp_engine.store.schedules import ScheduleRow, due_schedules, note_trouble
 
 
-class Upkeep:
+class Maintenance:
     """The part of one runner, on its host; it launches missions only if it `launches`. Any thread may call."""
 
     def __init__(self, site: Site, threads: ConfinedThreads, host: Host, *, launches: bool) -> None:

@@ -21,7 +21,7 @@ _PASSED = frozenset(
 )  # fmt: skip
 
 
-class Notice:
+class WaitHook:
     """Runs `command` for each wait, without a shell, in threads of its own; it has `seconds` to end.
 
     What goes wrong with it is told once, as a warning, and hurts nothing else.

@@ -18,17 +18,17 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.runner.executor import Executor, Room
+from lcp_engine.runner.executor import BatchLimit, Executor
 from lcp_engine.runner.lane import Lane, wait_for
-from lcp_engine.runner.maintenance import Upkeep
-from lcp_engine.runner.on_wait_hook import Notice
+from lcp_engine.runner.maintenance import Maintenance
+from lcp_engine.runner.on_wait_hook import WaitHook
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.host.liveness import Host, Presence, listen_for_departures, this_host
-from lcp_engine.store.host.roots import Roots, Share
-from lcp_engine.store.host.wakeup import Rest
+from lcp_engine.store.host.liveness import Host, LivenessFile, this_host, watch_for_deaths
+from lcp_engine.store.host.roots import Roots, ServedMissions
+from lcp_engine.store.host.wakeup import IdleThreads
 from lcp_engine.store.ledger import ledger_of, spec_and_root
 from lcp_engine.store.row_types import JobRow
 
@@ -80,9 +80,9 @@ class Runner:
         self._until_idle = until_idle
         self._max_claim = max_claim
         self._look_seconds = look_seconds
-        self._rest = Rest()
+        self._idle = IdleThreads()
         # False where others were quicker, or execute what it rang for.
-        self._was_rung_for_us = True
+        self._was_signal_for_us = True
         self._stopping = False
         self._error: BaseException | None = None
         self._lanes: list[Lane] = []
@@ -91,11 +91,11 @@ class Runner:
         self._host = this_host()
         # A SQLite file serves one machine: a root that is not there is a fault, and no other machine's.
         roots = roots or Roots(only_here=site.database.backend.dialect.name == "sqlite")
-        self._share = Share(roots)
+        self._share = ServedMissions(roots)
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
         self._leases = Leases(site.database, scope, self._share, jitter or random.Random())  # noqa: S311 -- no secret
         self._executor = Executor(site, self._leases.settle, roots)
-        self._upkeep = Upkeep(site, confined, self._host, launches=mission_id is None)
+        self._upkeep = Maintenance(site, confined, self._host, launches=mission_id is None)
         self._flush_seconds = FLUSH_SECONDS
         self._quick_seconds = QUICK_SECONDS
 
@@ -103,17 +103,17 @@ class Runner:
         """Work until idle or stopped. Raises what ended it otherwise (a database that is gone)."""
         with ExitStack() as leaving:
             leaving.callback(self._executor.close)
-            notice = Notice(self._database, self._site.on_wait)
+            notice = WaitHook(self._database, self._site.on_wait)
             leaving.callback(notice.finish)
             if self._site.on_wait:
-                self._database.on_waits = notice.begin
-            self._presence = Presence(self._site.runtime, self._uid)
+                self._database.on_waiting = notice.begin
+            self._presence = LivenessFile(self._site.runtime, self._uid)
             leaving.callback(self._presence.leave)
             self._leases.enter(self._uid, self._host)
             leaving.callback(self._leases.leave)
-            self._rest.open(self._site.bell.listen(self._uid, self._rest.call))
-            leaving.callback(self._rest.close)
-            leaving.callback(listen_for_departures(self._site.runtime, self._rescue_at_once))
+            self._idle.open(self._site.notifier.listen(self._uid, self._idle.wake_one))
+            leaving.callback(self._idle.close)
+            leaving.callback(watch_for_deaths(self._site.runtime, self._rescue_at_once))
             self._upkeep.look(self._leases.runner_id)
             for _ in range(self._threads):
                 self._open_lane()
@@ -129,7 +129,7 @@ class Runner:
         """Finish the jobs under way, give back the others, and end. May be called from a signal handler or a thread."""
         self._stopping = True
         # Not from this thread: a signal may have interrupted it while it holds the lock.
-        threading.Thread(target=self._rest.call_all, daemon=True).start()
+        threading.Thread(target=self._idle.wake_all, daemon=True).start()
 
     # -- lanes: each is one thread
 
@@ -152,27 +152,27 @@ class Runner:
         """Settle what is done and execute the next jobs, or wait for some. False at the end."""
         if lane.is_abandoned or (self._stopping and not lane.has_left):
             return False
-        calls = self._rest.calls
+        wakeups = self._idle.wakeups
         if not lane.has_left:
             at = self._leases.next_ready_at()
             if at is None or at > self._database.now():
-                return self._wait_for_work(lane, calls, at)
-            self._rest.call()
+                return self._wait_for_work(lane, wakeups, at)
+            self._idle.wake_one()
         self._go_on(lane)
         return True
 
-    def _wait_for_work(self, lane: Lane, calls: int, until: Micros | None) -> bool:
+    def _wait_for_work(self, lane: Lane, wakeups: int, until: Micros | None) -> bool:
         """Sleep until the bell rings, or until the next delayed job is due. False where the work is done."""
         if self._until_idle and not self._leases.is_work_left():
             self.stop()
             return False
         seconds = None if until is None else max(0.0, (until - self._database.now()) / SECOND)
-        if self._rest.sleep(calls, seconds) and not self._stopping:
+        if self._idle.sleep(wakeups, seconds) and not self._stopping:
             # A claim tells what a look would, but stands in the way of others: only where there should be work.
-            if self._was_rung_for_us:
+            if self._was_signal_for_us:
                 self._go_on(lane)
             else:
-                self._database.line.let_pass()  # whoever rang may not have committed yet
+                self._database.writer_queue.wait_for_current()  # whoever rang may not have committed yet
         return True
 
     def _go_on(self, lane: Lane) -> None:
@@ -181,9 +181,9 @@ class Runner:
         most = 0 if self._stopping else lane.batch(self._max_claim, self._quick_seconds)
         claimed = self._settle_and_claim(lane, most)
         if was_idle:
-            self._was_rung_for_us = bool(claimed)
+            self._was_signal_for_us = bool(claimed)
             if claimed:
-                self._rest.call()
+                self._idle.wake_one()
         self._execute(lane, claimed)
 
     def _execute(self, lane: Lane, claimed: list[JobRow]) -> None:
@@ -203,7 +203,7 @@ class Runner:
                 self._settle_and_claim(lane, 0)
                 flushed = time.monotonic()
 
-    def _room_for(self, job: JobRow) -> Room:
+    def _room_for(self, job: JobRow) -> BatchLimit:
         return self._executor.room(self._workers[job.kind])
 
     def _shift(self, lane: Lane) -> Shift:
@@ -273,7 +273,7 @@ class Runner:
         if (at is not None and at <= self._database.now()) or (
             self._until_idle and not self._leases.is_work_left()
         ):
-            self._rest.call()
+            self._idle.wake_one()
 
     def _tend_lanes(self, now: float) -> None:
         """Fail attempts beyond their timeout, and give back what waits behind a slow one.
@@ -305,7 +305,9 @@ BEAT: Micros = 3 * SECOND
 class Leases:
     """What one runner has taken of a scope, as far as it is its `share`. Any thread may call; `enter` comes first."""
 
-    def __init__(self, database: Database, scope: queue.Scope, share: Share, jitter: random.Random) -> None:
+    def __init__(
+        self, database: Database, scope: queue.Scope, share: ServedMissions, jitter: random.Random
+    ) -> None:
         self._database = database
         self._scope = scope
         self._share = share

@@ -77,9 +77,9 @@ def was_pruned(mission_id: int, at: Micros) -> LcpError:
 
 def ledger_of(tx: Tx) -> Ledger:
     """The books of this transaction: one, however many callers share it."""
-    known = tx.books
+    known = tx.ledger
     if not isinstance(known, Ledger):
-        known = tx.books = Ledger(tx)
+        known = tx.ledger = Ledger(tx)
         tx.at_end.append(known.close)
     return known
 
@@ -196,7 +196,7 @@ class Ledger:
         job_id = self.tx.insert(ledger_sql.new_job(tuple(given)), given)
         self.note(mission, transition.event, job_id, _reasoned(new.reason))
         if new.state is State.QUEUED:
-            self.tx.wakes = True
+            self.tx.made_ready = True
         return job_id
 
     def move(
@@ -234,7 +234,7 @@ class Ledger:
         self.count_move(job, transition, until)
         self.note(mission, transition.event, job.id, _reasoned(reason))
         if transition.target is State.QUEUED:
-            self.tx.wakes = True
+            self.tx.made_ready = True
         job.state, job.reason = transition.target, reason
         return True
 

@@ -129,7 +129,7 @@ def refresh(ledger: Ledger, mission: MissionRow) -> None:
     status = "waiting" if waits else "running"
     if mission.status != status:
         mission.status = status
-        (ledger.tx.waits.add if waits else ledger.tx.waits.discard)(mission.id)
+        (ledger.tx.now_waiting.add if waits else ledger.tx.now_waiting.discard)(mission.id)
         ledger.note(mission, "mission_waits" if waits else "mission_goes_on")
 
 

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar  # noqa: TID251 -- units of every type wait in one queue
@@ -30,18 +31,18 @@ FIRST_PAUSE = 0.05
 class Database:
     """One database. `write` and `read` may be called from any thread.
 
-    Work given to them may run more than once (when another unit that shares its transaction raised, or the server
-    went away), but takes effect once; it must have no effects besides its statements. `on_wake` is called after each
-    commit that made a job ready, `in_transaction_wake` before it. A transaction stands in `line` behind those of other
-    processes.
+    Work may run more than once (if another unit of its transaction raised, or the connection was lost), but takes
+    effect once; it must have no effects besides its statements. `before_ready_commit` is called before each commit that
+    makes a job ready and `on_ready` after it, `on_waiting` after one that made missions wait for a person.
+    `writer_queue` orders the writers of all processes.
     """
 
     def __init__(self, backend: Backend, clock: Clock | None = None) -> None:
         self.backend = backend
-        self.on_wake: Callable[[], None] = lambda: None
-        self.on_waits: Callable[[set[int]], None] = lambda missions: None
-        self.in_transaction_wake: Callable[[Tx], None] = lambda tx: None
-        self.line: Order = NoOrder()
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_waiting: Callable[[set[int]], None] = lambda missions: None
+        self.before_ready_commit: Callable[[Tx], None] = lambda tx: None
+        self.writer_queue: WriterOrder = NoWriterQueue()
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._waiting: deque[Unit[Any]] = deque()
@@ -60,11 +61,11 @@ class Database:
         return self._clock()
 
     def write(self, work: Callable[[Tx], T]) -> T:
-        """Do `work` in a transaction that others may share; returns after its commit. Raises what `work` raises."""
+        """Run `work` in a transaction that others may share; returns after its commit. Raises what `work` raises."""
         unit = Unit(work)
         with self._lock:
             if self._is_closed:
-                raise LcpError(ErrorCode.DATABASE_FAILED, "the database has to be open; it was closed")
+                raise LcpError(ErrorCode.DATABASE_FAILED, "the database is closed")
             waits, self._is_led = self._is_led, True
             if waits:
                 unit.expect()
@@ -76,7 +77,7 @@ class Database:
         return unit.result()
 
     def read(self, work: Callable[[Tx], T]) -> T:
-        """Do `work` on one consistent state without changing it."""
+        """Run `work` on one consistent state, which it cannot change."""
         with self.explained():
             for retries in range(RETRIES):
                 try:
@@ -88,26 +89,26 @@ class Database:
             return self._read(work)
 
     def join(self, connection: Connection) -> Tx:
-        """A transaction that somebody else began and will commit; `end` is to be called on it before that."""
+        """A transaction that the caller began and commits; the caller calls `end` on it before that."""
         tx = Tx(connection, self.backend.dialect, self.now())
-        tx.at_end.append(lambda: self.in_transaction_wake(tx) if tx.wakes else None)
+        tx.at_end.append(partial(self._before_commit, tx))
         return tx
 
     def close(self) -> None:
-        """Let what was given to `write` before come to its end, then close every connection."""
+        """Finish the writes under way, then close every connection."""
         with self._lock:
             self._is_closed = True
             self._ended.wait_for(lambda: not self._is_led)
             writer, self._writer = self._writer, None
         self._readers.close()
         if writer is not None:
-            with suppress(Exception):  # closing is the last thing; what was acknowledged is committed
+            with suppress(Exception):  # any driver error: what was acknowledged is committed
                 writer.close()
-        self.line.close()
+        self.writer_queue.close()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Errors of the driver leave in the engine's words."""
+        """Translate the driver's errors into `LcpError`."""
         try:
             yield
         except LcpError:
@@ -134,21 +135,21 @@ class Database:
     def _wait(self, unit: Unit[Any]) -> None:
         try:
             unit.wait()
-        except BaseException:  # an interrupt
+        except BaseException:  # an interrupt of the thread that waits
             with self._lock:
                 if unit in self._waiting:
                     self._waiting.remove(unit)
-                    if unit.is_woken:  # it was to lead: another one has to
+                    if unit.is_woken:  # it was to lead: the next one does
                         self._hand_over()
             raise
 
     def _lead(self, batch: list[Unit[Any]]) -> None:
-        """Commit the batch with everything that waits, then hand over to whoever came meanwhile."""
+        """Commit the batch with everything that waits, then hand over to the first that came meanwhile."""
         try:
             if self._waiting:
                 self._gather(batch)
             self._commit(batch)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt, too: no caller may wait for a leader that is gone
             _fail_all((unit for unit in batch if not unit.is_done), error)
             raise
         finally:
@@ -157,13 +158,13 @@ class Database:
             wake_all(batch)
 
     def _gather(self, batch: list[Unit[Any]]) -> None:
-        """Add whoever waits."""
+        """Add the units that wait."""
         with self._lock:
             batch += self._waiting
             self._waiting.clear()
 
     def _hand_over(self) -> None:
-        while self._waiting and self._waiting[0].is_done:  # an interrupt came while it was taken along
+        while self._waiting and self._waiting[0].is_done:  # its caller was interrupted
             self._waiting.popleft()
         self._is_led = bool(self._waiting)
         if self._is_led:
@@ -172,12 +173,12 @@ class Database:
             self._ended.notify_all()
 
     def _commit(self, batch: list[Unit[Any]], *, is_alone: bool = False) -> None:
-        """Commit a batch, which those join who come while it is done, and which those leave who fail."""
+        """Commit a batch. Units that arrive meanwhile join it; units that fail leave it."""
         retries = 0
         while batch:
             try:
                 culprit = self._attempt(batch, is_alone)
-            except Exception as error:  # noqa: BLE001 -- told to the callers
+            except Exception as error:  # noqa: BLE001 -- every caller of the batch gets it
                 self._forget_broken_writer()
                 if not self._may_retry(error, retries):
                     _fail_all(batch, self.backend.explain(error) or error)
@@ -191,23 +192,23 @@ class Database:
             _pause(retries)
             retries += 1
             if len(batch) > 1:
-                # Alone, a unit takes its locks in order and waits for nobody who waits for it.
+                # Alone, a unit takes its locks in order, so that no two transactions wait for each other.
                 for unit in batch:
                     self._commit([unit], is_alone=True)
                 return
 
     def _attempt(self, batch: list[Unit[Any]], is_alone: bool) -> Unit[Any] | None:
-        """One transaction over the batch. The unit whose own fault undid it, or None after the commit."""
-        with self.line:
+        """One transaction over the batch. The unit that raised, if the transaction was rolled back for it."""
+        with self.writer_queue:
             tx, culprit = self._transact(batch, is_alone)
         if culprit is not None:
             return culprit
         for unit in batch:
             unit.is_done = True
-        if tx.wakes:
-            self.on_wake()
-        if tx.waits:
-            self.on_waits(tx.waits)
+        if tx.made_ready:
+            self.on_ready()
+        if tx.now_waiting:
+            self.on_waiting(tx.now_waiting)
         return None
 
     def _transact(self, batch: list[Unit[Any]], is_alone: bool) -> tuple[Tx, Unit[Any] | None]:
@@ -225,29 +226,32 @@ class Database:
                 _roll_back(tx)
                 return tx, culprit
             tx.end()
-            if tx.wakes:
-                self.in_transaction_wake(tx)
+            self._before_commit(tx)
             self._end(connection, tx)
-        except BaseException:
+        except BaseException:  # an interrupt, too, leaves no transaction open
             _roll_back(tx)
             raise
         finally:
             tx.close()
         return tx, None
 
+    def _before_commit(self, tx: Tx) -> None:
+        if tx.made_ready:
+            self.before_ready_commit(tx)
+
     def _perform(
         self, connection: Connection, tx: Tx, batch: list[Unit[Any]], is_alone: bool
     ) -> Unit[Any] | None:
-        """Do the work of the batch; the unit that raised, if one did."""
+        """Run the work of the batch; the unit that raised, if one did."""
         for unit in batch:
             try:
                 unit.perform(tx)
-                # The callers of the last commit are back by now: a transaction without them would cost an fsync more.
+                # The callers of the last commit are back by now; without them this batch costs one more fsync.
                 if self._waiting and unit is batch[-1] and not is_alone:
                     self._gather(batch)
-                if len(batch) > 1:  # what is wrong with one has to show before the next begins, or all end
+                if len(batch) > 1:  # an error of one must surface before the next one starts
                     self.backend.settle(connection)
-            except BaseException as error:
+            except BaseException as error:  # a caller's own code: it may raise anything
                 if not isinstance(error, Exception):
                     unit.fail(error)
                 elif self.backend.may_retry(error):
@@ -264,16 +268,18 @@ class Database:
         except Exception as error:
             if self.backend.is_usable(connection):
                 raise
-            # Only the acknowledgement may have been lost: to do it again then would do it twice.
+            # Perhaps only the acknowledgement was lost: then doing it again would do it twice.
             took_effect = None if transaction is None else self._took_effect(transaction, tx.now)
             if took_effect is None:
-                message = "the database's connection was lost during a commit; whether it took effect cannot be told"
+                message = (
+                    "the database's connection was lost during a commit; it is unknown whether it took effect"
+                )
                 raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
             if not took_effect:
                 raise
 
     def _took_effect(self, transaction: str, at: Micros) -> bool | None:
-        """What became of a transaction whose connection was lost; None where nobody can be asked."""
+        """Whether a transaction whose connection was lost is committed; None if the server cannot be asked."""
         for retries in range(RETRIES):
             try:
                 self._writer = self.backend.connect()
@@ -322,48 +328,48 @@ def _fail_all(batch: Iterable[Unit[Any]], error: BaseException) -> None:
         unit.fail(error)
 
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 
 class Unit(Generic[T]):
-    """Work that waits for its commit. It is woken once it is done, or its caller has to lead (see `Database`)."""
+    """Work that waits for its commit. Its caller is woken when it is done, or when it is its turn to lead."""
 
-    __slots__ = ("_bell", "_error", "_next", "_value", "is_done", "is_woken", "work")
+    __slots__ = ("_error", "_next", "_value", "_wakeup", "is_done", "is_woken", "work")
 
     def __init__(self, work: Callable[[Tx], T]) -> None:
         self.work = work
         self.is_woken = False
-        self._bell: threading.Lock | None = None
+        self._wakeup: threading.Lock | None = None
         self._next: Unit[Any] | None = None
         self.is_done = False
         self._value: list[T] = []
         self._error: BaseException | None = None
 
     def expect(self) -> None:
-        """Make ready to `wait`, before anybody may `wake`. A lock: an Event takes longer than the whole hand-over."""
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        """Prepare for `wait`, before any `wake`. A lock, since an Event takes longer than the whole hand-over."""
+        self._wakeup = threading.Lock()
+        self._wakeup.acquire()
 
     def wait(self) -> None:
-        """Return once it is woken, and wake the one behind it."""
-        assert self._bell is not None
-        # A caller that is interrupted wakes nobody: the one behind it finds out by itself.
-        while not self._bell.acquire(timeout=LOOK_SECONDS) and not self.is_done:
+        """Return once it is woken, and wake the next one."""
+        assert self._wakeup is not None
+        # A caller that is interrupted wakes no other: the next one finds out by this check.
+        while not self._wakeup.acquire(timeout=CHECK_SECONDS) and not self.is_done:
             pass
         if self._next is not None:
             self._next.wake()
 
     @property
     def waits(self) -> bool:
-        return self._bell is not None and not self.is_woken
+        return self._wakeup is not None and not self.is_woken
 
     def is_before(self, following: Unit[Any]) -> None:
         self._next = following
 
     def wake(self) -> None:
-        if self._bell is not None and not self.is_woken:
+        if self._wakeup is not None and not self.is_woken:
             self.is_woken = True
-            self._bell.release()
+            self._wakeup.release()
 
     def perform(self, tx: Tx) -> None:
         self._value = [self.work(tx)]
@@ -379,7 +385,7 @@ class Unit(Generic[T]):
 
 
 def wake_all(units: Iterable[Unit[Any]]) -> None:
-    """Wake those that wait, each when the one before it goes on: all at once, they would wait for the interpreter."""
+    """Wake the callers that wait, each by the one before it: all at once they would contend for the interpreter."""
     waiting = [unit for unit in units if unit.waits]
     for unit, following in pairwise(waiting):
         unit.is_before(following)
@@ -388,7 +394,7 @@ def wake_all(units: Iterable[Unit[Any]]) -> None:
 
 
 class Readers:
-    """As many connections as there are reads at the same moment; whoever ends one leaves it to the next."""
+    """A pool of connections that read, as many as there were reads at the same moment."""
 
     def __init__(self, backend: Reading) -> None:
         self._backend = backend
@@ -398,7 +404,7 @@ class Readers:
 
     @contextmanager
     def lend(self) -> Iterator[Connection]:
-        """A connection for one read; one that broke is not lent again."""
+        """A connection for one read; a broken one is not lent again."""
         connection = self._take()
         try:
             yield connection
@@ -428,32 +434,32 @@ class Readers:
 
 
 def _close(connection: Connection) -> None:
-    with suppress(Exception):  # closing is the last thing, and nothing was written
+    with suppress(Exception):  # any driver error: nothing was written
         connection.close()
 
 
-class Order(Protocol):
-    """Inside `with` no other process that keeps the order writes."""
+class WriterOrder(Protocol):
+    """Excludes the writers of other processes inside `with`, in the order in which they came."""
 
     def __enter__(self) -> None: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
     @property
-    def is_wanted(self) -> bool:
-        """Inside `with`: whether somebody waits for its end."""
+    def has_waiters(self) -> bool:
+        """Inside `with`: whether another writer waits."""
 
-    def let_pass(self) -> None:
-        """Outside `with`: wait until those who are inside or wait now have come to their end, a moment at most."""
+    def wait_for_current(self) -> None:
+        """Outside `with`: wait until the writers that are in the queue now have left it, a moment at most."""
 
-    def another(self) -> Order:
-        """The same order for one more thread."""
+    def for_another_thread(self) -> WriterOrder:
+        """The same queue for one more thread."""
 
     def close(self) -> None: ...
 
 
-class NoOrder:
-    """The database's own."""
+class NoWriterQueue:
+    """No order but the database's own locks."""
 
     def __enter__(self) -> None:
         """Go on."""
@@ -464,13 +470,13 @@ class NoOrder:
         """Go on."""
 
     @property
-    def is_wanted(self) -> bool:
+    def has_waiters(self) -> bool:
         return False
 
-    def let_pass(self) -> None:
+    def wait_for_current(self) -> None:
         """Nobody can be told from another."""
 
-    def another(self) -> NoOrder:
+    def for_another_thread(self) -> NoWriterQueue:
         return self
 
     def close(self) -> None:

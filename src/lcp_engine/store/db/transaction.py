@@ -185,10 +185,10 @@ class Tx:
         self._dialect = dialect
         self.is_sqlite = dialect.name == "sqlite"
         self.now = now
-        self.wakes = False
-        self.waits: set[int] = set()
+        self.made_ready = False
+        self.now_waiting: set[int] = set()
         self.at_end: list[Callable[[], None]] = []
-        self.books: object = None
+        self.ledger: object = None
 
     @property
     def dialect_name(self) -> str:
@@ -297,7 +297,7 @@ class Tx:
 
     def close(self) -> None:
         """Let go of the connection: one that a cursor still holds is never really closed."""
-        self.books = None
+        self.ledger = None
         self.at_end.clear()
         self._cursor.close()
 

@@ -66,7 +66,7 @@ def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
     return directory
 
 
-class Presence:
+class LivenessFile:
     """This process as others see it: a locked file, with one slot for each thread naming the job under way."""
 
     def __init__(self, directory: Path, uid: str) -> None:
@@ -135,7 +135,7 @@ _PAUSES = (0.001, 0.05)
 """The kernel tells of a close and then gives up the lock; the second look is for a machine that is busy just then."""
 
 
-def listen_for_departures(directory: Path, heard: Callable[[], None]) -> Callable[[], None]:
+def watch_for_deaths(directory: Path, heard: Callable[[], None]) -> Callable[[], None]:
     """Call `heard` from another thread, twice, whenever a runner's lock is closed; what is returned ends that.
 
     Where the kernel has no inotify, or no more of it, nothing is heard.

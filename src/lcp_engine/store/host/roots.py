@@ -51,7 +51,7 @@ def _names(root: str, spec: str) -> Iterable[str]:
     return (root, *more, PurePath(root).name)
 
 
-class Share:
+class ServedMissions:
     """The missions that a runner takes, learnt as it meets their jobs; those in `away` it leaves to others."""
 
     def __init__(self, roots: Roots) -> None:

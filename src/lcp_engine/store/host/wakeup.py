@@ -20,10 +20,11 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lcp_engine.store.db.database import Database, NoOrder
+from lcp_engine.store.db.database import Database, NoWriterQueue
 from lcp_engine.store.db.sqlite import Sqlite
 from lcp_engine.store.db.transaction import Tx
 
@@ -34,111 +35,118 @@ CHANNEL = "lcp_engine_ready"
 _LONGEST_MS = 3_600_000
 """A sleep that ends early is followed by another one; poll(2) takes no more than 24 days."""
 _CONNECT_SECONDS = 10
-_AGAIN_SECONDS = 1.0
-"""How long to do without a server that cannot be listened to."""
+_RETRY_SECONDS = 1.0
+"""How long a listener does without a server that it cannot connect to."""
+_COUNTER_BYTES = 8
 
 
-class Ear(Protocol):
-    """What one runner hears of a bell. One thread listens at a time; a ring that comes meanwhile is kept for it."""
+class Listener(Protocol):
+    """One runner's end of a notifier. One thread listens at a time; a signal that arrives meanwhile is kept for it."""
 
     def listen(self, seconds: float | None) -> None:
-        """Sleep until the bell has rung or somebody wakes, `seconds` at most (None: as long as it takes)."""
+        """WakeablePoll until a signal, or until `wake`, at most `seconds` (None: without limit)."""
 
     def wake(self) -> None:
-        """Let whoever listens, or listens next, go on. May be called from any thread."""
+        """Wake the thread that listens, or that listens next. May be called from any thread."""
 
     def close(self) -> None:
-        """Listen no more. Nobody may listen meanwhile."""
+        """Stop listening. No thread may be listening."""
 
 
-class Bell(Protocol):
-    """Rings in every process that listens to the same database."""
+class Notifier(Protocol):
+    """Signals every process that listens to the same database."""
 
     def attach(self, database: Database) -> None:
-        """Ring at each commit of `database` that makes a job ready.
+        """Signal each commit of `database` that makes a job ready.
 
-        Where writers stand in line, whoever hears it from another process may have to let them pass to see the job.
+        With a writer queue the signal leaves before the commit: a listener of another process may have to wait for the
+        writers in the queue before it sees the job.
         """
 
-    def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
-        """An ear for the runner `uid`. What is known of this process without an ear calls `heard` in its thread."""
+    def listen(self, uid: str, on_local: Callable[[], None]) -> Listener:
+        """A listener for the runner `uid`. Commits of this process may call `on_local` in their thread instead."""
 
     def close(self) -> None:
-        """Ring no more."""
+        """Send no more signals."""
 
 
-def make_bell(database: Database, directory: Path) -> Bell:
-    """The bell that fits the database."""
-    return DatagramBell(directory) if isinstance(database.backend, Sqlite) else NotifyBell(database)
+def make_notifier(database: Database, directory: Path) -> Notifier:
+    """The notifier for the kind of database; `directory` is the runtime directory."""
+    if isinstance(database.backend, Sqlite):
+        return DatagramNotifier(directory)
+    return PostgresNotifier(database)
 
 
-class DatagramBell:
-    """A call to each listener of this process, a datagram to each socket of others in a directory.
+class DatagramNotifier:
+    """Calls each listener of this process, and sends a datagram to the socket of each listener of others.
 
-    Who cannot be reached looks once a second anyway.
+    A runner that cannot be reached polls once a second anyway.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
-        self._here: dict[str, Callable[[], None]] = {}
-        self._others: list[str] = []
-        self._mark = make_mark(directory / "listeners")
+        self._local: dict[str, Callable[[], None]] = {}
+        self._sockets: list[str] = []
+        self._generation = open_counter(directory / "listeners")
         self._listed: int | None = None
 
     def attach(self, database: Database) -> None:
-        if isinstance(database.line, NoOrder):
-            database.on_wake = self.ring
-        else:  # they wake up while the commit waits for the disk, and stand in line behind it
-            database.in_transaction_wake = lambda tx: self._tell_others()
-            database.on_wake = self._tell_here
+        if isinstance(database.writer_queue, NoWriterQueue):
+            database.on_ready = self.notify
+        else:  # other processes wake up while the commit waits for the disk, and queue behind it
+            database.before_ready_commit = self._notify_before_commit
+            database.on_ready = self._notify_local
 
-    def ring(self) -> None:
-        self._tell_here()
-        self._tell_others()
+    def notify(self) -> None:
+        self._notify_local()
+        self._notify_others()
 
-    def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
-        ear = DatagramEar(f"{self._directory}/{uid}.sock", lambda: self._forget(uid))
-        self._here[uid] = heard
-        self._renew()
-        return ear
+    def listen(self, uid: str, on_local: Callable[[], None]) -> Listener:
+        listener = DatagramListener(f"{self._directory}/{uid}.sock", partial(self._forget, uid))
+        self._local[uid] = on_local
+        self._advance()
+        return listener
 
     def close(self) -> None:
         self._sender.close()
 
-    def _tell_here(self) -> None:
-        for heard in list(self._here.values()):
-            heard()
+    def _notify_before_commit(self, tx: Tx) -> None:
+        self._notify_others()
 
-    def _tell_others(self) -> None:
-        for path in self._listeners():
+    def _notify_local(self) -> None:
+        for on_local in list(self._local.values()):
+            on_local()
+
+    def _notify_others(self) -> None:
+        for path in self._other_sockets():
             self._send(path)
 
-    def _listeners(self) -> list[str]:
-        """The sockets of other processes; the directory is read again when somebody came or went."""
-        mark = None if self._mark is None else self._mark.number
-        if mark is None or mark != self._listed:
-            self._others = self._list()
-            self._listed = mark
-        return self._others
+    def _other_sockets(self) -> list[str]:
+        """The sockets of other processes; the directory is read again only if a listener came or went."""
+        generation = None if self._generation is None else self._generation.value
+        if generation is None or generation != self._listed:
+            self._sockets = self._list_sockets()
+            self._listed = generation
+        return self._sockets
 
-    def _list(self) -> list[str]:
+    def _list_sockets(self) -> list[str]:
         try:
             names = os.listdir(self._directory)  # noqa: PTH208 -- no object for each name
         except OSError:
-            return []  # whoever would have been told looks by itself
-        here = self._here
-        others = (name for name in names if name.endswith(".sock") and name[:-5] not in here)
+            return []  # the listeners poll
+        local = self._local
+        others = (name for name in names if name.endswith(".sock") and name[:-5] not in local)
         return [f"{self._directory}/{name}" for name in others]
 
     def _forget(self, uid: str) -> None:
-        self._here.pop(uid, None)
-        self._renew()
+        self._local.pop(uid, None)
+        self._advance()
 
-    def _renew(self) -> None:
-        if self._mark is not None:
-            self._mark.renew()
+    def _advance(self) -> None:
+        if self._generation is not None:
+            self._generation.advance()
 
     def _send(self, path: str) -> None:
         try:
@@ -146,92 +154,92 @@ class DatagramBell:
         except (ConnectionRefusedError, FileNotFoundError):  # its process is gone, and maybe its socket, too
             with suppress(OSError):
                 Path(path).unlink()
-            self._renew()
+            self._advance()
         except OSError:
-            pass  # full or just closed: it has been told, or looks by itself within a second
+            pass  # full or just closed: it was signalled already, or polls within a second
 
 
-class DatagramEar:
-    """A socket in the directory."""
+class DatagramListener:
+    """A socket in the runtime directory."""
 
-    def __init__(self, path: str, forget: Callable[[], object]) -> None:
+    def __init__(self, path: str, on_close: Callable[[], object]) -> None:
         self._path = path
-        self._forget = forget
-        self._sleep = Sleep()
+        self._on_close = on_close
+        self._poll = WakeablePoll()
         try:
             self._receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError:
-            self._sleep.close()
+            self._poll.close()
             raise
         self._receiver.setblocking(False)
-        with suppress(OSError):  # a path that is too long for a socket: others are not heard at once then
+        with suppress(OSError):  # a path that is too long for a socket: this runner polls
             self._receiver.bind(path)
 
     def listen(self, seconds: float | None) -> None:
-        if self._sleep.until_readable(self._receiver.fileno(), seconds):
+        if self._poll.until_readable(self._receiver.fileno(), seconds):
             with suppress(BlockingIOError):
                 while True:
                     self._receiver.recv(16)
 
     def wake(self) -> None:
-        self._sleep.wake()
+        self._poll.wake()
 
     def close(self) -> None:
         with suppress(FileNotFoundError):
             Path(self._path).unlink()
-        self._forget()
+        self._on_close()
         self._receiver.close()
-        self._sleep.close()
+        self._poll.close()
 
 
-class NotifyBell:
-    """NOTIFY as a part of the transaction: PostgreSQL delivers it with the commit."""
+class PostgresNotifier:
+    """NOTIFY as a part of the transaction: PostgreSQL delivers it with the commit, to this process, too."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def attach(self, database: Database) -> None:
-        database.in_transaction_wake = self._notify
+        database.before_ready_commit = self._notify
 
-    def listen(self, uid: str, heard: Callable[[], None]) -> Ear:
-        return NotifyEar(getattr(self._database.backend, "url", ""))
+    def listen(self, uid: str, on_local: Callable[[], None]) -> Listener:
+        return PostgresListener(getattr(self._database.backend, "url", ""))
 
     def close(self) -> None:
-        """Nothing is open between two rings."""
+        """Nothing is open between two signals."""
 
     @staticmethod
     def _notify(tx: Tx) -> None:
         tx.plain(f"NOTIFY {CHANNEL}")
 
 
-class NotifyEar:
-    """A connection that listens. Where it is lost, a look a second serves until there is a new one."""
+class PostgresListener:
+    """A connection that listens. While it is lost, `listen` returns once a second, so that the caller polls."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._sleep = Sleep()
+        self._poll = WakeablePoll()
         self._connection: psycopg.Connection | None = None
 
     def listen(self, seconds: float | None) -> None:
         import psycopg
 
         try:
-            self._hear(seconds)
+            self._receive(seconds)
         except psycopg.Error:
-            self._hang_up()
-            self._sleep.until_readable(None, _AGAIN_SECONDS)
+            self._disconnect()
+            self._poll.until_readable(None, _RETRY_SECONDS)
 
     def wake(self) -> None:
-        self._sleep.wake()
+        self._poll.wake()
 
     def close(self) -> None:
-        self._hang_up()
-        self._sleep.close()
+        self._disconnect()
+        self._poll.close()
 
-    def _hear(self, seconds: float | None) -> None:
+    def _receive(self, seconds: float | None) -> None:
         if self._connection is None:
-            self._connection = self._connect()  # what rang before that is lost: the caller looks now
-        elif self._sleep.until_readable(self._connection.fileno(), seconds):
+            self._connection = self._connect()  # signals before that are lost: the caller checks for work now
+        elif self._poll.until_readable(self._connection.fileno(), seconds):
             received = self._connection.pgconn
             received.consume_input()
             while received.notifies():
@@ -248,14 +256,77 @@ class NotifyEar:
             raise
         return connection
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
-class Sleep:
-    """Sleeps until a descriptor can be read, or another thread wakes it."""
+class IdleThreads:
+    """Where the idle threads of a runner sleep: a leader in `listen`, the followers on a condition.
+
+    Every method may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._listener: Listener | None = None
+        self._has_leader = False
+        self.wakeups = 0
+        """Read it before checking for work: `sleep` returns at once if there was a wakeup since."""
+
+    def open(self, listener: Listener) -> None:
+        """Let leaders sleep in `listener` from now on."""
+        self._listener = listener
+
+    def sleep(self, wakeups: int, seconds: float | None) -> bool:
+        """WakeablePoll until a wakeup after the first `wakeups`, or as the leader until a signal, at most `seconds`.
+
+        Whether this thread was the leader: it claims first. Followers may sleep longer than `seconds`.
+        """
+        with self._changed:
+            listener = self._listener
+            if self.wakeups != wakeups or listener is None:
+                return False
+            if self._has_leader:
+                self._changed.wait()
+                return False
+            self._has_leader = True
+        try:
+            listener.listen(seconds)
+        finally:
+            with self._changed:
+                self._has_leader = False
+                if self._listener is None:
+                    listener.close()
+        return True
+
+    def wake_one(self) -> None:
+        """Wake the leader, or a follower if there is no leader: it leads, or finds work, too."""
+        with self._changed:
+            self.wakeups += 1
+            if self._has_leader and self._listener is not None:
+                self._listener.wake()
+            else:
+                self._changed.notify()
+
+    def wake_all(self) -> None:
+        with self._changed:
+            self.wakeups += 1
+            if self._has_leader and self._listener is not None:
+                self._listener.wake()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop listening. A leader that still sleeps closes the listener when it wakes up."""
+        with self._changed:
+            listener, self._listener = self._listener, None
+            if listener is not None and not self._has_leader:
+                listener.close()
+
+
+class WakeablePoll:
+    """Sleeps until a descriptor is readable or another thread calls `wake`."""
 
     def __init__(self) -> None:
         self._awake, self._waker = os.pipe()
@@ -263,7 +334,7 @@ class Sleep:
             os.set_blocking(end, False)
 
     def until_readable(self, descriptor: int | None, seconds: float | None) -> bool:
-        """Whether the descriptor can be read; False where it was woken, or after `seconds`."""
+        """Whether the descriptor is readable; False after `wake` or `seconds`."""
         poll = select.poll()
         for one in (self._awake, descriptor):
             if one is not None:
@@ -275,7 +346,7 @@ class Sleep:
         return descriptor in ready
 
     def wake(self) -> None:
-        with suppress(BlockingIOError):  # full: it is awake
+        with suppress(BlockingIOError):  # the pipe is full: it is awake
             os.write(self._waker, b"1")
 
     def close(self) -> None:
@@ -283,97 +354,33 @@ class Sleep:
         os.close(self._waker)
 
 
-class Rest:
-    """Where lanes sleep. Every method may be called from any thread."""
+class GenerationCounter:
+    """A number in a file that processes map into memory; `advance` changes it for all of them.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._ear: Ear | None = None
-        self._is_listening = False
-        self.calls = 0
-        """To be read before a look for work: `sleep` returns at once when somebody has called since."""
-
-    def open(self, ear: Ear) -> None:
-        """From now on there is a bell to listen to."""
-        self._ear = ear
-
-    def sleep(self, calls: int, seconds: float | None) -> bool:
-        """Sleep until a call after the first `calls`, or until the bell rings, `seconds` at most.
-
-        Whether this lane was the one at the bell: it goes first. Lanes that are not may sleep longer.
-        """
-        with self._changed:
-            ear = self._ear
-            if self.calls != calls or ear is None:
-                return False
-            if self._is_listening:
-                self._changed.wait()
-                return False
-            self._is_listening = True
-        try:
-            ear.listen(seconds)
-        finally:
-            with self._changed:
-                self._is_listening = False
-                if self._ear is None:
-                    ear.close()
-        return True
-
-    def call(self) -> None:
-        """Let one lane go on: the one at the bell, if there is one."""
-        with self._changed:
-            self.calls += 1
-            if self._is_listening and self._ear is not None:
-                self._ear.wake()
-            else:
-                self._changed.notify()
-
-    def call_all(self) -> None:
-        """Let all lanes go on."""
-        with self._changed:
-            self.calls += 1
-            if self._is_listening and self._ear is not None:
-                self._ear.wake()
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Listen no more. A lane that sleeps on, since nobody waited for it, closes the ear itself."""
-        with self._changed:
-            ear, self._ear = self._ear, None
-            if ear is not None and not self._is_listening:
-                ear.close()
-
-
-_SIZE = 8
-
-
-class Mark:
-    """A number that `renew` changes, in every process that has mapped the same file; unmapped when nobody uses it.
-
-    Raises OSError where the file at `path` cannot be made or mapped.
+    Raises OSError if the file at `path` cannot be made or mapped.
     """
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.posix_fallocate(
-                descriptor, 0, _SIZE
-            )  # a full disk tells now, and not by a signal at the first write
-            self._words = memoryview(mmap.mmap(descriptor, _SIZE)).cast("q")
+            # A full disk is an error here, and not a signal at the first write.
+            os.posix_fallocate(descriptor, 0, _COUNTER_BYTES)
+            self._words = memoryview(mmap.mmap(descriptor, _COUNTER_BYTES)).cast("q")
         finally:
             os.close(descriptor)
 
     @property
-    def number(self) -> int:
+    def value(self) -> int:
         return self._words[0]
 
-    def renew(self) -> None:
+    def advance(self) -> None:
+        """Change the number. At random: two processes may do so at the same moment."""
         self._words[0] = int.from_bytes(os.urandom(7))
 
 
-def make_mark(path: Path) -> Mark | None:
-    """The mark at `path`; None where this machine cannot have one."""
+def open_counter(path: Path) -> GenerationCounter | None:
+    """The counter at `path`; None if this machine cannot have one."""
     try:
-        return Mark(path)
+        return GenerationCounter(path)
     except OSError:
         return None

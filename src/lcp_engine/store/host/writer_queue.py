@@ -1,13 +1,13 @@
-"""Let processes that write to one file do so in the order in which they came.
+"""Order the processes that write to one SQLite file: a ticket lock, first come, first served.
 
-SQLite lets whoever asks first after a commit have the lock, and sleeps between two questions: a process that writes
-all the time keeps every other one out. Here a writer draws a number and holds an OS lock on the byte of a file that
-bears it. It is first once all before it are served or hold their byte no more: a process that dies loses its byte,
-wherever it stood. Whoever leaves wakes the next one (futex(2)), and keeps its byte for a while, which nobody looks at
-any more: to unlock each would cost a call to the system for each transaction.
+SQLite gives its lock to whichever process asks first after a commit, and sleeps between attempts: a process that writes
+all the time starves the others. Here a writer draws a ticket and locks (OFD) the byte of a file that has the ticket's
+number. Its turn has come once every ticket before it was served or its byte is no longer locked: a process that dies
+loses its lock, wherever it was in the queue. A writer that leaves wakes the next one (futex(2)), and keeps its byte
+locked for a while, which no process checks any more: unlocking each would cost a system call for each transaction.
 
-The order is a courtesy, and SQLite's lock what protects: who does not stand in line (another program, a process that
-cannot reach the file) is waited for by SQLite itself.
+The queue is for fairness; SQLite's own lock is what protects. Writers that do not queue (another program, a process
+that cannot open the file) are waited for by SQLite itself.
 """
 
 from __future__ import annotations
@@ -27,26 +27,23 @@ from types import TracebackType
 
 from lcp_engine.errors import ErrorCode, LcpError
 
-_DRAWN, _SERVED, _BELLS = (
-    0,
-    1,
-    2,
-)  # words of 8 bytes: the last number drawn, the last one served, and the bells
-_BELL_COUNT = 62
-_SIZE = 8 * (_BELLS + _BELL_COUNT)
-_LOOK_SECONDS = 0.02
-"""How often a writer looks whether those before it have died."""
+# Words of 8 bytes: the last ticket drawn, the last one served, and the futexes on which writers sleep.
+_DRAWN, _SERVED, _FUTEXES = 0, 1, 2
+_FUTEX_COUNT = 62
+_SIZE = 8 * (_FUTEXES + _FUTEX_COUNT)
+_CHECK_SECONDS = 0.02
+"""How often a writer checks whether those before it have died."""
 _MOST_KEPT = 64
-"""Bytes that are kept after their turn: to give each back costs a call, and the kernel walks a list of all of them."""
+"""Bytes that stay locked after their turn: unlocking each costs a call, and the kernel walks a list of all of them."""
 _DRAW_SECONDS = 0.00005
-_PASSING_SECONDS, _LET_PASS_SECONDS = 0.0005, 1.0
+_POLL_SECONDS, _WAIT_FOR_CURRENT_SECONDS = 0.0005, 1.0
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 _WAIT, _WAKE, _ONE = 0, 1, 1
 
 
-def make_line(path: Path, seconds: float) -> Line | None:
-    """The line at `path`, which is made where it is not there; None where this machine cannot have one.
+def open_writer_queue(path: Path, seconds: float) -> WriterQueue | None:
+    """The queue at `path`, created if needed; None if this machine cannot have one.
 
     `seconds` is how long a writer waits at most.
     """
@@ -57,19 +54,18 @@ def make_line(path: Path, seconds: float) -> Line | None:
     except OSError:
         return None
     try:
-        os.posix_fallocate(
-            descriptor, 0, _SIZE
-        )  # a full disk tells now, and not by a signal at the first write
-        return Line(descriptor, seconds)
+        # A full disk is an error here, and not a signal at the first write.
+        os.posix_fallocate(descriptor, 0, _SIZE)
+        return WriterQueue(descriptor, seconds)
     except OSError:
         os.close(descriptor)
         return None
 
 
-class Line:
-    """A place in the line for one thread at a time: first inside `with`, and in front of nobody after it.
+class WriterQueue:
+    """One thread's place in the queue: inside `with` it is its turn.
 
-    Raises `DATABASE_BUSY` when it is still not first after `seconds`.
+    Raises `DATABASE_BUSY` if its turn has not come after `seconds`.
     """
 
     def __init__(self, descriptor: int, seconds: float) -> None:
@@ -86,7 +82,7 @@ class Line:
             self._number = self._draw()
             if self._words[_SERVED] != self._number - 1:
                 self._wait()
-        except BaseException:  # an interrupt, too: nobody is to wait for a writer that went away
+        except BaseException:  # an interrupt, too: no writer may wait for one that went away
             self._unlock()
             raise
 
@@ -100,29 +96,29 @@ class Line:
             self._unlock()
             self._kept = 0
         if words[_DRAWN] >= next_one:
-            bell = _bell(next_one)
-            words[bell] = (words[bell] + 1) % 2**31
-            self._futex(bell, _WAKE, _ONE)
+            futex = _futex_of(next_one)
+            words[futex] = (words[futex] + 1) % 2**31
+            self._futex(futex, _WAKE, _ONE)
 
     @property
-    def is_wanted(self) -> bool:
-        """Inside `with`: whether somebody stands behind."""
+    def has_waiters(self) -> bool:
+        """Inside `with`: whether another writer waits."""
         return self._words[_DRAWN] > self._number
 
-    def let_pass(self) -> None:
-        """Wait, in no place of one's own, until all who stand in line now have left it, a moment at most."""
-        last, end = self._words[_DRAWN], time.monotonic() + _LET_PASS_SECONDS
+    def wait_for_current(self) -> None:
+        """Outside `with`: wait until all writers that are in the queue now have left it, a moment at most."""
+        last, end = self._words[_DRAWN], time.monotonic() + _WAIT_FOR_CURRENT_SECONDS
         while self._words[_SERVED] < last and time.monotonic() < end:
-            time.sleep(_PASSING_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
-    def another(self) -> Line:
-        """A place of its own for one more thread."""
+    def for_another_thread(self) -> WriterQueue:
+        """A place for one more thread."""
         # Locks belong to an open file; the directory may have been moved since.
         path = f"/proc/self/fd/{self._descriptor}"
-        return Line(os.open(path, os.O_RDWR | os.O_CLOEXEC), self._seconds)
+        return WriterQueue(os.open(path, os.O_RDWR | os.O_CLOEXEC), self._seconds)
 
     def close(self) -> None:
-        """Never stand in line again."""
+        """Leave the queue for good."""
         if self._descriptor >= 0:
             self._words.release()
             self._memory.close()
@@ -130,7 +126,7 @@ class Line:
             self._descriptor = -1
 
     def _draw(self) -> int:
-        """The next number, its byte locked. Who has the lock of the next byte is the one who may draw it."""
+        """Draw the next ticket, its byte locked: only the process that holds the next byte may draw it."""
         words, end = self._words, 0.0
         while True:
             number = words[_DRAWN] + 1
@@ -145,13 +141,13 @@ class Line:
                 time.sleep(_DRAW_SECONDS)
 
     def _wait(self) -> None:
-        bell, end = _bell(self._number), time.monotonic() + self._seconds
+        futex, end = _futex_of(self._number), time.monotonic() + self._seconds
         while True:
-            rung = self._words[bell]
-            if not self._is_anybody_before():
+            value = self._words[futex]
+            if not self._has_writer_before():
                 return
             self._check(end)
-            self._futex(bell, _WAIT, rung, _LOOK_SECONDS)
+            self._futex(futex, _WAIT, value, _CHECK_SECONDS)
 
     def _check(self, end: float) -> None:
         if time.monotonic() > end:
@@ -170,7 +166,7 @@ class Line:
     def _unlock(self) -> None:
         fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _EVERYTHING)
 
-    def _is_anybody_before(self) -> bool:
+    def _has_writer_before(self) -> bool:
         before = self._number - self._words[_SERVED] - 1
         if before <= 0:
             return False
@@ -179,7 +175,7 @@ class Line:
         return found[0] != fcntl.F_UNLCK
 
     def _futex(self, word: int, operation: int, value: int, seconds: float = 0.0) -> None:
-        """Sleep until the word is rung, if it is still `value`; or wake who sleeps."""
+        """`_WAIT`: sleep until the word is signalled, if it still has `value`; `_WAKE`: wake one that sleeps."""
         call = _futex_call()
         if call is None:
             time.sleep(_DRAW_SECONDS if operation == _WAIT else 0)
@@ -195,8 +191,8 @@ class _Time(ctypes.Structure):
 _EVERYTHING = _LOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 
 
-def _bell(number: int) -> int:
-    return _BELLS + number % _BELL_COUNT
+def _futex_of(ticket: int) -> int:
+    return _FUTEXES + ticket % _FUTEX_COUNT
 
 
 @cache

@@ -237,7 +237,7 @@ def sweep(database: Database, watch: Watch = time.perf_counter) -> Iterator[Swee
     What was removed is on the disk after the next `Database.write`; until then a power cut may bring some of it back.
     """
     own = Database(database.backend.sweeping(), database.now)
-    own.line = database.line.another()
+    own.writer_queue = database.writer_queue.for_another_thread()
     try:
         with closing(own.backend.connect()) as flushing:
             yield Sweep(own, flushing, watch)
@@ -284,7 +284,7 @@ class Sweep:
             work, key = (work, key + size) if key + size < len(keys) else (work + 1, 0)
             took = max(until - since, _TICK)
             size = max(1, min(_MOST_KEYS, 2 * size, int(size * self._seconds / _PIECES / took)))
-            if self._database.line.is_wanted:
+            if self._database.writer_queue.has_waiters:
                 break
         return count, _Place(work, key, size)
 
@@ -295,5 +295,5 @@ class Sweep:
         self._since_flush = 0
         flush = self._database.backend.flush
         if flush(self._flushing):
-            with self._database.line:  # what others wrote meanwhile is little
+            with self._database.writer_queue:  # what others wrote meanwhile is little
                 flush(self._flushing)

@@ -18,22 +18,22 @@ from tests.conftest import sqlite_url
 from lcp_engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.host.writer_queue import Line, make_line
+from lcp_engine.store.host.writer_queue import WriterQueue, open_writer_queue
 from lcp_engine.store.maintenance.prune import Work, sweep
 
 IN_LINE = """
 import sys
 from pathlib import Path
-from lcp_engine.store.host.writer_queue import make_line
-with make_line(Path(sys.argv[1]), 60.0):
+from lcp_engine.store.host.writer_queue import open_writer_queue
+with open_writer_queue(Path(sys.argv[1]), 60.0):
     print("first", flush=True)
     sys.stdin.readline()
 """
 COUNTING = """
 import sys
 from pathlib import Path
-from lcp_engine.store.host.writer_queue import make_line
-line, count = make_line(Path(sys.argv[1]), 60.0), Path(sys.argv[2])
+from lcp_engine.store.host.writer_queue import open_writer_queue
+line, count = open_writer_queue(Path(sys.argv[1]), 60.0), Path(sys.argv[2])
 for _ in range(100):
     with line:
         count.write_text(str(int(count.read_text()) + 1))
@@ -55,7 +55,7 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def line(place: Path) -> Iterator[Line]:
+def line(place: Path) -> Iterator[WriterQueue]:
     with closing(_line(place, 60.0)) as line:
         yield line
 
@@ -75,7 +75,7 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def test_who_came_first_goes_first(line: Line, place: Path, start: Start) -> None:
+def test_who_came_first_goes_first(line: WriterQueue, place: Path, start: Start) -> None:
     with line:
         waiting = [_waiting(start, place, number) for number in (2, 3, 4)]
     for process in waiting:
@@ -85,7 +85,7 @@ def test_who_came_first_goes_first(line: Line, place: Path, start: Start) -> Non
         _leaves(process)
 
 
-def test_whoever_leaves_goes_behind_those_who_wait(line: Line, place: Path, start: Start) -> None:
+def test_whoever_leaves_goes_behind_those_who_wait(line: WriterQueue, place: Path, start: Start) -> None:
     with line:
         waiting = _waiting(start, place, 2)
     again = threading.Thread(target=_pass_through, args=(line,))
@@ -97,7 +97,7 @@ def test_whoever_leaves_goes_behind_those_who_wait(line: Line, place: Path, star
     again.join()
 
 
-def test_one_process_at_a_time_is_first(line: Line, place: Path, tmp_path: Path, start: Start) -> None:
+def test_one_process_at_a_time_is_first(line: WriterQueue, place: Path, tmp_path: Path, start: Start) -> None:
     count = tmp_path / "count"
     count.write_text("0")
     processes = [start(COUNTING, place, count) for _ in range(4)]
@@ -105,7 +105,9 @@ def test_one_process_at_a_time_is_first(line: Line, place: Path, tmp_path: Path,
     assert count.read_text() == "400"
 
 
-def test_the_death_of_the_first_one_lets_the_next_one_in(place: Path, line: Line, start: Start) -> None:
+def test_the_death_of_the_first_one_lets_the_next_one_in(
+    place: Path, line: WriterQueue, start: Start
+) -> None:
     first = start(IN_LINE, place)
     assert _says(first) == "first"
     second = _waiting(start, place, 2)
@@ -113,7 +115,7 @@ def test_the_death_of_the_first_one_lets_the_next_one_in(place: Path, line: Line
     assert _says(second) == "first"
 
 
-def test_the_death_of_one_that_waits_holds_up_nobody(line: Line, place: Path, start: Start) -> None:
+def test_the_death_of_one_that_waits_holds_up_nobody(line: WriterQueue, place: Path, start: Start) -> None:
     with line:
         second, third = _waiting(start, place, 2), _waiting(start, place, 3)
         second.kill()
@@ -122,7 +124,7 @@ def test_the_death_of_one_that_waits_holds_up_nobody(line: Line, place: Path, st
     assert _says(third) == "first"
 
 
-def test_a_wait_ends_and_leaves_the_place_to_others(line: Line, place: Path, start: Start) -> None:
+def test_a_wait_ends_and_leaves_the_place_to_others(line: WriterQueue, place: Path, start: Start) -> None:
     with closing(_line(place, 0.05)) as hasty:
         with line:
             with pytest.raises(LcpError) as raised:
@@ -132,7 +134,7 @@ def test_a_wait_ends_and_leaves_the_place_to_others(line: Line, place: Path, sta
         assert _says(third) == "first"
 
 
-def test_an_interrupt_leaves_the_place_to_others(line: Line, place: Path, start: Start) -> None:
+def test_an_interrupt_leaves_the_place_to_others(line: WriterQueue, place: Path, start: Start) -> None:
     class Interrupted(Exception):
         pass
 
@@ -141,8 +143,8 @@ def test_an_interrupt_leaves_the_place_to_others(line: Line, place: Path, start:
     assert _says(start(IN_LINE, place)) == "first"
 
 
-def test_bytes_whose_turn_is_over_are_given_back(line: Line, place: Path) -> None:
-    made = make_line(place, 60.0)
+def test_bytes_whose_turn_is_over_are_given_back(line: WriterQueue, place: Path) -> None:
+    made = open_writer_queue(place, 60.0)
     assert made is not None
     with closing(made) as other:
         for _ in range(300):
@@ -156,8 +158,8 @@ def test_bytes_whose_turn_is_over_are_given_back(line: Line, place: Path) -> Non
 
 
 def test_a_machine_without_a_place_for_the_line_has_none(tmp_path: Path) -> None:
-    assert make_line(tmp_path, 1.0) is None
-    assert make_line(tmp_path / "absent" / "writers.line", 1.0) is None
+    assert open_writer_queue(tmp_path, 1.0) is None
+    assert open_writer_queue(tmp_path / "absent" / "writers.line", 1.0) is None
 
 
 def test_programs_that_do_not_stand_in_line_are_waited_for(tmp_path: Path, start: Start) -> None:
@@ -173,14 +175,16 @@ def test_programs_that_do_not_stand_in_line_are_waited_for(tmp_path: Path, start
         assert engine.job(jobs[0]).state == "queued"
 
 
-def test_who_lets_others_pass_goes_on_when_they_have_left(line: Line, place: Path, start: Start) -> None:
+def test_who_lets_others_pass_goes_on_when_they_have_left(
+    line: WriterQueue, place: Path, start: Start
+) -> None:
     log: list[str] = []
 
     def pass_by() -> None:
-        beside.let_pass()
+        beside.wait_for_current()
         log.append("passed")
 
-    with closing(line.another()) as beside:
+    with closing(line.for_another_thread()) as beside:
         with line:
             waiting = _waiting(start, place, 2)
             passing = threading.Thread(target=pass_by)
@@ -192,11 +196,11 @@ def test_who_lets_others_pass_goes_on_when_they_have_left(line: Line, place: Pat
     assert log == ["left", "passed"]
 
 
-def test_who_died_in_line_is_not_waited_for_for_ever(line: Line, place: Path, start: Start) -> None:
+def test_who_died_in_line_is_not_waited_for_for_ever(line: WriterQueue, place: Path, start: Start) -> None:
     first = start(IN_LINE, place)
     assert _says(first) == "first"
     first.kill()
-    line.let_pass()
+    line.wait_for_current()
 
 
 def test_a_prune_lets_those_in_who_wait_before_its_time_is_over(tmp_path: Path) -> None:
@@ -217,13 +221,13 @@ def test_a_prune_lets_those_in_who_wait_before_its_time_is_over(tmp_path: Path) 
     assert log[:3] == ["removed", "written", "removed"]
 
 
-def _line(place: Path, seconds: float) -> Line:
-    line = make_line(place, seconds)
+def _line(place: Path, seconds: float) -> WriterQueue:
+    line = open_writer_queue(place, seconds)
     assert line is not None
     return line
 
 
-def _pass_through(line: Line) -> None:
+def _pass_through(line: WriterQueue) -> None:
     with line:
         pass
 
