@@ -248,6 +248,19 @@ def test_news_leave_what_is_unfolded_open(window: Window) -> None:
     assert page.locator("#cancel").get_attribute("open") is not None
 
 
+@pytest.mark.usefixtures("runner")
+def test_news_of_a_job_bring_its_result_and_its_events(window: Window) -> None:
+    job_id = window.house.hold("x.md")
+    page = window.open(f"/jobs/{job_id}")
+    page.locator("#live").wait_for()
+    events = page.locator("tr", has_text="held")
+    assert events.count() == 1
+    window.house.engine.approve(job_id)
+    page.locator("tr", has_text="succeeded").last.wait_for()
+    page.get_by_role("heading", name="Result").wait_for()
+    assert events.count() >= 1
+
+
 def test_the_inbox_says_that_it_changed_and_moves_nothing(window: Window) -> None:
     window.house.hold("x.md")
     page = window.open("/inbox")
@@ -291,7 +304,7 @@ def test_all_jobs_of_a_page_are_ticked_at_once(window: Window) -> None:
     jobs = [window.house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(5)]
     window.house.run(window.house.ask(*jobs), window.house.complete)
     page = window.open("/inbox")
-    page.get_by_label("all 5 on this page").check()
+    page.get_by_label("All 5 on this page").check()
     page.get_by_role("button", name="Approve", exact=True).first.click()
     page.get_by_text("No jobs wait").wait_for()
     assert len(window.house.engine.jobs(states=["queued"])) >= 5

@@ -30,7 +30,8 @@ function update(fresh) {
   const before = document.querySelector("[data-announce]")?.dataset.announce;
   if (now && now !== before) announcement.textContent = now;
   for (const part of document.querySelectorAll("[data-part]")) {
-    if (isInUse(part)) continue;
+    // A part within another one is updated with it.
+    if (part.parentElement.closest("[data-part]") || isInUse(part)) continue;
     const found = fresh.querySelector(`[data-part="${part.dataset.part}"]`);
     if (found) Idiomorph.morph(part, [...found.childNodes], MORPH); else part.replaceChildren();
   }
