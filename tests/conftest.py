@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -44,9 +45,10 @@ settings.load_profile("many" if EXAMPLES else "few")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the tests' directories in memory, unless the caller says where: no test depends on a disk."""
+    """Put temporary directories in memory, unless the caller chooses another place: no test depends on a disk."""
     if config.getoption("basetemp") is None and _is_roomy(MEMORY):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+        os.environ.setdefault("TMPDIR", str(MEMORY))
+        tempfile.tempdir = None  # it is read from there again
 
 
 def _is_roomy(directory: Path) -> bool:

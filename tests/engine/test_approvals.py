@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -353,34 +353,39 @@ from lcp_engine import Engine
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
-url, job, by, text = sys.argv[1:]
+url, by, text = sys.argv[1:]
 with Engine(url) as engine:
     print("ready", flush=True)
-    sys.stdin.readline()
-    try:
-        done = engine.approve(int(job), params={"rel_path": "a.md", "content": text}, by=by)
-        print("approved" if done else "before")
-    except LcpError as error:
-        print(error.code)
+    for job in sys.stdin:
+        try:
+            done = engine.approve(int(job), params={"rel_path": "a.md", "content": text}, by=by)
+            print("approved" if done else "before", flush=True)
+        except LcpError as error:
+            print(error.code, flush=True)
 """
 
 
 def test_of_two_people_who_approve_at_once_one_decides_and_one_is_told(shop: Lab) -> None:
     jobs = held(shop, *(write(f"{number}.md") for number in range(3)))
+    people = [
+        Popen([sys.executable, "-c", APPROVER, shop.url, by, by], stdin=PIPE, stdout=PIPE, text=True)
+        for by in ("ann", "bob")
+    ]
+    assert _next_lines(people) == ["ready", "ready"]
     for job in jobs:
-        people = [
-            Popen(
-                [sys.executable, "-c", APPROVER, shop.url, str(job), by, by],
-                stdin=PIPE,
-                stdout=PIPE,
-                text=True,
-            )
-            for by in ("ann", "bob")
-        ]
         for person in people:
-            assert person.stdout is not None
-            assert person.stdout.readline() == "ready\n"
-        answers = sorted(person.communicate("go\n", timeout=60)[0].strip() for person in people)
-        assert answers == ["CONFLICT", "approved"]
+            assert person.stdin is not None
+            person.stdin.write(f"{job}\n")
+            person.stdin.flush()
+        assert sorted(_next_lines(people)) == ["CONFLICT", "approved"]
+    assert [person.communicate(timeout=60)[0] for person in people] == ["", ""]
     decided = [event for event in shop.engine.events(1) if event["event"] == "decided"]
     assert len(decided) == len(jobs)
+
+
+def _next_lines(processes: Sequence[Popen[str]]) -> list[str]:
+    lines = []
+    for process in processes:
+        assert process.stdout is not None
+        lines.append(process.stdout.readline().strip())
+    return lines

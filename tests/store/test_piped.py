@@ -116,7 +116,11 @@ def test_more_than_the_wires_hold_goes_through_both_ways(connection: Piped) -> N
     assert all(cursor.fetchall() == [("x" * 1_000_000,)] for cursor in cursors)
 
 
-def test_what_is_wrong_with_a_statement_nobody_asks_about_undoes_the_transaction(database: Database) -> None:
+def test_what_is_wrong_with_a_statement_nobody_asks_about_undoes_the_transaction(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lcp_engine.store.db.database.FIRST_PAUSE", 0.0001)  # it is tried again
+
     def work(tx: Tx) -> None:
         for n in (1, 2, 2, 3):
             tx.plain(f"INSERT INTO notes VALUES ({n})")

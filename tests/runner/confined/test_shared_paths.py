@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
@@ -62,16 +64,10 @@ def test_a_worker_that_compares_the_beginnings_of_paths_fails_many(
         return {"status": "ok"}
 
     monkeypatch.setattr(judge_of, "run_job", answer)
-    # It could write anywhere: it is only let read, and never what blocks.
-    setups = [(case, [step["op"] for step in list_of(case["setup"])]) for case in load_cases()]
+    # It could write anywhere: it may only read, and never what blocks or does not end.
     cases = [
-        case for case, ops in setups
-        if case["job_kind"] == "read_file" and not {"fifo", "socket", "mknod", "truncate"} & set(ops)
+        case for case in load_cases()
+        if case["job_kind"] == "read_file" and not re.search("fifo|socket|mknod|truncate|/dev/zero", str(case["setup"]))
     ]  # fmt: skip
-    failed = [case["id"] for case in cases if judge_of.judge(case)[0]]
-    assert len(failed) >= MANY
-
-
-def list_of(value: JsonValue) -> list[dict[str, str]]:
-    assert isinstance(value, list)
-    return [{key: str(part) for key, part in one.items()} for one in value if isinstance(one, dict)]
+    failed = (case["id"] for case in cases if judge_of.judge(case)[0])
+    assert len([*islice(failed, MANY)]) == MANY
