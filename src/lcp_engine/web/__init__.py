@@ -1,1 +1,1 @@
-"""Show the engine in a browser: missions, jobs, and what waits for a person (`lcp serve`, extra `web`)."""
+"""The page: missions, jobs and decisions in a browser (`lcp serve`, extra `web`)."""

@@ -108,7 +108,7 @@ def resume(context: PageContext, request: Request, form: Form) -> Response:
     mission_id = number(request.path_params["mission"])
     entered: dict[str, JsonValue] = {name: form.text(name) for name in LIMITS if name in form.fields}
     try:
-        limits = _changed(entered, context.engine.mission(mission_id).json["limits"])
+        limits = _changed(entered, context.engine.mission(mission_id).limits)
         context.engine.resume(mission_id, limits=limits)
     except LcpError as refused:
         return show_mission(

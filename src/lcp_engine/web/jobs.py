@@ -111,7 +111,7 @@ def show_job(
         expires_at=engine.expiries().get(found.id) if view is not None else None,
         is_editable=is_editable(found),
         may_retry=State(found.state) in RETRY.sources and found.kind != TURN_KIND,
-        may_speak=mission.status in ("running", "waiting") and mission.json["planner"] != "none",
+        may_speak=mission.status in ("running", "waiting") and mission.planner != "none",
         may_undo=view is None and bool(diffs),
         is_undo=found.kind == UNDO_KIND,
     )

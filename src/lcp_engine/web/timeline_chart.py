@@ -1,4 +1,4 @@
-"""Draw when jobs waited and ran: their states as segments on one axis, long idle times shortened (pure)."""
+"""A chart of when jobs waited and ran, on one axis with long idle times shortened. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
 from lcp_engine.store.db.json_text import JsonObject
 
 WIDTH = 1000.0
-"""Units from the left to the right of the drawing."""
+"""The width of the chart, in its own units."""
 THINNEST = 3.0
-"""A segment that would be thinner is drawn so wide, or nobody would see it."""
+"""The smallest width of a segment, so that it stays visible."""
 _IDLE_SHARE = 0.2
 _TARGETS: Mapping[str, State] = {transition.event: transition.target for transition in TRANSITIONS}
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A time in one state; `state` of a run is what it led to."""
+    """A period in one state. The `state` of a run is the state that it led to."""
 
     state: str
     x: float
@@ -31,7 +31,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Bar:
-    """A job's line."""
+    """The line of one job."""
 
     job: JsonObject
     segments: Sequence[Segment]
@@ -47,7 +47,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Cut:
-    """A place on the axis where time is left out."""
+    """A shortened idle period."""
 
     x: float
     width: float
@@ -56,7 +56,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bars on one axis of `seconds`."""
+    """The bars of all jobs; the axis covers `seconds`."""
 
     bars: Sequence[Bar]
     cuts: Sequence[Cut]
@@ -75,19 +75,19 @@ class _Span:
         return self.state is State.RUNNING
 
 
-def draw(jobs: Sequence[JsonObject], moves: Iterable[JsonObject], now: datetime) -> Timeline:
-    """The timeline of `jobs` out of their changes of state; what has not ended lasts until `now`."""
-    spans = _spans(moves, now.timestamp())
+def draw(jobs: Sequence[JsonObject], state_changes: Iterable[JsonObject], now: datetime) -> Timeline:
+    """The timeline of `jobs` from their state changes; a job that has not ended lasts until `now`."""
+    spans = _spans(state_changes, now.timestamp())
     axis = _Axis([span for of_job in spans.values() for span in of_job])
     bars = [Bar(job, [axis.place(span) for span in spans.get(job["id"], [])]) for job in jobs]
     return Timeline(bars, axis.cuts, axis.seconds)
 
 
-def _spans(moves: Iterable[JsonObject], now: float) -> dict[object, list[_Span]]:
+def _spans(state_changes: Iterable[JsonObject], now: float) -> dict[object, list[_Span]]:
     changes: dict[object, list[tuple[float, State]]] = {}
-    for move in moves:
-        at = datetime.fromisoformat(str(move["at"])).timestamp()
-        changes.setdefault(move["job_id"], []).append((at, _TARGETS[str(move["event"])]))
+    for change in state_changes:
+        at = datetime.fromisoformat(str(change["at"])).timestamp()
+        changes.setdefault(change["job_id"], []).append((at, _TARGETS[str(change["event"])]))
     spans: dict[object, list[_Span]] = {}
     for job_id, states in changes.items():
         after = [*states[1:], (max(now, states[-1][0]), states[-1][1])]
@@ -100,7 +100,7 @@ def _spans(moves: Iterable[JsonObject], now: float) -> dict[object, list[_Span]]
 
 
 class _Axis:
-    """Maps times to places. An idle time counts for a fifth of all busy time at most."""
+    """Maps times to positions. An idle period is at most a fifth as long as all busy time."""
 
     def __init__(self, spans: Sequence[_Span]) -> None:
         self._times = sorted({time for span in spans for time in (span.began, span.ended)})
@@ -138,7 +138,7 @@ class _Axis:
         return self._places[bisect_right(self._times, time) - 1]
 
     def _busy(self, runs: Sequence[_Span]) -> list[bool]:
-        """For each piece of the axis whether anything runs in it."""
+        """Whether any job runs, for each interval of the axis."""
         steps = dict.fromkeys(self._times, 0)
         for run in runs:
             steps[run.began] += 1
