@@ -20,8 +20,8 @@ from lcp_engine.cli.app import start
 from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.runner.confined.pool import Assignment, Confinement
-from lcp_engine.runner.confined.setup import Setup
-from lcp_engine.runner.confined.spawner import Nursery, nursery
+from lcp_engine.runner.confined.process import Spawner, spawner
+from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.new_content import compose
@@ -83,10 +83,10 @@ def by_the_kernel(place: Path, /, *, aliases: tuple[str, ...] = (), kernel: bool
 
 @contextmanager
 def in_confined_processes(
-    place: Path, /, *, aliases: tuple[str, ...] = (), born_by: Nursery | None = None
+    place: Path, /, *, aliases: tuple[str, ...] = (), spawned_by: Spawner | None = None
 ) -> Iterator[Do]:
     """By those of a runner."""
-    confinement = Confinement(CAPS, born_by or nursery())
+    confinement = Confinement(CAPS, spawned_by or spawner())
     try:
         with Root(place) as root:
 

@@ -19,7 +19,7 @@ from lcp_engine.engine.instance import Site
 from lcp_engine.planners.base import Planner, Question
 from lcp_engine.planners.environment import Surroundings
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.runner.confined.setup import Setup
+from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import spec_and_root

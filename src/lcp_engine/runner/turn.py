@@ -98,7 +98,7 @@ class Turns:
         """
         mission = self._missions.of(asked.mission.id)
         if self._confinement is not None and mission.root is not None:
-            self._confinement.expect()
+            self._confinement.start()
         question = self._question(asked, spec)
         began = time.monotonic()
         try:

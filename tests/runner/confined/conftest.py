@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import LcpError
 from lcp_engine.runner.confined.pool import Assignment, Confinement
-from lcp_engine.runner.confined.setup import Setup
-from lcp_engine.runner.confined.spawner import FILE_KINDS, Nursery
+from lcp_engine.runner.confined.process import FILE_KINDS, Spawner
+from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.workers.base import Caps, FileEffect, Hold, Worker
@@ -56,17 +56,17 @@ def untrusted() -> dict[str, Worker[BaseModel]]:
 
 
 @pytest.fixture(scope="session")
-def nursery(untrusted: dict[str, Worker[BaseModel]]) -> Iterator[Nursery]:
+def spawner(untrusted: dict[str, Worker[BaseModel]]) -> Iterator[Spawner]:
     kinds = dict(zip(untrusted, NAMES, strict=True))
     more = {kind: f"untrusted:{name}" for kind, name in kinds.items()}
-    one = Nursery({**FILE_KINDS, **more}, [str(HERE)])
+    one = Spawner({**FILE_KINDS, **more}, [str(HERE)])
     yield one
     one.close()
 
 
 @pytest.fixture
-def confinement(nursery: Nursery) -> Iterator[Confinement]:
-    one = Confinement(CAPS, nursery)
+def confinement(spawner: Spawner) -> Iterator[Confinement]:
+    one = Confinement(CAPS, spawner)
     yield one
     one.close()
 

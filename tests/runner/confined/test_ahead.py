@@ -16,7 +16,7 @@ from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.runner import runner
 from lcp_engine.runner.confined.pool import Assignment, Confinement
-from lcp_engine.runner.confined.setup import Setup
+from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps, Hold, Worker
@@ -34,11 +34,11 @@ def ahead(confinement: Confinement, root: Root, untrusted: Mapping[str, Worker[B
         confinement.work(root, given[0])  # from now on the process knows the mission
         turned: list[int] = []
 
-        def turns_to(nth: int) -> bool:
+        def starts(nth: int) -> bool:
             turned.append(nth)
             return True
 
-        found = confinement.work_ahead(root, given, turns_to)
+        found = confinement.work_ahead(root, given, starts)
         assert turned == list(range(len(turned)))
         return found
 

@@ -74,7 +74,7 @@ def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
             put(batch, puts, starts)
         if not deaths:
             deaths.append(1)
-            signal.pidfd_send_signal(batch._steps.child._pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(batch._steps.process._pidfd, signal.SIGKILL)
         return put(batch, puts, starts)
 
     monkeypatch.setattr(RemoteBatch, "put", dies_once)
@@ -147,7 +147,7 @@ def _dies_once(deaths: list[int], step: str) -> Callable[..., tuple[Head, Buffer
     ) -> tuple[Head, Buffer]:
         if head["do"] == step and not deaths:
             deaths.append(1)
-            signal.pidfd_send_signal(steps.child._pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(steps.process._pidfd, signal.SIGKILL)
         return take(steps, head, body, starts)
 
     return dies_once

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
 from tests.ways import in_confined_processes
 
-from lcp_engine.runner.confined.spawner import Nursery
+from lcp_engine.runner.confined.process import Spawner
 
 pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
 MANY = 20
@@ -26,10 +26,10 @@ def judge_of() -> ModuleType:
 
 @pytest.mark.parametrize("case", load_cases(), ids=lambda case: str(case["id"]))
 def test_a_shared_case_holds_in_confined_processes(
-    judge_of: ModuleType, nursery: Nursery, monkeypatch: pytest.MonkeyPatch, case: dict[str, JsonValue]
+    judge_of: ModuleType, spawner: Spawner, monkeypatch: pytest.MonkeyPatch, case: dict[str, JsonValue]
 ) -> None:
     def answer(place: str, kind: str, params: dict[str, JsonValue]) -> dict[str, object]:
-        with in_confined_processes(Path(place), born_by=nursery) as do:
+        with in_confined_processes(Path(place), spawned_by=spawner) as do:
             done = do(kind, params)
         if done.result is None:
             return {"status": "not_found" if done.code == "PATH_NOT_FOUND" else "denied", "reason": done.code}

@@ -9,7 +9,7 @@ import pytest
 
 from lcp_engine.errors import ErrorCode
 from lcp_engine.runner.confined.pool import Confinement
-from lcp_engine.runner.confined.spawner import FILE_KINDS, Nursery
+from lcp_engine.runner.confined.process import FILE_KINDS, Spawner
 from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import FileAccess, Interrupted
 from lcp_engine.sandbox.locks import Put
@@ -22,11 +22,11 @@ SECONDS = 1.0
 
 @pytest.fixture
 def files() -> Iterator[FileAccess]:
-    born_by = Nursery({**FILE_KINDS, "slow": "slow_disk:SLOW"}, [str(Path(__file__).parent)])
-    confinement = Confinement(Caps(), born_by)
+    spawned_by = Spawner({**FILE_KINDS, "slow": "slow_disk:SLOW"}, [str(Path(__file__).parent)])
+    confinement = Confinement(Caps(), spawned_by)
     yield confinement.files(SECONDS)
     confinement.close()
-    born_by.close()
+    spawned_by.close()
 
 
 def _put(files: FileAccess, root: Root, *contents: bytes) -> list[int]:

@@ -7,33 +7,80 @@ import socket
 import struct
 import weakref
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import TypeAlias
 
 from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
 
-Head: TypeAlias = "dict[str, JsonValue]"
-Buffer: TypeAlias = "bytes | bytearray"
+Head: TypeAlias = dict[str, JsonValue]
+Buffer: TypeAlias = bytes | bytearray
+Message: TypeAlias = tuple[Head, Buffer]
+
 MAX_HEAD = 16 * 1024 * 1024
 MAX_BODY = 1024 * 1024 * 1024
 _LENGTHS = struct.Struct("<II")
 _FIRST = 64 * 1024
-"""Most messages come with one call of this size."""
-_ENDED = "its process ended"
+"""Most messages arrive with one call of this size."""
 _ENCODE = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 _DECODE = json.JSONDecoder().decode
 
 
-class Broken(Exception):
-    """The other side is gone, or speaks another language."""
+class Request(StrEnum):
+    """Everything a runner can request, in `do` of a head."""
+
+    WORK = "work"
+    """A reader: execute a job."""
+    RESULT = "result"
+    """A reader: make the result of the effect that the job before returned."""
+    LOCK = "lock"
+    """A writer: lock files. The requests below it are for the files that are locked, until `RELEASE`."""
+    READ = "read"
+    READ_WITHIN = "read within"
+    DIGEST = "digest"
+    PUT = "put"
+    PUT_ALL = "put all"
+    SYNC = "sync"
+    REMOVE = "remove"
+    DISCARD = "discard"
+    RELEASE = "release"
+    READ_UNLOCKED = "read unlocked"
+    """A writer: read a file without a lock."""
+    REMOVE_EMPTY = "remove empty"
+    """A writer: remove directories that are empty."""
 
 
-class Late(Exception):
+class Answer(StrEnum):
+    """What an answer is, in `is` of a head."""
+
+    READY = "ready"
+    """The process is confined."""
+    REFUSED = "refused"
+    """The process cannot be confined."""
+    DONE = "done"
+    FAILED = "failed"
+    HOLD = "hold"
+    EFFECT = "effect"
+    SETUP_NEEDED = "setup needed"
+    """The request has to be repeated with the setup of the mission."""
+    OUT_OF_MEMORY = "out of memory"
+    STARTS = "starts"
+    """Not the end: the process turns to the file `nth` of a `PUT_ALL`."""
+    FILE = "file"
+    SIZE = "size"
+    NOTHING = "nothing"
+
+
+class Disconnected(Exception):
+    """The other side is gone, or does not keep to the protocol."""
+
+
+class TimedOut(Exception):
     """The other side did not answer in time."""
 
 
-class Line:
+class Channel:
     """One end of a connection, used by one thread at a time. Whatever arrives is read as JSON, and never executed."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -42,8 +89,8 @@ class Line:
         self._ahead = b""
         self.close = weakref.finalize(self, end.close)
 
-    def wait_at_most(self, seconds: float) -> None:
-        """From now on `send` and `receive` raise `Late` after that; 0 waits for ever."""
+    def set_timeout(self, seconds: float) -> None:
+        """From now on `send` and `receive` raise `TimedOut` after that; 0 waits for ever."""
         if seconds != self._seconds:
             limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
             self._end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -51,7 +98,7 @@ class Line:
             self._seconds = seconds
 
     def send(self, head: Head, body: Buffer = b"") -> None:
-        """Raises `Broken`, `Late`."""
+        """Raises `Disconnected`, `TimedOut`."""
         start = _start(head, body)
         if len(body) < _FIRST:
             self._send(start + body)
@@ -62,50 +109,50 @@ class Line:
     def send_all(self, messages: Iterable[tuple[Head, bytes]]) -> None:
         """Send several at once. The other side may answer the first before it reads the last: keep them small.
 
-        Raises `Broken`, `Late`.
+        Raises `Disconnected`, `TimedOut`.
         """
         self._send(b"".join(part for head, body in messages for part in (_start(head, body), body)))
 
-    def receive(self) -> tuple[Head, Buffer]:
-        """The next message. Raises `Broken`, `Late`."""
+    def receive(self) -> Message:
+        """The next message. Raises `Disconnected`, `TimedOut`."""
         try:
             first, self._ahead = self._ahead or self._end.recv(_FIRST), b""
             while len(first) < _LENGTHS.size:
-                first += self._more(_LENGTHS.size - len(first))
+                first += self._read(_LENGTHS.size - len(first))
             size, length = _LENGTHS.unpack_from(first)
             if size > MAX_HEAD or length > MAX_BODY:
-                raise Broken(f"a message of {size} and {length} bytes")
+                raise Disconnected(f"a message of {size} and {length} bytes")
             start = _LENGTHS.size + size
             if len(first) < start:
-                first += self._more(start - len(first))
+                first += self._read(start - len(first))
             head: object = _DECODE(first[_LENGTHS.size : start].decode("ascii"))
             if not isinstance(head, dict):
-                raise Broken("a message without a head")
+                raise Disconnected("a message without a head")
             end = start + length
             if len(first) < end:
-                return head, self._rest(memoryview(first)[start:], length)
+                return head, self._read_rest(memoryview(first)[start:], length)
             self._ahead = first[end:]
             return head, first[start:end]
         except BlockingIOError:
-            raise Late from None
+            raise TimedOut from None
         except (OSError, ValueError, RecursionError) as error:
-            raise Broken(str(error)) from error
+            raise Disconnected(str(error)) from error
 
     def _send(self, message: Buffer) -> None:
         try:
             self._end.sendall(message)
         except BlockingIOError:
-            raise Late from None
+            raise TimedOut from None
         except OSError as error:
-            raise Broken(str(error)) from error
+            raise Disconnected(str(error)) from error
 
-    def _rest(self, begun: memoryview, length: int) -> bytearray:
+    def _read_rest(self, begun: memoryview, length: int) -> bytearray:
         whole = bytearray(length)
         whole[: len(begun)] = begun
         self._fill(memoryview(whole)[len(begun) :])
         return whole
 
-    def _more(self, length: int) -> bytes:
+    def _read(self, length: int) -> bytes:
         piece = bytearray(length)
         self._fill(memoryview(piece))
         return bytes(piece)
@@ -114,57 +161,59 @@ class Line:
         while room:
             got = self._end.recv_into(room)
             if not got:
-                raise Broken(_ENDED)
+                raise Disconnected("its process ended")
             room = room[got:]
+
+
+def text_of(head: Head, key: str) -> str:
+    """A text of a head. Raises `Disconnected`."""
+    value = head.get(key)
+    if not isinstance(value, str):
+        raise Disconnected(f"a message without {key!r}")
+    return value
+
+
+def number_of(head: Head, key: str) -> int:
+    """A whole number of a head. Raises `Disconnected`."""
+    value = head.get(key)
+    if not isinstance(value, int):
+        raise Disconnected(f"a message without {key!r}")
+    return value
+
+
+def texts_of(head: Head, key: str) -> tuple[str, ...]:
+    """The texts of a list in a head."""
+    value = head.get(key)
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def failure_head(failed: Failed) -> Head:
+    """A failure as a head."""
+    details: Head = json.loads(json.dumps(failed.details, default=str))
+    return {"is": Answer.FAILED, "code": failed.code.value, "message": failed.message, "details": details}
+
+
+def failure_of(head: Head) -> Failed:
+    """The failure that `failure_head` made a head of. Raises `Disconnected`."""
+    try:
+        code = ErrorCode(text_of(head, "code"))
+    except ValueError as error:
+        raise Disconnected(str(error)) from error
+    return Failed(code, text_of(head, "message"), _mapping(head.get("details")))
+
+
+def error_of(head: Head) -> LcpError | None:
+    """The failure in a head as an exception; None if it holds none."""
+    if head.get("is") != Answer.FAILED:
+        return None
+    failed = failure_of(head)
+    return LcpError(failed.code, failed.message, failed.details)
+
+
+def _mapping(value: object) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
 
 
 def _start(head: Head, body: Buffer) -> bytes:
     text = _ENCODE(head).encode("ascii")
     return _LENGTHS.pack(len(text), len(body)) + text
-
-
-def text_of(head: Head, key: str) -> str:
-    """A text of a head. Raises `Broken`."""
-    value = head.get(key)
-    if not isinstance(value, str):
-        raise Broken(f"a message without {key!r}")
-    return value
-
-
-def number_of(head: Head, key: str) -> int:
-    """A whole number of a head. Raises `Broken`."""
-    value = head.get(key)
-    if not isinstance(value, int):
-        raise Broken(f"a message without {key!r}")
-    return value
-
-
-def told(failed: Failed) -> Head:
-    """A failure as a head."""
-    return {"is": "failed", "code": failed.code.value, "message": failed.message, "details": _plain(failed)}
-
-
-def failed_of(head: Head) -> Failed:
-    """The failure that `told` made a head of. Raises `Broken`."""
-    details: Mapping[str, Json] | None = _mapping(head.get("details"))
-    try:
-        code = ErrorCode(text_of(head, "code"))
-    except ValueError as error:
-        raise Broken(str(error)) from error
-    return Failed(code, text_of(head, "message"), details or {})
-
-
-def raise_failed(head: Head) -> None:
-    """Raises the `LcpError` that a head tells of, if it does."""
-    if head.get("is") == "failed":
-        failed = failed_of(head)
-        raise LcpError(failed.code, failed.message, failed.details)
-
-
-def _mapping(value: object) -> Mapping[str, Json] | None:
-    return value if isinstance(value, dict) else None
-
-
-def _plain(failed: Failed) -> Head:
-    plain: Head = json.loads(json.dumps(failed.details, default=str))
-    return plain

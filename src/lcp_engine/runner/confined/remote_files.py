@@ -1,4 +1,4 @@
-"""Access files through a confined process that can write: the runner's side of `write_server` (R20)."""
+"""Access files through a confined process that can write: the runner's side of `server.Writer` (R20)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import (
-    Broken,
+    Answer,
     Buffer,
+    Disconnected,
     Head,
-    Late,
-    failed_of,
+    Message,
+    Request,
+    TimedOut,
+    error_of,
     number_of,
-    raise_failed,
     text_of,
+    texts_of,
 )
-from lcp_engine.runner.confined.spawner import Child
+from lcp_engine.runner.confined.process import ConfinedProcess
 from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, Snapshot
 from lcp_engine.sandbox.file_access import Interrupted
 from lcp_engine.sandbox.locks import Held, LockedFiles, Put, RootedPath, Wait
@@ -33,7 +36,7 @@ MOST_AT_ONCE = 1024 * 1024
 class RemoteFiles:
     """Files accessed in the process that can write in their root; each step takes `seconds` at most."""
 
-    writer_of: Callable[[Root], Child]
+    writer_of: Callable[[Root], ConfinedProcess]
     seconds: float
 
     @contextmanager
@@ -42,7 +45,7 @@ class RemoteFiles:
         (root,) = {id(root): root for root, _ in files}.values()
         paths = [path for _, path in files]
         steps = Steps(self.writer_of(root), self.seconds, paths[0])
-        head, body = steps.take({"do": "lock", "paths": [*paths], "wait": wait.value})
+        head, body = steps.take({"do": Request.LOCK, "paths": [*paths], "wait": wait.value})
         locked = RemoteBatch(steps, paths, head["found"], body)
         try:
             yield locked
@@ -50,14 +53,14 @@ class RemoteFiles:
             locked.release()
 
     def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None:
-        head, body = self._steps(root, path).take({"do": "read unlocked", "path": path, "cap": cap})
-        if head.get("is") == "nothing":
+        head, body = self._steps(root, path).take({"do": Request.READ_UNLOCKED, "path": path, "cap": cap})
+        if head.get("is") == Answer.NOTHING:
             return None
         data = bytes(body) if head["read"] else None
         return Snapshot(text_of(head, "sha256"), number_of(head, "size"), data)
 
     def remove_empty(self, root: Root, directories: Iterable[str]) -> None:
-        self._steps(root, ".").take({"do": "remove empty", "paths": [*directories]})
+        self._steps(root, ".").take({"do": Request.REMOVE_EMPTY, "paths": [*directories]})
 
     def _steps(self, root: Root, path: str) -> Steps:
         return Steps(self.writer_of(root), self.seconds, path)
@@ -67,26 +70,25 @@ class RemoteFiles:
 class Steps:
     """Takes the steps on the file at `path` in the process that can write."""
 
-    child: Child
+    process: ConfinedProcess
     seconds: float
     path: str
 
-    def take(
-        self, head: Head, body: Buffer = b"", starts: Callable[[int], object] | None = None
-    ) -> tuple[Head, Buffer]:
+    def take(self, head: Head, body: Buffer = b"", starts: Callable[[int], object] | None = None) -> Message:
         """Raises the refusal of the step, and `Interrupted` if its result is unknown."""
         try:
-            answer, found = self.child.exchange(head, body, self.seconds, starts)
-        except Late:
+            answer, found = self.process.exchange(head, body, self.seconds, starts)
+        except TimedOut:
             # It continues there, and holds the lock until it is done.
             message = f"{self.path!r}: a step took more than {self.seconds:g} s; it is still running"
             raise Interrupted(ErrorCode.TIMEOUT, message) from None
-        except Broken as broken:
-            self.child.kill()
-            message = f"{self.path!r}: the process that writes died: {broken}"
-            raise Interrupted(ErrorCode.WORKER_DIED, message) from broken
-        if answer.get("is") != "failed" or "replaced" not in answer:
-            raise_failed(answer)
+        except Disconnected as error:
+            self.process.kill()
+            message = f"{self.path!r}: the process that writes died: {error}"
+            raise Interrupted(ErrorCode.WORKER_DIED, message) from error
+        refusal = error_of(answer)
+        if refusal is not None and "replaced" not in answer:
+            raise refusal
         return answer, found
 
 
@@ -115,7 +117,7 @@ class RemoteBatch:
                 for put in some
             ]
             head, _ = self.take(
-                {"do": "put all", "files": files},
+                {"do": Request.PUT_ALL, "files": files},
                 self._steps,
                 b"".join(put.data for put in some),
                 _shifted(starts, range(len(errors), len(errors) + len(some))),
@@ -127,7 +129,7 @@ class RemoteBatch:
         """Release the locks; if the process is gone, they are released already."""
         if not self._is_lost:
             with suppress(Interrupted):
-                self.take({"do": "release"}, self._steps)
+                self.take({"do": Request.RELEASE}, self._steps)
 
     def take(
         self,
@@ -135,7 +137,7 @@ class RemoteBatch:
         steps: Steps,
         body: Buffer = b"",
         starts: Callable[[int], object] | None = None,
-    ) -> tuple[Head, Buffer]:
+    ) -> Message:
         """Like `Steps.take`; after an `Interrupted` step the locks are lost."""
         try:
             return steps.take(head, body, starts)
@@ -146,10 +148,9 @@ class RemoteBatch:
     def _held(self, nth: int, path: str, answer: JsonValue, slices: _Slices) -> Held:
         if not isinstance(answer, dict):
             return None
-        if answer.get("is") == "failed":
-            failed = failed_of(answer)
-            return LcpError(failed.code, failed.message, failed.details)
-        file = RemoteFile(path, _texts(answer.get("made")), self, nth, replace(self._steps, path=path))
+        if (refusal := error_of(answer)) is not None:
+            return refusal
+        file = RemoteFile(path, texts_of(answer, "made"), self, nth, replace(self._steps, path=path))
         seen = answer.get("seen")
         if isinstance(seen, dict):
             file.first_read.append(_seen(seen, slices.next(seen)))
@@ -168,8 +169,8 @@ class RemoteFile(LockedFile):
         """What it was when it was locked, if that was sent along; used once."""
 
     def read(self, cap: int | None) -> Current | None:
-        head, body = self._take({"do": "read", "cap": cap})
-        return None if head.get("is") == "nothing" else _current(head, body)
+        head, body = self._take({"do": Request.READ, "cap": cap})
+        return None if head.get("is") == Answer.NOTHING else _current(head, body)
 
     def read_within(self, most: int) -> Current | int | None:
         if self.first_read:
@@ -178,33 +179,37 @@ class RemoteFile(LockedFile):
                 return seen
             if isinstance(seen, Current) and len(seen.data) <= most:
                 return seen
-        head, body = self._take({"do": "read within", "cap": most})
+        head, body = self._take({"do": Request.READ_WITHIN, "cap": most})
         return _seen(head, body)
 
     def digest(self) -> Digest | None:
-        head, _ = self._take({"do": "digest"})
+        head, _ = self._take({"do": Request.DIGEST})
         return (
-            None if head.get("is") == "nothing" else Digest(text_of(head, "sha256"), number_of(head, "mode"))
+            None
+            if head.get("is") == Answer.NOTHING
+            else Digest(text_of(head, "sha256"), number_of(head, "mode"))
         )
 
     def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
         self.first_read.clear()
-        self._take({"do": "put", "temporary": temporary, "mode": mode}, data)
+        self._take({"do": Request.PUT, "temporary": temporary, "mode": mode}, data)
 
     def sync(self) -> None:
-        self._take({"do": "sync"})
+        self._take({"do": Request.SYNC})
 
     def remove(self) -> None:
         self.first_read.clear()
-        self._take({"do": "remove"})
+        self._take({"do": Request.REMOVE})
 
     def discard(self, temporary: str) -> None:
-        self._take({"do": "discard", "temporary": temporary})
+        self._take({"do": Request.DISCARD, "temporary": temporary})
 
-    def _take(self, head: Head, body: Buffer = b"") -> tuple[Head, Buffer]:
+    def _take(self, head: Head, body: Buffer = b"") -> Message:
         answer, found = self._batch.take({**head, "nth": self._nth}, self._steps, body)
         self.replaced = bool(answer.get("replaced"))
-        raise_failed(answer)
+        refusal = error_of(answer)
+        if refusal is not None:
+            raise refusal
         return answer, found
 
 
@@ -216,7 +221,7 @@ class _Slices:
         self._at = 0
 
     def next(self, head: Head) -> Buffer:
-        size = number_of(head, "size") if head.get("is") == "file" else 0
+        size = number_of(head, "size") if head.get("is") == Answer.FILE else 0
         self._at += size
         return self._body[self._at - size : self._at]
 
@@ -237,7 +242,7 @@ def _shifted(starts: Callable[[int], object], indexes: Sequence[int]) -> Callabl
 
     def start(nth: int) -> None:
         if nth not in range(len(indexes)):
-            raise Broken("it named another file")
+            raise Disconnected("it named another file")
         starts(indexes[nth])
 
     return start
@@ -247,10 +252,7 @@ def _error_of(put: Put, found: JsonValue) -> LcpError | None:
     if not isinstance(found, dict):
         raise Interrupted(ErrorCode.WORKER_DIED, f"{put.file.path!r}: its process did not report its state")
     put.file.replaced = bool(found.get("replaced"))
-    if found.get("is") != "failed":
-        return None
-    failed = failed_of(found)
-    return LcpError(failed.code, failed.message, failed.details)
+    return error_of(found)
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
@@ -258,14 +260,10 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 
 def _seen(head: Head, body: Buffer) -> Current | int | None:
-    if head.get("is") == "size":
+    if head.get("is") == Answer.SIZE:
         return number_of(head, "size")
-    return None if head.get("is") == "nothing" else _current(head, body)
+    return None if head.get("is") == Answer.NOTHING else _current(head, body)
 
 
 def _current(head: Head, body: Buffer) -> Current:
     return Current(bytes(body), text_of(head, "sha256"), number_of(head, "mode"))
-
-
-def _texts(value: JsonValue) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()

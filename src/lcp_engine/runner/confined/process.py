@@ -1,4 +1,4 @@
-"""Start confined processes for a runner, talk to them, end them."""
+"""Start confined processes for a runner, exchange messages with them, end them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from functools import cache
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.runner.confined.channel import Broken, Buffer, Head, Late, Line, number_of
+from lcp_engine.runner.confined.channel import (
+    Answer,
+    Buffer,
+    Channel,
+    Disconnected,
+    Head,
+    Message,
+    TimedOut,
+    number_of,
+)
 from lcp_engine.sandbox.root import Root
 
 FILE_KINDS: Mapping[str, str] = {
@@ -31,15 +40,15 @@ FILE_KINDS: Mapping[str, str] = {
 START_SECONDS = 30.0
 _START = (
     "import sys, json; control, parent, paths, kinds = json.loads(sys.argv[1]); sys.path[:] = paths; "
-    "from lcp_engine.runner.confined.fork_server import main; main(control, parent, kinds)"
+    "from lcp_engine.runner.confined.server import main; main(control, parent, kinds)"
 )
 
 
-class Nursery:
-    """The parent of confined processes: a fresh interpreter without environment, descriptors or threads.
+class Spawner:
+    """The runner's side of the fork server: a fresh interpreter without environment, descriptors or threads.
 
-    It loads the workers of `kinds` ("module:attribute") once; every child is a fork of it, there in milliseconds.
-    `paths` are further places to import from. It ends with this process, and its children with it.
+    It loads the workers of `kinds` ("module:attribute") once; every confined process is a fork of it, which takes
+    milliseconds. `paths` are further places to import from. It ends with this process, and its forks with it.
     """
 
     def __init__(self, kinds: Mapping[str, str] = FILE_KINDS, paths: Sequence[str] = ()) -> None:
@@ -51,15 +60,15 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._inherited: list[object] = []
 
-    def expect(self) -> None:
-        """Begin to load, so that the first child does not wait for it."""
+    def start(self) -> None:
+        """Start the fork server, so that the first confined process need not wait until it has loaded its code."""
         with self._lock:
             self._started()
 
-    def bear(self, root: Root, *, writes: bool, memory: int) -> Child:
+    def spawn(self, root: Root, *, writes: bool, memory: int) -> ConfinedProcess:
         """A process confined to `root`, with at most `memory` bytes. Raises `NOT_ISOLATED`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        wish: Head = {
+        start: Head = {
             "path": root.path,
             "spellings": list(root.spellings),
             "kernel": root.kernel,
@@ -69,26 +78,27 @@ class Nursery:
         with theirs:
             try:
                 with self._lock:
-                    pid = self._fork(json.dumps(wish).encode(), theirs.fileno(), root.descriptor)
-                child = Child(ours, pid)
+                    pidfd = self._fork(json.dumps(start).encode(), theirs.fileno(), root.descriptor)
+                process = ConfinedProcess(ours, pidfd)
             except BaseException:
                 ours.close()
                 raise
-        child.greet()
-        return child
+        process.wait_until_confined()
+        return process
 
     def close(self) -> None:
-        """End the process and all its children."""
+        """End the fork server and all its forks."""
         with self._lock:
             if self._process is not None and self._owner == os.getpid():
                 self._end(self._process)
             self._control = self._process = None
 
-    def _fork(self, wish: bytes, line: int, root: int) -> int:
+    def _fork(self, start: bytes, connection: int, root: int) -> int:
+        """The pidfd of a new fork."""
         for again in (True, False):
             try:
                 control = self._started()
-                socket.send_fds(control, [wish], [line, root])
+                socket.send_fds(control, [start], [connection, root])
                 answer, found, _, _ = socket.recv_fds(control, 1, 1)
             except OSError as error:
                 answer, found, reason = b"", [], str(error)
@@ -96,7 +106,7 @@ class Nursery:
                 reason = "it ended"
             if answer:
                 return found[0]
-            # Somebody ended it, or it could not start: once more is worth it.
+            # It was killed, or could not start: try once more.
             if self._process is not None:
                 self._end(self._process)
             self._control = self._process = None
@@ -109,7 +119,7 @@ class Nursery:
     def _started(self) -> socket.socket:
         if self._control is not None and self._owner == os.getpid():
             return self._control
-        # After a fork of this process the other one is the parent's.
+        # After a fork of this process, the fork server belongs to the parent.
         self._inherited += [self._control, self._process]
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -136,79 +146,80 @@ class Nursery:
         process.wait()
 
 
-class Child:
-    """A confined process, as its runner sees it. Each thread has a line of its own."""
+class ConfinedProcess:
+    """A confined process, as its runner sees it. Each thread has its own channel to it."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
         self._control = control
-        self._first_line = Line(control)
+        self._control_channel = Channel(control)
         self._pidfd = pidfd
-        self._lines = threading.local()
+        self._channels = threading.local()
         self.is_gone = False
         self._end = weakref.finalize(self, _end, control, pidfd)
 
-    def greet(self) -> None:
-        """Wait until it is confined. Raises `NOT_ISOLATED`."""
-        self._first_line.wait_at_most(START_SECONDS)
+    def wait_until_confined(self) -> None:
+        """Raises `NOT_ISOLATED`."""
+        self._control_channel.set_timeout(START_SECONDS)
         try:
-            head, _ = self._first_line.receive()
-        except (Broken, Late) as error:
+            head, _ = self._control_channel.receive()
+        except (Disconnected, TimedOut) as error:
             self.kill()
-            reason = "it did not answer" if isinstance(error, Late) else str(error)
+            reason = "it did not answer" if isinstance(error, TimedOut) else str(error)
         else:
-            if head.get("is") == "ready":
+            if head.get("is") == Answer.READY:
                 return
             reason = str(head.get("reason"))
         raise LcpError(ErrorCode.NOT_ISOLATED, f"a process for file kinds could not be confined: {reason}")
 
-    def line(self) -> Line:
-        """This thread's line. Raises `Broken`."""
-        line: Line | None = getattr(self._lines, "own", None)
-        if line is None:
-            line = self._lines.own = self._call()
-        return line
+    def channel(self) -> Channel:
+        """This thread's channel. Raises `Disconnected`."""
+        channel: Channel | None = getattr(self._channels, "own", None)
+        if channel is None:
+            channel = self._channels.own = self._connect()
+        return channel
 
     def exchange(
         self, head: Head, body: Buffer, seconds: float, starts: Callable[[int], object] | None = None
-    ) -> tuple[Head, Buffer]:
-        """Ask, and wait for the answer. Raises `Broken`, and `Late` after `seconds`.
+    ) -> Message:
+        """Send a request, and receive the answer. Raises `Disconnected`, and `TimedOut` after `seconds`.
 
-        With `starts` these are for each of several things, whose places it is given.
+        With `starts`, the request names several things, each of which takes `seconds` at most; it is called with the
+        index of one that the process has turned to.
         """
-        line = self.line()
+        channel = self.channel()
         try:
-            line.wait_at_most(seconds)
-            line.send(head, body)
-            answer = line.receive()
-            while starts is not None and "starts" in answer[0]:
-                starts(number_of(answer[0], "starts"))
-                answer = line.receive()
-        except (Broken, Late):
-            self.hang_up()
+            channel.set_timeout(seconds)
+            channel.send(head, body)
+            answer = channel.receive()
+            while starts is not None and answer[0].get("is") == Answer.STARTS:
+                starts(number_of(answer[0], "nth"))
+                answer = channel.receive()
+        except (Disconnected, TimedOut):
+            self.drop_channel()
             raise
         return answer
 
-    def hang_up(self) -> None:
-        """Leave this thread's line: what is on it is not waited for any more."""
-        line: Line | None = getattr(self._lines, "own", None)
-        if line is not None:
-            self._lines.own = None
-            line.close()
+    def drop_channel(self) -> None:
+        """Close this thread's channel: pending answers are not waited for."""
+        channel: Channel | None = getattr(self._channels, "own", None)
+        if channel is not None:
+            self._channels.own = None
+            channel.close()
 
     def kill(self) -> None:
         """End the process, whatever it does."""
         self.is_gone = True
         self._end()
 
-    def _call(self) -> Line:
+    def _connect(self) -> Channel:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 socket.send_fds(self._control, [b"."], [theirs.fileno()])
             except OSError as error:
                 ours.close()
-                raise Broken(str(error)) from error
-        return Line(ours)
+                raise Disconnected(str(error)) from error
+        return Channel(ours)
 
 
 def _end(control: socket.socket, pidfd: int) -> None:
@@ -219,8 +230,8 @@ def _end(control: socket.socket, pidfd: int) -> None:
 
 
 @cache
-def nursery() -> Nursery:
+def spawner() -> Spawner:
     """The one of this process."""
-    one = Nursery()
+    one = Spawner()
     atexit.register(one.close)
     return one

@@ -1,0 +1,420 @@
+"""Serve a runner from confined processes: a fork server, readers that execute workers, writers that change files.
+
+The fork server loads the code once, and each confined process is a fork of it. A reader can only read its root and
+executes workers, which return what they want written; a writer can also write, and executes no worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+
+from pydantic import BaseModel, JsonValue, TypeAdapter
+
+from lcp_engine.core.policy import Policy, Rule
+from lcp_engine.engine.outcome import Succeeded, outcome_of
+from lcp_engine.errors import Failed, LcpError
+from lcp_engine.runner.confined.channel import (
+    Answer,
+    Buffer,
+    Channel,
+    Disconnected,
+    Head,
+    Message,
+    Request,
+    failure_head,
+    number_of,
+    text_of,
+    texts_of,
+)
+from lcp_engine.sandbox.atomic_write import Current, LockedFile
+from lcp_engine.sandbox.file_access import HERE
+from lcp_engine.sandbox.landlock import die_with_parent, load_late, restrict_to
+from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
+from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
+
+MOST_SEEN = 64 * 1024
+"""Bytes of a file that are sent along when it is locked."""
+
+QUIET_SECONDS = 0.1
+"""How often a writer reports which file it has turned to; most disks are done with all of them before."""
+
+_STACK_BYTES = 1024 * 1024
+_MESSAGE = 1024 * 1024
+_MAX_SETUPS = 256
+
+
+def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
+    """Fork a process for each message on the socket `control`, until it is closed or the process `parent` ends.
+
+    `kinds` names the worker of each kind as "module:attribute".
+    """
+    here, watched = os.getpid(), os.pidfd_open(parent)
+    if os.getppid() != parent:
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    os.chdir("/")
+    workers = {kind: _load_worker(place) for kind, place in kinds.items()}
+    load_late()
+    gc.freeze()  # what is loaded stays shared between all forks
+    requests = socket.socket(fileno=control)
+    waiting = select.poll()
+    for one in (control, watched):
+        waiting.register(one, select.POLLIN)
+    while True:
+        ready = [one for one, _ in waiting.poll()]
+        if watched in ready:
+            return
+        start, given, _, _ = socket.recv_fds(requests, _MESSAGE, 2)
+        if not start:
+            return
+        connection, root = given
+        child = os.fork()
+        if child == 0:
+            _run_child(json.loads(start), connection, root, here, workers)
+        pidfd = os.pidfd_open(child)
+        for one in (connection, root):
+            os.close(one)
+        socket.send_fds(requests, [b"."], [pidfd])
+        os.close(pidfd)
+
+
+def _load_worker(place: str) -> Worker[BaseModel]:
+    module, _, name = place.partition(":")
+    worker: object = getattr(import_module(module), name)
+    if not isinstance(worker, Worker):
+        raise TypeError(f"{place} is not a Worker")
+    return worker.for_any_params()
+
+
+def _run_child(
+    start: Head, control: int, root: int, parent: int, workers: Mapping[str, Worker[BaseModel]]
+) -> None:
+    try:
+        die_with_parent(parent)
+        _serve(start, control, root, workers)
+    finally:
+        os._exit(0)  # it must not return into the fork server's loop
+
+
+def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[BaseModel]]) -> None:
+    _close_all_but(0, 1, 2, control, root)
+    memory = number_of(start, "memory")
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    end = socket.socket(fileno=control)
+    channel = Channel(end)
+    try:
+        version = restrict_to(root, writes=bool(start["writes"]))
+    except OSError as error:
+        channel.send({"is": Answer.REFUSED, "reason": str(error)})
+        return
+    opened = Root(
+        text_of(start, "path"),
+        kernel=bool(start["kernel"]),
+        opened=root,
+        spellings=texts_of(start, "spellings"),
+    )
+    service = Writer(opened) if start["writes"] else Reader(opened, workers)
+    threading.stack_size(_STACK_BYTES)
+    channel.send({"is": Answer.READY, "landlock": version})
+    while True:
+        call, given, _, _ = socket.recv_fds(end, 1, 1)
+        if not call:
+            return
+        for one in given:
+            threading.Thread(target=_answer, args=(service, Channel(socket.socket(fileno=one)))).start()
+
+
+def _answer(service: Reader | Writer, channel: Channel) -> None:
+    """Serve one channel in a thread, which is confined like all threads of the process."""
+    try:
+        service.serve(channel)
+    except Disconnected:
+        pass
+    finally:
+        channel.close()
+
+
+def _close_all_but(*kept: int) -> None:
+    first = 0
+    for one in sorted(kept):
+        if first < one:  # an empty range at 0 would be all there are
+            os.closerange(first, one)
+        first = one + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+# -- the reader
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a mission's jobs may touch: all that makes a `Context` besides the root."""
+
+    caps: Caps
+    aliases: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    user_rules: tuple[Rule, ...] = ()
+    engine_paths: tuple[str, ...] = ()
+
+    def context_maker(self, root: Root, worker: Worker[BaseModel]) -> Callable[[bool], Context]:
+        """What makes the context of a job of that kind, given whether a person approved the job."""
+        policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths)
+        judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+        return lambda approved: Context(root, self.aliases, judge, self.caps, approved=approved)
+
+
+SETUPS: TypeAdapter[Setup] = TypeAdapter(Setup)
+"""How a setup is sent."""
+
+
+class Reader:
+    """Executes the jobs of one root. Every channel has a thread; all share the setups that were sent once."""
+
+    def __init__(self, root: Root, workers: Mapping[str, Worker[BaseModel]]) -> None:
+        self._root = root
+        self._workers = workers
+        self._makers: dict[tuple[str, str], Callable[[bool], Context]] = {}
+
+    def serve(self, channel: Channel) -> None:
+        """Answer until the other side closes the channel, with `Disconnected`."""
+        effect: FileEffect | None = None
+        while True:
+            head, body = channel.receive()
+            if head["do"] == Request.RESULT and effect is not None:
+                channel.send(*_result(effect, head))
+                continue
+            effect = None
+            make = self._context_maker(head)
+            if make is None:
+                channel.send({"is": Answer.SETUP_NEEDED})
+                continue
+            worker = self._workers[str(head["kind"])]
+            job = _Job(worker, str(head["name"]), make(bool(head["approved"])), channel)
+            outcome, params = job.execute(bytes(body))
+            if isinstance(outcome, FileEffect):
+                effect = outcome
+                channel.send(*_effect_message(effect, params))
+            else:
+                channel.send(*_outcome_message(outcome))
+
+    def _context_maker(self, head: Head) -> Callable[[bool], Context] | None:
+        """That of the mission and kind that a request names; None if its setup has not been sent yet."""
+        key = str(head["key"]), str(head["kind"])
+        if "setup" in head:
+            if len(self._makers) >= _MAX_SETUPS:
+                self._makers.clear()
+            setup = SETUPS.validate_python(head["setup"])
+            self._makers[key] = setup.context_maker(self._root, self._workers[key[1]])
+        return self._makers.get(key)
+
+
+@dataclass(frozen=True)
+class _Job:
+    worker: Worker[BaseModel]
+    name: str
+    context: Context
+    channel: Channel
+
+    def execute(self, text: bytes) -> tuple[Succeeded | FileEffect | Hold | Failed, BaseModel | None]:
+        try:
+            params = self.worker.read(json.loads(text), self.name)
+        except LcpError as error:
+            return error.failed, None
+        return outcome_of(self.worker, self.name, partial(self._call_worker, params)), params
+
+    def _call_worker(self, params: BaseModel) -> Outcome:
+        try:
+            return self.worker.execute(params, self.context)
+        except MemoryError:
+            # Other jobs of this process may lack memory now; the runner starts them again in another one.
+            self.channel.send({"is": Answer.OUT_OF_MEMORY})
+            os._exit(1)
+
+
+def _result(effect: FileEffect, head: Head) -> Message:
+    before = head.get("before")
+    applied = Applied(None if before is None else str(before), str(head["after"]), number_of(head, "size"))
+    return {"is": Answer.DONE}, effect.result(applied).model_dump_json().encode()
+
+
+def _outcome_message(outcome: Succeeded | Hold | Failed) -> Message:
+    match outcome:
+        case Succeeded(result):
+            return {"is": Answer.DONE}, result.encode()
+        case Hold(reason):
+            return {"is": Answer.HOLD, "reason": reason}, b""
+        case Failed():
+            return failure_head(outcome), b""
+
+
+def _effect_message(effect: FileEffect, params: BaseModel | None) -> Message:
+    """An effect; content that is one of the params is not sent back."""
+    head: Head = {"is": Answer.EFFECT, "path": effect.path, "mode": effect.mode}
+    for name in type(params).model_fields if params is not None else ():
+        if getattr(params, name) is effect.content:
+            return {**head, "param": name}, b""
+    return head, effect.content.encode()
+
+
+# -- the writer
+
+
+class Writer:
+    """Takes the journal's steps on the files of one root. It holds the locks, which end with its process (R20)."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def serve(self, channel: Channel) -> None:
+        """Answer until the other side closes the channel, with `Disconnected`."""
+        while True:
+            head, _ = channel.receive()
+            try:
+                answer = self._answer(channel, head)
+            except LcpError as error:
+                answer = failure_head(error.failed), b""
+            channel.send(*answer)
+
+    def _answer(self, channel: Channel, head: Head) -> Message:
+        match head["do"]:
+            case Request.LOCK:
+                return self._lock(channel, head)
+            case Request.READ_UNLOCKED:
+                return self._read_unlocked(head)
+            case Request.REMOVE_EMPTY:
+                HERE.remove_empty(self._root, texts_of(head, "paths"))
+                return {"is": Answer.DONE}, b""
+            case other:
+                raise ValueError(f"{other!r} is not a request for a writer")
+
+    def _read_unlocked(self, head: Head) -> Message:
+        seen = HERE.read_unlocked(self._root, text_of(head, "path"), _cap(head))
+        if seen is None:
+            return {"is": Answer.NOTHING}, b""
+        answer: Head = {
+            "is": Answer.FILE,
+            "sha256": seen.sha256,
+            "size": seen.size,
+            "read": seen.data is not None,
+        }
+        return answer, seen.data or b""
+
+    def _lock(self, channel: Channel, head: Head) -> Message:
+        files = [(self._root, path) for path in texts_of(head, "paths")]
+        with HERE.lock(files, Wait(head["wait"])) as locked:
+            channel.send(*_locked_message(locked))
+            while True:
+                head, body = channel.receive()
+                if head["do"] == Request.RELEASE:
+                    break
+                channel.send(*_answer_locked(channel, locked, head, body))
+        return {"is": Answer.DONE}, b""
+
+
+def _locked_message(locked: LockedFiles) -> Message:
+    """What was locked, with the content of small files: mostly no more is requested before they are written."""
+    found: list[JsonValue] = []
+    contents: list[bytes] = []
+    for held in locked.found:
+        if isinstance(held, LockedFile):
+            answer: Head = {"made": list(held.made)}
+            with suppress(LcpError):  # raised when it is read
+                seen, data = _seen_message(held.read_within(MOST_SEEN))
+                contents.append(bytes(data))
+                answer["seen"] = {"size": len(data), **seen}
+            found.append(answer)
+        else:
+            found.append(None if held is None else failure_head(held.failed))
+    return {"is": Answer.DONE, "found": found}, b"".join(contents)
+
+
+def _answer_locked(channel: Channel, locked: LockedFiles, head: Head, body: Buffer) -> Message:
+    if head["do"] == Request.PUT_ALL:
+        return _put_all(channel, locked, head, memoryview(body))
+    file = locked.found[number_of(head, "nth")]
+    assert isinstance(file, LockedFile)
+    try:
+        answer = _step(file, head, body)
+    except LcpError as error:
+        answer = failure_head(error.failed), b""
+    except OSError as error:
+        answer = failure_head(refusal(error, file.path).failed), b""
+    answer[0]["replaced"] = file.replaced
+    return answer
+
+
+def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
+    match head["do"]:
+        case Request.READ:
+            return _seen_message(file.read(_cap(head)))
+        case Request.READ_WITHIN:
+            return _seen_message(file.read_within(number_of(head, "cap")))
+        case Request.DIGEST:
+            digest = file.digest()
+            found: Head = {"is": Answer.NOTHING}
+            return found if digest is None else {"is": Answer.FILE, **digest._asdict()}, b""
+        case Request.PUT:
+            mode = head["mode"]
+            file.put(bytes(body), text_of(head, "temporary"), mode if isinstance(mode, int) else None)
+        case Request.SYNC:
+            file.sync()
+        case Request.REMOVE:
+            file.remove()
+        case Request.DISCARD:
+            file.discard(text_of(head, "temporary"))
+        case other:
+            raise ValueError(f"{other!r} is not a request for a locked file")
+    return {"is": Answer.DONE}, b""
+
+
+def _put_all(channel: Channel, locked: LockedFiles, head: Head, body: memoryview) -> Message:
+    files, puts = head["files"], []
+    assert isinstance(files, list)
+    for one in files:
+        assert isinstance(one, dict)
+        file, size = locked.found[number_of(one, "nth")], number_of(one, "size")
+        assert isinstance(file, LockedFile)
+        puts.append(Put(file, bytes(body[:size]), text_of(one, "temporary")))
+        body = body[size:]
+    reported = time.monotonic()
+
+    def starts(nth: int) -> None:
+        nonlocal reported
+        if time.monotonic() - reported > QUIET_SECONDS:
+            channel.send({"is": Answer.STARTS, "nth": nth})
+            reported = time.monotonic()
+
+    errors = locked.put(puts, starts)
+    found: list[JsonValue] = [
+        {"replaced": put.file.replaced, **({} if error is None else failure_head(error.failed))}
+        for put, error in zip(puts, errors, strict=True)
+    ]
+    return {"is": Answer.DONE, "found": found}, b""
+
+
+def _seen_message(seen: Current | int | None) -> Message:
+    if seen is None:
+        return {"is": Answer.NOTHING}, b""
+    if isinstance(seen, int):
+        return {"is": Answer.SIZE, "size": seen}, b""
+    return {"is": Answer.FILE, "sha256": seen.sha256, "mode": seen.mode}, seen.data
+
+
+def _cap(head: Head) -> int | None:
+    cap = head["cap"]
+    return cap if isinstance(cap, int) else None
