@@ -18,7 +18,7 @@ from lcp_engine.engine.run_job import JobResult, run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.root import Root
-from lcp_engine.workers.base import Caps, Context, Hold, Worker
+from lcp_engine.workers.base import Caps, Context, ExecutedBy, Hold, Worker, refuse_to_execute
 from lcp_engine.workers.registry import BUILT_IN, find_workers, worker
 
 WINDOWS = "C:\\Sheratan\\2_sheratan_core"
@@ -373,3 +373,21 @@ def test_models_are_strict_and_frozen() -> None:
     params = BUILT_IN["read_file"].params.model_validate({"rel_path": "a"})
     with pytest.raises(ValidationError):
         params.rel_path = "b"  # type: ignore[attr-defined]  # what must not be possible
+
+
+@pytest.mark.parametrize(
+    ("stated", "executed_by", "reads_files"),
+    [
+        ({}, ExecutedBy.RUNNER, True),
+        ({"asks_planner": True}, ExecutedBy.PLANNER, True),
+        ({"asks_person": True}, ExecutedBy.PERSON, True),
+        ({"looks": False}, ExecutedBy.RUNNER, False),
+        ({"looks": True, "asks_planner": False}, ExecutedBy.RUNNER, True),
+    ],
+)
+def test_the_flags_of_earlier_versions_are_still_accepted(
+    stated: dict[str, bool], executed_by: ExecutedBy, reads_files: bool
+) -> None:
+    made = Worker("x", Nothing, Nothing, refuse_to_execute("no"), **stated)  # type: ignore[arg-type]  # flags alone
+    for one in (made, made.for_any_params()):
+        assert (one.executed_by, one.reads_files) == (executed_by, reads_files)

@@ -28,7 +28,7 @@ from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.row_types import ChangeRow, JobRow
-from lcp_engine.workers.base import Context, Worker
+from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.registry import UNDO_KIND
 
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
@@ -39,19 +39,15 @@ class _Nothing(BaseModel):
     pass
 
 
-def _refuse(params: _Nothing, context: Context) -> Failed:
-    return Failed(ErrorCode.WORKER_FAILED, "an undo is carried out by the engine, not by a worker")
-
-
 UNDO = Worker(
     kind=UNDO_KIND,
     params=_Nothing,
     result=_Nothing,
-    execute=_refuse,
+    execute=refuse_to_execute("an undo is carried out by the engine, not by a worker"),
     description="Take changes of a mission back; made by the engine alone.",
     writes=True,
     timeout=UNDO_SECONDS,
-    is_undo=True,
+    executed_by=ExecutedBy.ENGINE,
 ).for_any_params()
 """The kind whose jobs `execute_undo` carries out; no planner knows it."""
 

@@ -24,6 +24,7 @@ from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.queries.records import Job
+from lcp_engine.workers.base import ExecutedBy
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -203,7 +204,7 @@ def _takes_an_answer(engine: Engine, job: Job) -> bool:
     from lcp_engine.cli.jobs import is_question
 
     worker = engine.workers.get(job.kind)
-    return is_question(job) or (worker is not None and worker.asks_person)
+    return is_question(job) or (worker is not None and worker.executed_by is ExecutedBy.PERSON)
 
 
 def _list(jobs: Sequence[Job]) -> None:

@@ -28,7 +28,7 @@ from lcp_engine.store.people import NOBODY, Sight, see
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import equal_jobs
-from lcp_engine.workers.base import Permission, Worker, Workers
+from lcp_engine.workers.base import ExecutedBy, Permission, Worker, Workers
 
 NO_WORKER = "no_worker"
 _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
@@ -74,7 +74,7 @@ def store(
     """Store a job as it was placed; `asked` is the turn that requested it, `after_id` what it waits for. Its id."""
     worker, role, state = request.worker, Role.WORK, job.state
     reason = STEP_ORDER if state is State.BLOCKED else job.reason
-    if worker is not None and worker.asks_planner:
+    if worker is not None and worker.executed_by is ExecutedBy.PLANNER:
         role = Role.STEP if request.spec.params.get("scope") == "step" else Role.TURN
         if state is State.QUEUED and mission.asking is not None:
             state, reason = State.BLOCKED, TURN_ORDER
@@ -162,7 +162,7 @@ def _judge(ledger: Ledger, admission: Admission, mission: MissionRow, depth: int
         seen=seen,
         twin=twin,
         key=mark,
-        depth=depth + 1 if worker.asks_planner else depth,
+        depth=depth + 1 if worker.executed_by is ExecutedBy.PLANNER else depth,
         written_bytes=worker.written_bytes(params),
     )
     return Requested(job, worker, params, mark, judgement)
@@ -185,7 +185,7 @@ def ruling_on(
 
 def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, str] | None:
     """What the kind itself has against a job that policy would run; None where it has nothing."""
-    if worker.asks_person:
+    if worker.executed_by is ExecutedBy.PERSON:
         return Verdict.HOLD, "it is a question to a person"
     match worker.permission:
         case Permission.ADMIN if not spec.allow_admin:
@@ -223,7 +223,11 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
         if verdict is Verdict.DENY or is_refused:
             continue
-        is_held = verdict is Verdict.HOLD or worker.permission is not Permission.USER or worker.asks_person
+        is_held = (
+            verdict is Verdict.HOLD
+            or worker.permission is not Permission.USER
+            or worker.executed_by is ExecutedBy.PERSON
+        )
         kinds.append(Kind(name, worker.description, worker.params, is_held))
     return tuple(kinds)
 

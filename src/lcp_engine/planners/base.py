@@ -1,131 +1,175 @@
-"""Define what a planner is: it gets a question and answers with text."""
+"""Define what a planner is: it is asked a question and replies with text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.errors import ErrorCode, Json, LcpError
+
+
+class Planner(Protocol):
+    """Answers the questions of missions. One that speaks a single dialect names it in an attribute `speaks`."""
+
+    def answer(self, question: Question, /) -> Reply:
+        """The reply to one question, in `question.dialect`; the engine reads it and asks for corrections if need be.
+
+        Called once for each question, also after a crash if no reply was stored; questions of several missions may be
+        asked at the same time. A planner should not remember earlier questions: `question.history` has what they led
+        to, and a mission goes on in other processes. The time is limited by the timeout of `agent_plan` (600 s).
+
+        Raises `PlannerError`, or any `LcpError`, if there is no reply: after `PLANNER_FAILED` the engine asks again,
+        after `PLANNER_REFUSED` it does not. Any other exception counts as `PLANNER_FAILED`.
+        """
+
+
+@dataclass(frozen=True)
+class Question:
+    """The question of one turn."""
+
+    mission_id: int
+    number: int
+    """Counts all questions of the mission from 1, corrective ones included."""
+    turn: int
+    """Counts the turns of the mission from 1."""
+    goal: str
+    """The goal of the mission."""
+    root: str
+    """The absolute path of the mission's root; empty if it has none."""
+    prompt: str
+    """The `user_prompt` of the `agent_plan` job; for the mission's own plan, the goal."""
+    context: str | None = None
+    """The `context` of the `agent_plan` job."""
+    results: Sequence[SeenJob] = ()
+    """The jobs that were settled since the last turn of this plan."""
+    waiting: Sequence[SeenJob] = ()
+    """The held jobs of this plan."""
+    notices: Sequence[str] = ()
+    """Sentences of the engine: jobs repeated, a limit reached, checks not passed."""
+    correction: Correction | None = None
+    """The reply that is to be corrected, if the last one was not valid (R4)."""
+    last_turn: str | None = None
+    """The limit that was reached: only `mission_complete`, `analysis_result` and `error` are allowed then (R6)."""
+    said: Sequence[Said] = ()
+    """Messages of people since the last turn."""
+    said_before: Callable[[], Sequence[Said]] = tuple
+    """Queries the messages of people that earlier turns had."""
+    history: Callable[[], Sequence[SeenJob]] = tuple
+    """Queries every settled job of the plan, oldest first."""
+    kinds: Sequence[Kind] = ()
+    """The kinds of jobs that may be requested."""
+    max_followups: int = 5
+    """The most jobs in one reply."""
+    jobs_left: int | None = None
+    """How many more jobs the mission may request; None without a limit."""
+    turns_left: int | None = None
+    """How many turns follow this one at most; None without a limit."""
+    stalled: int = 0
+    """How many replies in a row requested nothing new (R11)."""
+    aliases: Sequence[str] = ()
+    """Further names of the root that params may use (R22)."""
+    may_read: Callable[[str], bool] = lambda path: True
+    """Whether policy lets jobs read a path, relative to the root."""
+    writable: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The only files that policy lets jobs of a kind write; a kind that is not in it may write any."""
+    dialect: Dialect = "lcp"
+    """The dialect that the reply is read in."""
+    verifies: bool = False
+    """Whether the question is if the goal has been reached (R9)."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A planner's reply, as it came."""
+
+    text: str
+    prompt: str | None = None
+    """The prompt that led to it, stored for people; None if there was none."""
+    input_tokens: int | None = None
+    """What the prompt cost; None if not counted. Counts in the mission's `max_tokens`."""
+    output_tokens: int | None = None
+    """What the text cost; None if not counted."""
+
+
+@dataclass(frozen=True)
+class Relayed(Reply):
+    """No reply yet: a person answers `prompt` with `lcp answer`, and the turn is held until then."""
+
+    text: str = ""
+
+
+class PlannerError(LcpError):
+    """Raised by a planner that has no reply. The tokens were paid for all the same: they count in the mission's."""
+
+    def __new__(cls, code: ErrorCode, *_: object, **__: object) -> Self:
+        return super().__new__(cls, code)
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        details: Mapping[str, Json] | None = None,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+    ) -> None:
+        """`code` is `PLANNER_FAILED`, or `PLANNER_REFUSED` if asking again would not help."""
+        # The engine reads the tokens of any `LcpError` from its details, where they are stored too.
+        tokens: dict[str, Json] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+        super().__init__(code, message, {**(details or {}), **tokens})
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of job that a planner may ask for; `is_held`: by policy such a job waits for a person first (R5)."""
+    """A kind of job that a planner may request."""
 
     name: str
     description: str
     params: type[BaseModel]
     is_held: bool
+    """Whether policy holds such a job until a person approves it (R5)."""
 
 
 @dataclass(frozen=True)
 class SeenJob:
-    """A job as the planner sees it once it is settled, or while it waits for a person (`state` `held`).
-
-    `turn` is the turn that asked for it, None where nobody did.
-    """
+    """A job as planners see it, once it is settled or held."""
 
     job_id: int
     name: str | None
     kind: str
     params: Mapping[str, JsonValue]
     state: str
+    """`held`, or the state that it ended in."""
     reason: str | None
+    """Why it is held, rejected, skipped or cancelled."""
     result: Mapping[str, JsonValue] | None
+    """What a job that succeeded returned."""
     error: Mapping[str, JsonValue] | None
+    """The `AgentError` of a job that failed."""
     turn: int | None = None
+    """The turn that requested it; None if no turn did."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a person said to the planner, perhaps about a job of the plan (R14)."""
+    """A message of a person to the planner (R14)."""
 
     text: str
     by: str
     job: SeenJob | None = None
+    """The job that it is about."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The reply before this question was not LCP: what it was, and every reason."""
+    """The last reply, which was not valid, with every reason."""
 
     reply: str
     malformed: Malformed
-
-
-@dataclass(frozen=True)
-class Question:
-    """One turn's question.
-
-    `number` counts all questions of the mission from 1, corrective ones included; `turn` counts turns. `results` are
-    the jobs that were settled since the last turn of this plan, `waiting` those that are held. `prompt` is the
-    `user_prompt` and `context` the `context` of the `agent_plan` job; for the mission's own plan the prompt is the
-    goal. `notices` are sentences of the engine (jobs repeated, a limit reached, checks not passed). `last_turn` names
-    the limit that was reached: only `mission_complete`, `analysis_result` and `error` are allowed then (R6).
-    `said` are words of people since the last turn; `said_before` gives those that earlier turns had, for a query.
-    `history` gives every settled job of the plan from the start, oldest first; it costs a query.
-
-    What the rules allow: `kinds` are those that may be asked for at all, `max_followups` jobs in one reply, `jobs_left`
-    in the mission and `turns_left` behind this one (None where nothing limits them); `may_read` is False for a path
-    that policy denies, and `writable` has the files of a kind that policy lets write these and no others. `stalled`
-    replies in a row asked for nothing new (R11). `aliases` are further names of the root. `dialect` is what the reply
-    is read as. `verifies`: the planner is asked whether its goal is reached (R9).
-    """
-
-    mission_id: int
-    number: int
-    turn: int
-    goal: str
-    root: str
-    prompt: str
-    context: str | None = None
-    results: Sequence[SeenJob] = ()
-    waiting: Sequence[SeenJob] = ()
-    notices: Sequence[str] = ()
-    correction: Correction | None = None
-    last_turn: str | None = None
-    said: Sequence[Said] = ()
-    said_before: Callable[[], Sequence[Said]] = tuple
-    history: Callable[[], Sequence[SeenJob]] = tuple
-    kinds: Sequence[Kind] = ()
-    max_followups: int = 5
-    jobs_left: int | None = None
-    turns_left: int | None = None
-    stalled: int = 0
-    aliases: Sequence[str] = ()
-    may_read: Callable[[str], bool] = lambda path: True
-    writable: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    dialect: Dialect = "lcp"
-    verifies: bool = False
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a planner answered: the raw text, and what it cost (tokens; None where nobody counted)."""
-
-    text: str
-    prompt: str | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class Relayed(Reply):
-    """A reply that a person has yet to bring (`lcp answer`): `prompt` is what they are asked. The turn is held."""
-
-    text: str = ""
-
-
-class Planner(Protocol):
-    """Answers questions, each in its dialect; one that speaks a single dialect names it in an attribute `speaks`.
-
-    Raises `LcpError` where it cannot: after `PLANNER_FAILED` the engine tries again, after `PLANNER_REFUSED` not.
-    `input_tokens` and `output_tokens` in the error's details are what the question cost all the same; they count in
-    the mission's tokens.
-    """
-
-    def answer(self, question: Question, /) -> Reply: ...

@@ -31,7 +31,7 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
 from lcp_engine.store.queries.states_at import Life, lives_until
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Context
+from lcp_engine.workers.base import Context, ExecutedBy
 
 MOST_TOLD = 100
 """Paths that the history names."""
@@ -191,7 +191,7 @@ def find_drift(
 
 def _is_of_person(site: Site, job: PastJob) -> bool:
     worker = site.admission.workers.get(job.kind)
-    return worker is not None and worker.asks_person
+    return worker is not None and worker.executed_by is ExecutedBy.PERSON
 
 
 def _place(past: Archive, root: Root, job: PastJob) -> str:

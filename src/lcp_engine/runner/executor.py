@@ -25,7 +25,7 @@ from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.workers.base import FileEffect, Hold, Worker
+from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params: so much is asked for at a time; what is held of files is bounded in effects.py."""
@@ -68,7 +68,7 @@ class Executor:
 
     def room(self, worker: Worker[BaseModel]) -> BatchLimit:
         """How many of the worker's jobs may be executed at once."""
-        if not worker.looks:
+        if not worker.reads_files:
             return _TOGETHER
         confined = self._confinement is not None and self._confinement.executes(worker.kind)
         return _AHEAD if confined and not worker.has_effects else _ALONE
@@ -93,7 +93,7 @@ class Executor:
                     wishes.append(Wish(job, effect))
                 case FinishedJob() | FinishedTurn() as finished:
                     yield finished
-            if wishes and worker.looks:  # what it looks at next may be this file
+            if wishes and worker.reads_files:  # the next job may read this file
                 yield from self._apply(wishes, worker, shift)
                 wishes = []
         if wishes:
@@ -103,7 +103,7 @@ class Executor:
         self, jobs: Sequence[JobRow], worker: Worker[BaseModel], shift: Shift
     ) -> Sequence[FinishedJob | None]:
         """What the jobs come to that a confined process is told of all at once; None for the others."""
-        if len(jobs) > 1 and worker.looks and self._confinement is not None:
+        if len(jobs) > 1 and worker.reads_files and self._confinement is not None:
             with suppress(LcpError):  # each is told so by itself
                 mission = self._missions.of(jobs[0].mission_id)
                 if mission.root is not None:
@@ -119,11 +119,11 @@ class Executor:
 
     def _come_to(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
-            if worker.asks_planner:
+            if worker.executed_by is ExecutedBy.PLANNER:
                 return self._turns.take(job)
             outcome = (
                 execute_undo(self._database, job, self._threads)
-                if worker.is_undo
+                if worker.executed_by is ExecutedBy.ENGINE
                 else self._work(job, worker)
             )
         except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
@@ -132,7 +132,7 @@ class Executor:
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
         mission, confinement = self._missions.of(job.mission_id), self._confinement
-        is_confined = confinement is not None and worker.looks and confinement.executes(worker.kind)
+        is_confined = confinement is not None and worker.reads_files and confinement.executes(worker.kind)
         if confinement is not None and mission.root is not None and is_confined:
             return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
         params = worker.read(from_json(job.params), label(job))

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.workers.base import Context, Worker
+from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, PathText, Result
 
 
@@ -30,13 +29,6 @@ class AgentPlanResult(Result):
     action: str
 
 
-def execute(params: AgentPlanParams, context: Context) -> Failed:
-    """Refuses: a turn belongs to a mission, whose engine asks the planner itself."""
-    return Failed(
-        ErrorCode.NOT_ALLOWED, "agent_plan asks a mission's planner, and outside a mission there is none"
-    )
-
-
 def _requested_paths(params: AgentPlanParams) -> tuple[str, ...]:
     return () if params.project_root is None else (params.project_root,)
 
@@ -45,10 +37,10 @@ WORKER = Worker(
     kind="agent_plan",
     params=AgentPlanParams,
     result=AgentPlanResult,
-    execute=execute,
+    execute=refuse_to_execute("agent_plan asks a mission's planner, and outside a mission there is none"),
     description="Ask the planner for the next action.",
     has_effects=False,
     timeout=600.0,
-    asks_planner=True,
+    executed_by=ExecutedBy.PLANNER,
     paths=_requested_paths,
 )

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.workers.base import Context, Worker
+from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
 KIND = "ask_user"
@@ -35,20 +34,14 @@ class AskUserResult(Result):
     by: str
 
 
-def execute(params: AskUserParams, context: Context) -> Failed:
-    """Refuses: people answer, runners do not."""
-    return Failed(
-        ErrorCode.NOT_ALLOWED,
-        "ask_user asks a person of a mission, who answers with `lcp answer`; nothing executes it",
-    )
-
-
 WORKER = Worker(
     kind=KIND,
     params=AskUserParams,
     result=AskUserResult,
-    execute=execute,
+    execute=refuse_to_execute(
+        "ask_user asks a person of a mission, who answers with `lcp answer`; nothing executes it"
+    ),
     description="Ask a person; the answer comes with a later turn.",
     has_effects=False,
-    asks_person=True,
+    executed_by=ExecutedBy.PERSON,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from enum import StrEnum
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -19,30 +19,46 @@ P = TypeVar("P", bound=BaseModel)
 
 
 class Permission(StrEnum):
-    """Who may let a kind run (R5): `user` is up to planner and policy, `system` holds, `admin` needs a launch too."""
+    """Who decides whether the jobs of a kind may run (R5)."""
 
     USER = "user"
+    """Planner and policy."""
     SYSTEM = "system"
+    """A person: every job is held."""
     ADMIN = "admin"
+    """A person, if the mission was launched with this permission; otherwise every job is refused."""
+
+
+class ExecutedBy(StrEnum):
+    """Who executes the jobs of a kind."""
+
+    RUNNER = "runner"
+    """A runner calls the worker's `execute`."""
+    PLANNER = "planner"
+    """The mission's planner: the job is a turn, and what its plan ends with is the result."""
+    PERSON = "person"
+    """A person: the job is held, and the answer completes it."""
+    ENGINE = "engine"
+    """The engine itself; no planner can request such a job."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a worker knows of the job it executes.
-
-    `root` is the mission's root, `aliases` further names that `params.root` may use for it (R22); `policy` judges
-    resolved paths; `caps` are sizes in bytes. `approved`: a person let this job run.
-    """
+    """What a worker is given beside the params of a job."""
 
     mission_root: Root | None
+    """The mission's root, if it has one."""
     aliases: tuple[str, ...]
+    """Further names that params may use for the root (R22)."""
     policy: PathPolicy
+    """Judges resolved paths."""
     caps: Caps
     approved: bool = False
+    """Whether a person approved this job."""
 
     @property
     def root(self) -> Root:
-        """The mission's root. Raises `LcpError` for a job whose mission has none."""
+        """The mission's root. Raises `INVALID_PARAMS` if the mission has none."""
         if self.mission_root is None:
             raise LcpError(
                 ErrorCode.INVALID_PARAMS,
@@ -52,11 +68,11 @@ class Context:
 
     @property
     def names(self) -> Names:
-        """What the root may be called in params."""
+        """The names that params may use for the root."""
         return names_of(self.root.spellings, self.aliases)
 
     def judge(self, path: str) -> Failed | Hold | None:
-        """What policy has against a resolved path; a person's approval answers a hold, never a denial."""
+        """Why policy refuses or holds a resolved path; an approval overrules a hold, but not a denial."""
         ruling = self.policy(path)
         if ruling.verdict is Verdict.DENY:
             return Failed(ErrorCode.PATH_DENIED, f"{path!r} is denied: {ruling.reason}")
@@ -67,40 +83,42 @@ class Context:
 
 @dataclass(frozen=True)
 class Caps:
-    """The most that one job may move: bytes read, bytes written, bytes kept of what it replaces, paths listed."""
+    """The most that one job may read, write and list."""
 
     read_bytes: int = 10 * 1024 * 1024
     write_bytes: int = 10 * 1024 * 1024
     preimage_bytes: int = 10 * 1024 * 1024
+    """How much of a replaced file is stored, so that the change can be undone."""
     listed_paths: int = 100_000
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What a file effect came to: hashes are SHA-256 in hex, `sha256_before` is None for a new file."""
+    """A file effect that the runner has applied; hashes are SHA-256 in hex."""
 
     sha256_before: str | None
+    """None for a new file."""
     sha256_after: str
     size_bytes: int
+    """The size of the file after the change."""
 
 
 @dataclass(frozen=True)
 class FileEffect:
-    """A change of one file, wished for by a worker and applied by the runner exactly once (R20).
-
-    `path` is relative to the mission's root, resolved and checked, with `/`. `content` is the text to write;
-    byte order mark, encoding and line ends of the file that is there are kept. `result` makes the job's result.
-    """
+    """A change of one file that a worker returns and the runner applies exactly once (R20)."""
 
     path: str
+    """Relative to the mission's root, resolved and checked, with `/`."""
     content: str
+    """The text to write. Byte order mark, encoding and line ends of an existing file are kept."""
     mode: Literal["overwrite", "append"]
     result: Callable[[Applied], BaseModel]
+    """Makes the job's result once the change is applied."""
 
 
 @dataclass(frozen=True)
 class Hold:
-    """The job has to wait for a person after all: the resolved path is one that policy holds back (R5)."""
+    """The job must wait for a person: policy holds the path that its params resolved to (R5)."""
 
     reason: str
 
@@ -110,41 +128,61 @@ Outcome: TypeAlias = BaseModel | FileEffect | Hold | Failed
 
 @dataclass(frozen=True)
 class Worker(Generic[P]):
-    """One kind of job.
-
-    `has_effects` holds the job by default (R5). `timeout` and `backoff` are seconds; `backoff` doubles with each
-    failure. `asks_planner` marks the kind whose execution is a turn, `asks_person` a kind that is never executed: a
-    person's answer completes its jobs. `paths` names the paths that policy judges when
-    the job is requested, relative to the root where that can be told; `written_bytes` is what counts for
-    `max_bytes_written`. `preview` tells the file effect that the job would return, and has none of its own: people
-    see a diff before they decide, and their approval binds to the file as it was then. `looks`: whether its execution
-    looks at anything; effects of a kind that does not are known before others are applied, and are applied together.
-    `is_undo` marks the kind that takes changes back, which the engine alone queues and carries out.
-    """
+    """One kind of job: its name, its params and result, its defaults, and the function that executes it."""
 
     kind: str
+    """The name that planners use, of the characters A-Z a-z 0-9 _ . - (at most 64)."""
     params: type[P]
+    """The model of the params; they are validated when a job is requested (R3)."""
     result: type[BaseModel]
+    """The model of the result, for schemas and documentation."""
     execute: Callable[[P, Context], Outcome]
+    """Returns the result, a change for the runner to apply, or why the job is held or has failed. An exception fails
+    the attempt. May run in another process, so it must not rely on the state of this one."""
     description: str = ""
+    """One sentence for planners and people."""
     has_effects: bool = True
+    """Whether jobs change anything; those that do are held by default (R5)."""
     writes: bool = False
+    """Whether jobs write files: their paths are then judged by the rules for writing instead of those for reading."""
     permission: Permission = Permission.USER
     timeout: float = 60.0
+    """Seconds that one attempt may take."""
     max_attempts: int = 3
+    """How many executions may fail before the job does."""
     backoff: float = 1.0
-    asks_planner: bool = False
-    asks_person: bool = False
+    """Seconds before the second attempt; they double with each failure."""
+    asks_planner: InitVar[bool | None] = None
+    """Accepted for `executed_by=ExecutedBy.PLANNER`."""
+    asks_person: InitVar[bool | None] = None
+    """Accepted for `executed_by=ExecutedBy.PERSON`."""
     paths: Callable[[P], tuple[str, ...]] = lambda params: ()
+    """The paths that policy judges when the job is requested, relative to the root if possible."""
     written_bytes: Callable[[P], int] = lambda params: 0
+    """What the job counts for `max_bytes_written`."""
     preview: Callable[[P, Context], Outcome] | None = None
-    looks: bool = True
-    is_undo: bool = False
+    """Returns what `execute` would return, without any effect. People then see a diff before they decide, and their
+    approval binds to the file as it was."""
+    looks: InitVar[bool | None] = None
+    """Accepted for `reads_files`."""
+    executed_by: ExecutedBy = ExecutedBy.RUNNER
+    reads_files: bool = True
+    """Whether `execute` reads anything that other jobs may change. If not, its effects follow from the params alone,
+    and the runner applies those of many jobs together."""
+
+    def __post_init__(self, asks_planner: bool | None, asks_person: bool | None, looks: bool | None) -> None:
+        """Translate the fields of earlier versions."""
+        if asks_planner:
+            object.__setattr__(self, "executed_by", ExecutedBy.PLANNER)
+        elif asks_person:
+            object.__setattr__(self, "executed_by", ExecutedBy.PERSON)
+        if looks is not None:
+            object.__setattr__(self, "reads_files", looks)
 
     def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
-        """The params as this kind's model; a null in a known place reads as absent.
+        """The params as this kind's model; a null for a known param reads as absent.
 
-        Raises `INVALID_PARAMS` with every reason; `of` names the job whose params they are.
+        Raises `INVALID_PARAMS` with every reason; `of` names the job in the message.
         """
         known = param_names(self.params)
         given = {key: value for key, value in params.items() if value is not None or key not in known}
@@ -159,7 +197,7 @@ class Worker(Generic[P]):
         )
 
     def for_any_params(self) -> Worker[BaseModel]:
-        """The same worker where kinds stand side by side; it raises TypeError for the params of another kind."""
+        """The same worker for a table of kinds; its functions raise TypeError for the params of another kind."""
 
         def mine(params: BaseModel) -> P:
             if not isinstance(params, self.params):
@@ -179,14 +217,21 @@ class Worker(Generic[P]):
             timeout=self.timeout,
             max_attempts=self.max_attempts,
             backoff=self.backoff,
-            asks_planner=self.asks_planner,
-            asks_person=self.asks_person,
             paths=lambda params: self.paths(mine(params)),
             written_bytes=lambda params: self.written_bytes(mine(params)),
             preview=None if preview is None else lambda params, context: preview(mine(params), context),
-            looks=self.looks,
-            is_undo=self.is_undo,
+            executed_by=self.executed_by,
+            reads_files=self.reads_files,
         )
+
+
+def refuse_to_execute(reason: str) -> Callable[[BaseModel, Context], Failed]:
+    """The `execute` of a kind that no runner executes."""
+
+    def execute(params: BaseModel, context: Context) -> Failed:
+        return Failed(ErrorCode.NOT_ALLOWED, reason)
+
+    return execute
 
 
 Workers: TypeAlias = Mapping[str, Worker[BaseModel]]

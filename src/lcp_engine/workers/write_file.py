@@ -39,7 +39,7 @@ class WriteFileResult(Result):
 
 
 def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> FileEffect | Hold | Failed:
-    """Checks what can be told without opening anything and returns the change; who applies it opens the file."""
+    """Checks path and size without opening the file, and returns the change for the runner to apply."""
     try:
         place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
     except LcpError as error:
@@ -84,7 +84,7 @@ WRITE_FILE = Worker(
     paths=requested_paths,
     written_bytes=written_bytes,
     preview=execute,
-    looks=False,
+    reads_files=False,
 )
 REWRITE_FILE = Worker(
     kind="rewrite_file",
@@ -96,5 +96,5 @@ REWRITE_FILE = Worker(
     paths=requested_paths,
     written_bytes=written_bytes,
     preview=execute,
-    looks=False,
+    reads_files=False,
 )

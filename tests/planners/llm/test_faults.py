@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Question
+from lcp_engine.planners.base import PlannerError, Question
 from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.chat import Message
 from lcp_engine.planners.llm.complete import Times
@@ -187,8 +187,9 @@ def test_a_reply_that_ran_out_of_room_is_not_read_but_asked_for_again(
 
 def test_what_a_question_without_a_reply_cost_is_told(faults: FaultServer, planner: ModelPlanner) -> None:
     faults.play(faults.says(ACTION, finish="length"))
-    with pytest.raises(LcpError) as failed:
+    with pytest.raises(PlannerError) as failed:
         planner.answer(QUESTION)
+    assert (failed.value.input_tokens, failed.value.output_tokens) == (33, 21)
     assert failed.value.failed.details == {"status": None, "input_tokens": 33, "output_tokens": 21}
 
 

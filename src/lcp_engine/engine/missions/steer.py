@@ -25,7 +25,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import unanswered_hold
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.schema import missions
-from lcp_engine.workers.base import Worker, Workers
+from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 _NEW_MISSION_COLUMNS = ("uid", "key", "name", "goal", "root", "planner", "spec", "status", "created_at")
 # Two launches with one key at the same moment: the database lets one of them in.
@@ -140,7 +140,7 @@ def enqueue(
 
     Raises `INVALID_ARGUMENT` for a kind that asks the planner, `WRONG_STATE` for a cancelled mission.
     """
-    if worker.asks_planner:
+    if worker.executed_by is ExecutedBy.PLANNER:
         message = (
             f"a job of kind {worker.kind} is asked for by a planner or by launching; it cannot be enqueued"
         )
@@ -157,8 +157,8 @@ def enqueue(
             name=name,
             kind=worker.kind,
             params=to_json(dict(params)),
-            state=State.HELD if worker.asks_person else State.QUEUED,
-            reason="it is a question to a person" if worker.asks_person else None,
+            state=State.HELD if worker.executed_by is ExecutedBy.PERSON else State.QUEUED,
+            reason="it is a question to a person" if worker.executed_by is ExecutedBy.PERSON else None,
             priority=priority,
             run_after=run_after,
             max_attempts=worker.max_attempts,

@@ -23,7 +23,7 @@ from lcp_engine.store.people import Sight, keep_approval, last_decision
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.schema import jobs
-from lcp_engine.workers.base import Worker, Workers
+from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 _PARAMS = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(params=bindparam("new_params")))
 
@@ -46,7 +46,7 @@ def approve(
         raise _decided(ledger, job, "approved")
     worker = worker_of(admission.workers, job)
     refuse_relayed(ledger, job)
-    if worker.asks_person:
+    if worker.executed_by is ExecutedBy.PERSON:
         message = (
             f"job {job_id} has to be answered, not approved: `lcp answer {job_id} TEXT`; it is a question"
         )

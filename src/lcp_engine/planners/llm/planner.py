@@ -11,8 +11,8 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import ErrorCode, Json, LcpError
-from lcp_engine.planners.base import Question, Reply
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.base import PlannerError, Question, Reply
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
 from lcp_engine.planners.llm.complete import Answering
 from lcp_engine.planners.llm.errors import Trouble
@@ -127,9 +127,15 @@ class ModelPlanner:
         """The models that the server names."""
         return self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
 
-    def _error(self, trouble: Trouble, message: str) -> LcpError:
+    def _error(self, trouble: Trouble, message: str) -> PlannerError:
         code = ErrorCode.PLANNER_REFUSED if trouble.is_refusal else ErrorCode.PLANNER_FAILED
-        return LcpError(code, self.settings.scrub(message), _details(trouble))
+        return PlannerError(
+            code,
+            self.settings.scrub(message),
+            {"status": trouble.status},
+            input_tokens=trouble.input_tokens,
+            output_tokens=trouble.output_tokens,
+        )
 
     def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: float) -> str:
         if not trouble.is_about_model:
@@ -151,15 +157,6 @@ class ModelPlanner:
             yield
         finally:
             slots.release()
-
-
-def _details(trouble: Trouble) -> dict[str, Json]:
-    """What machines want to know of a question without a reply; its tokens were paid for all the same."""
-    return {
-        "status": trouble.status,
-        "input_tokens": trouble.input_tokens,
-        "output_tokens": trouble.output_tokens,
-    }
 
 
 def shown(messages: Sequence[Message]) -> str:
