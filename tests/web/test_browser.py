@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
-from tests.web.test_binding import MISHAPS
+from tests.web.test_approval_binding import MISHAPS
 
 from lcp_engine.web.server import PageServer
 

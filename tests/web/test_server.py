@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -180,6 +181,20 @@ def test_news_of_all_missions_name_the_mission(house: House) -> None:
     with _served(house) as serving, _listening(serving, "/events") as stream:
         mission_id = house.launch(house.complete)
         assert _news(stream) == {"mission": mission_id, "seq": house.engine.event_counts()[mission_id]}
+
+
+def test_pages_are_compressed_and_events_are_not(house: House) -> None:
+    with _served(house) as serving:
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        opener.addheaders = [("Accept-Encoding", "gzip")]
+        with opener.open(serving.link) as page:
+            assert page.headers["content-encoding"] == "gzip"
+            assert b"No missions yet" in gzip.decompress(page.read())
+        with opener.open(f"http://127.0.0.1:{serving.port}/events") as events:
+            assert events.headers["content-encoding"] is None
+            assert events.readline() == b"retry: 2000\n"
+            mission_id = house.launch(house.complete)
+            assert _news(events) == {"mission": mission_id, "seq": house.engine.event_counts()[mission_id]}
 
 
 def test_the_page_stops_although_somebody_listens(house: House) -> None:

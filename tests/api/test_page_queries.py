@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.api import Engine
+from lcp_engine.api.pages import JobFilter, Page, PageQueries
+from lcp_engine.store.queries.pages import LARGEST
+
+JOBS: list[JsonValue] = [
+    {"kind": "write_file", "params": {"rel_path": "Ünï_100%.md", "content": 'say "hi"'}},
+    {"kind": "write_file", "params": {"rel_path": "b.md", "content": "x" * LARGEST}},
+    {"kind": "read_file", "params": {"rel_path": "gone.txt"}},
+]
+REPLIES: list[JsonValue] = [
+    {"ok": True, "action": "create_followup_jobs", "new_jobs": JOBS},
+    {"ok": True, "action": "mission_complete", "summary": "Done."},
+]
+
+
+def ids(page: Page) -> list[object]:
+    return [row["id"] for row in page.rows]
+
+
+@pytest.fixture
+def queries(database_url: str, tmp_path: Path) -> Iterator[PageQueries]:
+    """One mission: turn 1 requested the jobs 2 to 4, of which 2 and 3 are held; job 5 is turn 2."""
+    root = tmp_path / "root"
+    root.mkdir()
+    with Engine(database_url) as engine:
+        engine.launch({"goal": "Try.", "planner": {"type": "script", "replies": REPLIES}}, root=root)
+        engine.work(until_idle=True)
+        yield PageQueries(engine.site.database)
+
+
+def test_jobs_are_found_by_every_filter(queries: PageQueries) -> None:
+    table: list[tuple[JobFilter, list[int]]] = [
+        (JobFilter(), [1, 2, 3, 4, 5]),
+        (JobFilter(mission_id=2), []),
+        (JobFilter(states=["held"], mission_id=1), [2, 3]),
+        (JobFilter(kind="read_file"), [4]),
+        (JobFilter(text="100%"), [2]),
+        (JobFilter(text="_100"), [2]),
+        (JobFilter(text='say "hi"'), [2]),
+        (JobFilter(text="GONE"), [4]),
+        (JobFilter(text="1%0"), []),
+        (JobFilter(text="%"), [2]),
+        (JobFilter(text="\\"), []),
+    ]
+    for wanted, found in table:
+        assert ids(queries.jobs(wanted, behind=None, limit=9)) == found, wanted
+
+
+def test_a_page_ends_where_the_next_one_begins(queries: PageQueries) -> None:
+    first = queries.jobs(JobFilter(), behind=None, limit=3, newest_first=True)
+    assert (ids(first), first.behind) == ([5, 4, 3], 3)
+    rest = queries.jobs(JobFilter(), behind=first.behind, limit=3, newest_first=True)
+    assert (ids(rest), rest.behind) == ([2, 1], None)
+    assert ids(queries.jobs(JobFilter(), behind=3, limit=9)) == [4, 5]
+    missions = queries.missions(before=None, status="completed", limit=1)
+    assert (ids(missions), missions.behind) == ([1], None)
+
+
+def test_what_is_large_is_left_out_of_a_page(queries: PageQueries) -> None:
+    held = queries.jobs(JobFilter(states=["held"]), behind=None, limit=9)
+    params = [row["params"] for row in held.rows]
+    assert params == [{"rel_path": "Ünï_100%.md", "content": 'say "hi"'}, None]
+
+
+def test_state_changes_questions_and_counts_are_read_for_a_range_of_jobs(queries: PageQueries) -> None:
+    assert queries.held_count() == 2
+    assert queries.runner_count() == 0
+    changes = queries.state_changes(1, 4, 4)
+    assert [change["event"] for change in changes] == ["queued", "started", "failed"]
+    heads = queries.turn_heads(1, 1, 4)
+    assert [(head["number"], head["job_id"]) for head in heads] == [(1, 1)]
+    assert queries.turn(1, 2)["action"] == "mission_complete"
