@@ -141,7 +141,7 @@ def _confined(
         case Failed():
             raise LcpError(outcome.code, outcome.message)
         case Hold(reason):
-            raise LcpError(ErrorCode.NOT_ALLOWED, reason)
+            raise LcpError(ErrorCode.NOT_ALLOWED, str(reason))
         case _:
             found: Mapping[str, JsonValue] = json.loads(outcome.result)
             return found

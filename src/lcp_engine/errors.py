@@ -214,6 +214,8 @@ class Failed:
     """One sentence that names the thing, the fact and the expectation."""
     details: Mapping[str, Json] = field(default_factory=dict)
     """More about it, for programs."""
+    advice: str | None = None
+    """What to do about it, if the advice of the code does not fit."""
 
     @property
     def meaning(self) -> Meaning:
@@ -343,7 +345,9 @@ class AgentError:
             error_code=failed.code.value,
             user_message=failed.message,
             technical_details=dict(failed.details),
-            recommended_actions=[{"description": failed.meaning.advice, "action_type": action}],
+            recommended_actions=[
+                {"description": failed.advice or failed.meaning.advice, "action_type": action}
+            ],
         )
 
     def as_json(self) -> dict[str, Json]:

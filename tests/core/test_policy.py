@@ -62,7 +62,7 @@ def test_the_first_rule_that_matches_decides(  # noqa: PLR0917 - a table has as 
         kind, has_effects=writes, writes=writes, paths=(path,) if path else ()
     )
     assert ruling.verdict is verdict
-    assert says in ruling.reason
+    assert says in ruling.reason.text
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_an_explanation_comes_to_the_verdict_of_the_judgement(
     for one in explained:
         assert one.ruling == judge(one.path)
         (decided,) = [looked for looked in one.looked if looked.decided]
-        assert (decided.rule, decided.does) == (one.ruling.reason, one.ruling.verdict)
+        assert (decided.rule, decided.does) == (one.ruling.reason.text, one.ruling.verdict)
         assert decided.matches_kind
         assert decided.matches_path
 

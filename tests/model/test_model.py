@@ -38,6 +38,7 @@ from tests.model.replies import (
 from tests.model.rules import DONE, QUESTION, SECOND, TURN, Ask, Job, Limits, Mission, Reply, Runner, Spec
 from tests.model.world import RefusedError, World
 
+from lcp_engine.core.decisions import FailedCheck
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.outcome import Succeeded
@@ -289,7 +290,7 @@ class EngineAndRules(RuleBasedStateMachine):
     def give_back(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         is_held = self.world.holds(lease.job, lease.attempt)
-        assert self.write(lambda ledger: queue.release(ledger, lease.row.copy(), "not started")) == is_held
+        assert self.write(lambda ledger: queue.release(ledger, lease.row.copy())) == is_held
         if is_held:
             self.world.release(lease.job)
 
@@ -460,7 +461,7 @@ class EngineAndRules(RuleBasedStateMachine):
         expected = lease.job.question.reply
         assert expected is not None
         is_unmet = is_unmet and spec.is_checked and expected.action in (*DONE, "no_followup_jobs")
-        unmet = ("the file done.txt exists",) if is_unmet else ()
+        unmet = (FailedCheck(0, "the file done.txt exists"),) if is_unmet else ()
         kinds = {kind: worker.params for kind, worker in self.lab.engine.workers.items()}
         reply = reader_of(dialect_of(spec))(lease.asked.reply, kinds)
         admission = self.lab.engine.site.admission

@@ -134,7 +134,7 @@ def test_an_undo_takes_a_directory_away_that_was_made_for_a_write_which_lost_its
 
     def turns_to(job: JobRow) -> bool:
         if job.id == jobs[0].id and (scene.root / "new").is_dir():
-            database.write(lambda tx: queue.release(ledger_of(tx), job.copy(), "not started"))
+            database.write(lambda tx: queue.release(ledger_of(tx), job.copy()))
         return True
 
     settle_now = partial(_settle, jitter=random.Random(7))

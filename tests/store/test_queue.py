@@ -83,7 +83,7 @@ class Hands:
         self.database.write(work)
 
     def release(self, job: JobRow) -> bool:
-        return self.database.write(lambda tx: queue.release(ledger_of(tx), copy(job), "not started"))
+        return self.database.write(lambda tx: queue.release(ledger_of(tx), copy(job)))
 
     def dies(self, job: JobRow, *, has_started: bool = True) -> bool:
         runner = RunnerRow(self.id, "u", "h", "b", 1, 0)

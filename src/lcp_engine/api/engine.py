@@ -46,7 +46,7 @@ from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.people import Sight, find_expiries
+from lcp_engine.store.people import Sight, find_awaited_replies, find_expiries
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.history import known_id
 from lcp_engine.store.queries.mission_facts import Course, Facts
@@ -285,6 +285,10 @@ class Engine:
     def expiries(self) -> dict[int, str]:
         """When each held job with a deadline is rejected (ISO 8601), by the job's id."""
         return self.site.read(find_expiries)
+
+    def awaited_replies(self) -> frozenset[int]:
+        """The ids of held turns that wait for a person to bring the planner's reply (`answer`)."""
+        return self.site.read(find_awaited_replies)
 
     def diff(self, job_id: int, *, by: str | None = None) -> list[Diff]:
         """What a held job would change now, which is then recorded as seen by `by`; or what the job has changed.

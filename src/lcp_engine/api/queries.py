@@ -12,6 +12,7 @@ from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.store.people import hold_code
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
 from lcp_engine.store.queries.progress import find_course
@@ -31,7 +32,7 @@ def with_files_on_disk(site: Site, facts: Facts) -> Facts:
 def explain_policy(site: Site, job: Job) -> JsonObject:
     """Which rule decides about a job, and every rule that was considered."""
     spec, root = site.read(spec_and_root, job.mission_id)
-    return explain_job(site.admission, job.json, spec, root)
+    return explain_job(site.admission, job.json, spec, root, site.read(hold_code, job.mission_id, job.id))
 
 
 def read_reply_to(site: Site, mission_id: int, text: str) -> Action | Malformed:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import FileEffect, Hold
-
-_NO_UNDO = "could not be undone"
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ def look_before(
     if effect.mode == "append" and size > cap:
         message = f"{effect.path!r} has {size} bytes already, at most {cap} are written"
         raise LcpError(ErrorCode.TOO_LARGE, message)
-    if not database.read(lambda tx: was_held_for(tx, job, _NO_UNDO)):
-        return Hold(f"the file has {size} bytes, above the {keeps} that are kept: this write {_NO_UNDO}")
+    if not database.read(lambda tx: was_held_for(tx, job, ReasonCode.IRREVERSIBLE)):
+        return Hold(because(ReasonCode.IRREVERSIBLE, size=size, most=keeps))
     if size > cap:
         digest = file.digest()
         return None if digest is None else Before(digest.sha256, size, None, False)

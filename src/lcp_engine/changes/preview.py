@@ -127,7 +127,7 @@ def preview_of(
         case Failed() as failed:
             return Preview("", failed.code, refused=failed)
         case Hold(reason):
-            return Preview("", ErrorCode.NOT_ALLOWED, refused=Failed(ErrorCode.NOT_ALLOWED, reason))
+            return Preview("", ErrorCode.NOT_ALLOWED, refused=Failed(ErrorCode.NOT_ALLOWED, str(reason)))
         case _:
             return None
 

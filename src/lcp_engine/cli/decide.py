@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -188,7 +188,8 @@ def _chosen(
         engine.mission(mission)
     held = engine.jobs(mission_id=mission, states=["held"])
     if word == "approve":
-        held = [job for job in held if not _takes_an_answer(engine, job)]
+        awaited = engine.awaited_replies()
+        held = [job for job in held if not _takes_an_answer(engine, job, awaited)]
     if not held or invocation.json:
         return [job.id for job in held]
     _list(held)
@@ -200,11 +201,11 @@ def _chosen(
     return [job.id for job in held]
 
 
-def _takes_an_answer(engine: Engine, job: Job) -> bool:
+def _takes_an_answer(engine: Engine, job: Job, awaited: Collection[int]) -> bool:
     from lcp_engine.cli.jobs import is_question
 
     worker = engine.workers.get(job.kind)
-    return is_question(job) or (worker is not None and worker.executed_by is ExecutedBy.PERSON)
+    return is_question(job, awaited) or (worker is not None and worker.executed_by is ExecutedBy.PERSON)
 
 
 def _list(jobs: Sequence[Job]) -> None:

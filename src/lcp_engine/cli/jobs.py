@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from posixpath import dirname
 
 import click
@@ -30,7 +30,6 @@ from lcp_engine.cli.output import (
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
 from lcp_engine.core.summaries import as_question, subject
-from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
@@ -102,18 +101,23 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
         found = engine.jobs(mission_id=mission, states=[State.HELD])
         listed = found[: limit or (len(found) if invocation.json else MOST_HELD)]
         engine.saw(listed)
-        expiries = engine.expiries()
+        expiries, awaited = engine.expiries(), engine.awaited_replies()
     if invocation.json:
         print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in listed])
         return Exit.DONE
-    _print_held(found, listed, expiries, of_one_mission=mission is not None)
+    _print_held(found, listed, expiries, awaited, of_one_mission=mission is not None)
     if not (listed or invocation.quiet):
         tell("nothing waits for a person")
     return Exit.DONE
 
 
 def _print_held(
-    found: Sequence[Job], listed: Sequence[Job], expiries: Mapping[int, str], *, of_one_mission: bool
+    found: Sequence[Job],
+    listed: Sequence[Job],
+    expiries: Mapping[int, str],
+    awaited: Collection[int],
+    *,
+    of_one_mission: bool,
 ) -> None:
     if len(found) > len(listed):
         print_wide(overview(found))
@@ -123,7 +127,7 @@ def _print_held(
     if len(found) > len(listed):
         print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists all of them")
     for job in listed:
-        if is_question(job):
+        if is_question(job, awaited):
             print_out(f"\n{block(question_text(job))}")
 
 
@@ -290,9 +294,9 @@ def _top(path: str | None) -> str:
     return f"{top}/{'…' if '/' in rest else ''}" if slash else _directory(path)
 
 
-def is_question(job: Job) -> bool:
-    """Whether a held job needs an answer, and not a yes or a no."""
-    return job.kind == KIND or job.reason == RELAYED
+def is_question(job: Job, awaited: Collection[int]) -> bool:
+    """Whether a held job needs an answer and no approval; `awaited` are the turns whose reply a person brings."""
+    return job.kind == KIND or job.id in awaited
 
 
 def answer_with(job: Job) -> str:

@@ -41,7 +41,6 @@ from lcp_engine.core.safe_text import block, json_block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration, subject
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.people.approval_binding import DRIFT
-from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
@@ -71,6 +70,7 @@ class Decider:
     _later: set[int] = field(default_factory=set)
     _all: set[str] = field(default_factory=set)
     _doubtful: set[int] = field(default_factory=set)
+    _awaited: frozenset[int] = frozenset()
 
     def approve_named(self, tell: Callable[[str], None]) -> bool:
         """Approve what is held and of the named kinds; whether anything was. What was in the way is told."""
@@ -118,12 +118,13 @@ class Decider:
 
     def _open(self, kinds: Collection[str] = ()) -> list[Job]:
         """The held jobs that were not put off."""
+        self._awaited = self.engine.awaited_replies()
         held = self.engine.jobs(mission_id=self.mission_id, states=[State.HELD], kinds=[*kinds])
         return [job for job in held if job.id not in self._later]
 
     def _is_named(self, job: Job) -> bool:
         """A file that is another now is something new to decide; questions and kinds without a worker take no yes."""
-        if job.kind == ASK_USER or job.reason == RELAYED or job.id in self._doubtful:
+        if job.kind == ASK_USER or job.id in self._awaited or job.id in self._doubtful:
             return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._all
         return named and job.reason not in (CONFLICT, DRIFT, NO_WORKER)
@@ -163,7 +164,7 @@ class Questioner:
         if job.state != State.HELD:
             say(f"job {job.id} was decided meanwhile: it is {job.state}")
             return Answer.DECIDED
-        if job.reason == RELAYED:
+        if job.id in self._engine.awaited_replies():
             is_brought = PlannerSeat(self._engine, job).take(place)
             return Answer.DECIDED if is_brought else Answer.LATER
         if job.kind == ASK_USER:

@@ -228,8 +228,9 @@ def _is_shown(engine: Engine, job: Job) -> bool:
 def _how_to_decide(engine: Engine, mission: Mission) -> str:
     """The commands that decide what waits."""
     found = engine.jobs(mission_id=mission.id, states=[State.HELD])
-    asked = [answer_with(job) for job in found if is_question(job)]
-    held = [job for job in found if not is_question(job)]
+    awaited = engine.awaited_replies()
+    asked = [answer_with(job) for job in found if is_question(job, awaited)]
+    held = [job for job in found if not is_question(job, awaited)]
     ways = (
         " or ".join([*_ways_to_decide(engine, mission, held), *asked[:1]])
         if held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import assert_never
 
 from lcp_engine.core.decisions import (
@@ -76,8 +77,15 @@ class PlanState:
 MAX_REFUSED = 3
 MAX_CLARIFICATIONS = 5
 MAX_VERIFICATIONS = 3
-ACCEPT, TRY_AGAIN, GIVE_UP = "accept as it is", "try again", "give up"
-"""What a person may answer where the planner was sent back too often."""
+_OPTIONS = ("accept as it is", "try again", "give up")
+
+
+class Choice(IntEnum):
+    """What a person chooses after `MAX_REFUSED` refusals: the index of the option."""
+
+    ACCEPT = 0
+    TRY_AGAIN = 1
+    GIVE_UP = 2
 
 
 def decide(state: PlanState, reply: Action | Malformed) -> Decision:
@@ -112,12 +120,12 @@ def limit_reached(limits: Limits, usage: Usage) -> str | None:
     return None
 
 
-def end_by_person(claim: Claim, failed_checks: tuple[str, ...], answer: str) -> End | None:
-    """What the answer to `AskPerson` ends the plan with, where a claim was refused; None where the planner goes on."""
-    if answer == ACCEPT:
+def end_by_person(claim: Claim, failed_checks: tuple[str, ...], choice: int) -> End | None:
+    """How the choice of a person ends a plan whose claim was refused; None if the planner continues."""
+    if choice == Choice.ACCEPT:
         return End(claim.outcome, succeeded=True, message=claim.message, failed_checks=failed_checks)
-    if answer == GIVE_UP:
-        message = f"a person gave up, for acceptance checks do not pass: {'; '.join(failed_checks)}"
+    if choice == Choice.GIVE_UP:
+        message = f"a person gave up because acceptance checks do not pass: {'; '.join(failed_checks)}"
         return End(Outcome.NO_PROGRESS, succeeded=False, message=message)
     return None
 
@@ -170,10 +178,8 @@ def _refuse(state: PlanState, claim: Claim, failed_checks: tuple[str, ...]) -> D
         return _end_on_limit(state.last_turn, f"acceptance checks do not pass: {listed}")
     if state.refused < MAX_REFUSED:
         return AskAgain((), stalled=state.stalled, failed_checks=failed_checks)
-    question = (
-        f"The planner says that it is done, and acceptance checks do not pass: {listed}. What is to be done?"
-    )
-    return AskPerson(question, (ACCEPT, TRY_AGAIN, GIVE_UP), claim, failed_checks)
+    question = f"The planner says that it is done, but acceptance checks do not pass: {listed}. How should it continue?"
+    return AskPerson(question, _OPTIONS, claim, failed_checks)
 
 
 def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:

@@ -25,6 +25,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class FailedCheck:
+    """An acceptance check that does not pass: its index in the mission's `accept`, and the fact as a sentence."""
+
+    check: int
+    fact: str
+
+
+@dataclass(frozen=True)
 class Continue:
     """Store the jobs; at least one of them runs."""
 

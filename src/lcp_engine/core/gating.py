@@ -10,6 +10,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import JobSpec
+from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.errors import ErrorCode
 
 
@@ -23,7 +24,7 @@ class Judgement:
     """
 
     verdict: Verdict
-    reason: str | None = None
+    reason: Reason | None = None
     refusal: ErrorCode = ErrorCode.PATH_DENIED
     seen: bool = False
     twin: bool = False
@@ -41,7 +42,7 @@ class NewJob:
 
     index: int
     state: State
-    reason: str | None = None
+    reason: Reason | None = None
     refusal: ErrorCode | None = None
     after: int | None = None
 
@@ -95,14 +96,14 @@ def place(
 
 
 def _known(judgements: Sequence[Judgement], count: int) -> tuple[Judgement, ...]:
-    unjudged = Judgement(Verdict.HOLD, reason="nobody judged it")
+    unjudged = Judgement(Verdict.HOLD, reason=because(ReasonCode.NOT_JUDGED))
     return (*judgements[:count], *[unjudged] * (count - len(judgements)))
 
 
 def _at_least_held(judgement: Judgement, most: int) -> Judgement:
     if judgement.verdict is Verdict.DENY:
         return judgement
-    return replace(judgement, verdict=Verdict.HOLD, reason=f"more than max_followups ({most}) in one reply")
+    return replace(judgement, verdict=Verdict.HOLD, reason=because(ReasonCode.MAX_FOLLOWUPS, most=most))
 
 
 def _gate(index: int, spec: JobSpec, judgement: Judgement) -> NewJob:
@@ -112,7 +113,7 @@ def _gate(index: int, spec: JobSpec, judgement: Judgement) -> NewJob:
         case Verdict.HOLD:
             return NewJob(index, State.HELD, judgement.reason)
         case Verdict.AUTO if spec.auto_dispatch is False:
-            return NewJob(index, State.HELD, "the planner asked for review (auto_dispatch: false)")
+            return NewJob(index, State.HELD, because(ReasonCode.PLANNER_REVIEW))
         case Verdict.AUTO:
             return NewJob(index, State.QUEUED)
         case _:
@@ -123,19 +124,17 @@ def _behind(before: NewJob, job: NewJob) -> NewJob:
     if job.state is State.REJECTED:
         return job
     if before.state is State.REJECTED:
-        return NewJob(job.index, State.REJECTED, "the step before it was refused", before.refusal)
+        return NewJob(job.index, State.REJECTED, because(ReasonCode.STEP_REFUSED), before.refusal)
     state = State.BLOCKED if job.state is State.QUEUED else job.state
     return replace(job, state=state, after=before.index)
 
 
-def _exceeded(limits: Limits, judgement: Judgement, room: Room) -> str | None:
+def _exceeded(limits: Limits, judgement: Judgement, room: Room) -> Reason | None:
     if room.jobs < 1:
-        return f"the mission may have max_jobs = {limits.max_jobs} jobs, and has them"
+        return because(ReasonCode.MAX_JOBS, most=limits.max_jobs)
     if judgement.depth > limits.max_depth:
-        return f"plans may nest max_depth = {limits.max_depth} deep; this one is {judgement.depth} deep"
+        return because(ReasonCode.MAX_DEPTH, most=limits.max_depth, depth=judgement.depth)
     if room.bytes is not None and judgement.written_bytes > room.bytes:
-        return (
-            f"the mission may write max_bytes_written = {limits.max_bytes_written} bytes, has {room.bytes} left "
-            f"and this job needs {judgement.written_bytes}"
-        )
+        most, needed = limits.max_bytes_written, judgement.written_bytes
+        return because(ReasonCode.MAX_BYTES_WRITTEN, most=most, left=room.bytes, needed=needed)
     return None

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from lcp_engine.core.patterns import Patterns, compile_patterns
+from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.sensitive_paths import ENGINE_FILE, GIT_SECRET, SECRET, is_git_file
 
 
@@ -35,10 +36,10 @@ class Rule(BaseModel):
 
 @dataclass(frozen=True)
 class Ruling:
-    """A verdict and the sentence that explains it, naming the rule that decided."""
+    """A verdict and its reason, which names the rule that decided."""
 
     verdict: Verdict
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,12 @@ class Policy:
 
 
 _STRICTNESS = {Verdict.AUTO: 0, Verdict.HOLD: 1, Verdict.DENY: 2}
-_DEFAULT_AUTO = Ruling(Verdict.AUTO, "default policy: kinds without effects run")
-_DEFAULT_HOLD = Ruling(Verdict.HOLD, "default policy: kinds with effects wait for a person")
-_SECRETS = Ruling(Verdict.DENY, "default policy: secrets are denied")
-_ENGINE_FILES = Ruling(Verdict.DENY, "default policy: the engine's own files are denied")
-_GIT_FILES = Ruling(Verdict.DENY, "default policy: writing .git and .gitmodules is denied")
-_GIT_SECRETS = Ruling(Verdict.DENY, "default policy: reading .git/config is denied")
+_DEFAULT_AUTO = Ruling(Verdict.AUTO, because(ReasonCode.DEFAULT_AUTO))
+_DEFAULT_HOLD = Ruling(Verdict.HOLD, because(ReasonCode.DEFAULT_HOLD))
+_SECRETS = Ruling(Verdict.DENY, because(ReasonCode.SECRETS))
+_ENGINE_FILES = Ruling(Verdict.DENY, because(ReasonCode.ENGINE_FILES))
+_GIT_FILES = Ruling(Verdict.DENY, because(ReasonCode.GIT_FILES))
+_GIT_SECRETS = Ruling(Verdict.DENY, because(ReasonCode.GIT_CONFIG))
 
 _EVERYTHING = frozenset({"*", "**"})
 # Anchored to the root, without anything that a pattern knows.
@@ -248,21 +249,23 @@ class _Notes:
 
     def whole(self, denial: Ruling | None, default: Ruling, ruling: Ruling) -> tuple[Looked, ...]:
         """Everything that was looked at, in the order of precedence."""
-        denied = denial or Ruling(
-            Verdict.DENY, "default policy: secrets, .git and the engine's own files are denied"
-        )
+        denied = denial or Ruling(Verdict.DENY, because(ReasonCode.DEFAULT_DENIALS))
         looked = self._of(_FINAL, ruling)
         looked.append(
-            Looked(_DENIALS, denied.reason, Verdict.DENY, True, denial is not None, decided=ruling is denial)
+            Looked(
+                _DENIALS, denied.reason.text, Verdict.DENY, True, denial is not None, decided=ruling is denial
+            )
         )
         looked += [*self._of(_MISSION, ruling), *self._of(_USER, ruling)]
         if ruling is default:
-            looked.append(Looked(_DEFAULT, default.reason, default.verdict, True, True, decided=True))
+            looked.append(Looked(_DEFAULT, default.reason.text, default.verdict, True, True, decided=True))
         return tuple(looked)
 
     def _of(self, origin: str, ruling: Ruling) -> list[Looked]:
         return [
-            Looked(origin, rule.ruling.reason, rule.ruling.verdict, has_kind, matches, rule.ruling is ruling)
+            Looked(
+                origin, rule.ruling.reason.text, rule.ruling.verdict, has_kind, matches, rule.ruling is ruling
+            )
             for rule, has_kind, matches in self._groups.get(origin, [])
         ]
 
@@ -273,7 +276,8 @@ _FINAL, _DENIALS, _MISSION, _USER, _DEFAULT = "user, final", "default denials", 
 def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
     what = " ".join((", ".join(rule.kinds), *(rule.paths or ())))
     is_final = rule.final and origin == _USER
-    reason = f"{'final ' if is_final else ''}{origin} rule {number} ({what}) says {rule.do}"
+    named = f"final {origin}" if is_final else origin
+    reason = because(ReasonCode.RULE, origin=named, number=number, what=what, verdict=rule.do.value)
     # A file system may take A for a or tell them apart: in doubt a rule grants less and refuses more.
     grants = rule.do is Verdict.AUTO
     patterns = exact = None

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 
+from lcp_engine.core.decisions import FailedCheck
 from lcp_engine.core.mission.spec import AcceptCheck, FileQuotes
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import LcpError
@@ -31,13 +32,21 @@ def load_parsers() -> None:
 
 def failed_checks(
     checks: Sequence[AcceptCheck], root: Root, may_read: Callable[[str], bool] = lambda path: True
-) -> tuple[str, ...]:
-    """The checks that do not pass now, each as `description: fact`. Files that may not be read quote nothing.
+) -> tuple[FailedCheck, ...]:
+    """The checks that do not pass now. Files that may not be read quote nothing.
 
     Checks that the planner verifies itself are left out.
     """
-    found = ((check, _fault(check, root, may_read)) for check in checks if check.verify is None)
-    return tuple(f"{check.description}: {fault}" for check, fault in found if fault is not None)
+    found = (
+        (index, check, _fault(check, root, may_read))
+        for index, check in enumerate(checks)
+        if check.verify is None
+    )
+    return tuple(
+        FailedCheck(index, f"{check.description}: {fault}")
+        for index, check, fault in found
+        if fault is not None
+    )
 
 
 def _fault(check: AcceptCheck, root: Root, may_read: Callable[[str], bool]) -> str | None:

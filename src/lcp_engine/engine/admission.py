@@ -15,6 +15,7 @@ from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
+from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
 from lcp_engine.core.summaries import subject
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.plans.steps import STEP_ORDER
@@ -73,7 +74,7 @@ def store(
 ) -> int:  # fmt: skip
     """Store a job as it was placed; `asked` is the turn that requested it, `after_id` what it waits for. Its id."""
     worker, role, state = request.worker, Role.WORK, job.state
-    reason = STEP_ORDER if state is State.BLOCKED else job.reason
+    reason: Reason | str | None = STEP_ORDER if state is State.BLOCKED else job.reason
     if worker is not None and worker.executed_by is ExecutedBy.PLANNER:
         role = Role.STEP if request.spec.params.get("scope") == "step" else Role.TURN
         if state is State.QUEUED and mission.asking is not None:
@@ -151,7 +152,7 @@ def _judge(ledger: Ledger, admission: Admission, mission: MissionRow, depth: int
     seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
     if worker is None or params is None:
         return Requested(
-            job, None, None, mark, Judgement(Verdict.HOLD, NO_WORKER, seen=seen, twin=twin, key=mark)
+            job, None, None, mark, Judgement(Verdict.HOLD, stated(NO_WORKER), seen=seen, twin=twin, key=mark)
         )
     spec = spec_of(mission.spec)
     verdict, reason, refusal = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
@@ -170,7 +171,7 @@ def _judge(ledger: Ledger, admission: Admission, mission: MissionRow, depth: int
 
 def ruling_on(
     policy: Policy, worker: Worker[BaseModel], params: BaseModel, spec: MissionSpec
-) -> tuple[Verdict, str, ErrorCode]:
+) -> tuple[Verdict, Reason, ErrorCode]:
     """The strictest of policy and the kind's permission level (R5)."""
     ruling = policy.judge(
         worker.kind, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
@@ -183,16 +184,16 @@ def ruling_on(
     return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
 
 
-def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, str] | None:
+def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, Reason] | None:
     """What the kind itself has against a job that policy would run; None where it has nothing."""
     if worker.executed_by is ExecutedBy.PERSON:
-        return Verdict.HOLD, "it is a question to a person"
+        return Verdict.HOLD, because(ReasonCode.QUESTION)
     match worker.permission:
         case Permission.ADMIN if not spec.allow_admin:
-            return Verdict.DENY, f"kind {worker.kind} needs a mission that was launched with allow_admin"
+            return Verdict.DENY, because(ReasonCode.ADMIN_NOT_ALLOWED, kind=worker.kind)
         case Permission.ADMIN | Permission.SYSTEM:
-            reason = f"kind {worker.kind} has the permission level {worker.permission} and always waits for a person"
-            return Verdict.HOLD, reason
+            level = worker.permission.value
+            return Verdict.HOLD, because(ReasonCode.ALWAYS_HELD, kind=worker.kind, level=level)
         case _:
             return None
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Explained, Verdict
+from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import NO_WORKER, Admission, params_of, permission_ruling
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.json_text import JsonObject
@@ -17,15 +18,18 @@ from lcp_engine.workers.base import Worker
 _ORDER = [Verdict.AUTO, Verdict.HOLD, Verdict.DENY]
 
 
-def explain_job(admission: Admission, job: JsonObject, spec_text: str, root: str | None) -> JsonObject:
-    """How a job would be judged by the rules as they are now: `rules` for each path, `gates`, the strictest `verdict`.
+def explain_job(
+    admission: Admission, job: JsonObject, spec_text: str, root: str | None, held_for: ReasonCode | None
+) -> JsonObject:
+    """How today's rules decide about a job: the `rules` for each path, the `gates`, the strictest `verdict`.
 
-    `job` is the object of CONTRACT.md. The limits are those that it met when it was requested.
+    `job` is the job's JSON object, `held_for` the code for which it was held last. Its limits are those that applied
+    when it was requested.
     """
     spec, kind = spec_of(spec_text), str(job["kind"])
     worker = admission.workers.get(kind)
     explained = [] if worker is None else _explained(admission, worker, job, spec, root)
-    gates = [*_policy(explained), *_kind(worker, spec), _planner(job), _limits(job)]
+    gates = [*_policy(explained), *_kind(worker, spec), _planner(job), _limits(job, held_for)]
     deciding = max(gates, key=lambda gate: _ORDER.index(Verdict(str(gate["verdict"]))))
     return {
         "job_id": job["id"],
@@ -54,7 +58,7 @@ def _policy(explained: list[Explained]) -> list[JsonObject]:
     if not explained:
         return []
     strictest = max((one.ruling for one in explained), key=lambda ruling: _ORDER.index(ruling.verdict))
-    return [_gate("policy", strictest.verdict, strictest.reason)]
+    return [_gate("policy", strictest.verdict, strictest.reason.text)]
 
 
 def _kind(worker: Worker[BaseModel] | None, spec: MissionSpec) -> list[JsonObject]:
@@ -64,7 +68,8 @@ def _kind(worker: Worker[BaseModel] | None, spec: MissionSpec) -> list[JsonObjec
     if ruling is None:
         free = f"the level {worker.permission} leaves it to policy and planner"
         return [_gate("permission", Verdict.AUTO, free)]
-    return [_gate("permission", *ruling)]
+    verdict, reason = ruling
+    return [_gate("permission", verdict, reason.text)]
 
 
 def _planner(job: JsonObject) -> JsonObject:
@@ -77,13 +82,13 @@ def _planner(job: JsonObject) -> JsonObject:
             return _gate("auto_dispatch", Verdict.AUTO, "the planner said nothing; policy decides")
 
 
-def _limits(job: JsonObject) -> JsonObject:
+def _limits(job: JsonObject, held_for: ReasonCode | None) -> JsonObject:
     error, reason = job["error"], str(job["reason"] or "")
     if isinstance(error, dict) and error.get("error_code") == ErrorCode.LIMIT_REACHED:
         return _gate("limits", Verdict.DENY, str(error.get("user_message")))
-    if "max_followups" in reason:
+    if held_for is ReasonCode.MAX_FOLLOWUPS:
         return _gate("limits", Verdict.HOLD, reason)
-    return _gate("limits", Verdict.AUTO, "no limit was in its way")
+    return _gate("limits", Verdict.AUTO, "no limit applies")
 
 
 def _gate(name: str, verdict: Verdict, reason: str) -> JsonObject:
@@ -93,4 +98,9 @@ def _gate(name: str, verdict: Verdict, reason: str) -> JsonObject:
 def _shown(explained: Explained) -> JsonValue:
     rules: list[JsonValue] = [{**asdict(looked), "does": looked.does.value} for looked in explained.looked]
     ruling = explained.ruling
-    return {"path": explained.path, "verdict": ruling.verdict.value, "reason": ruling.reason, "rules": rules}
+    return {
+        "path": explained.path,
+        "verdict": ruling.verdict.value,
+        "reason": ruling.reason.text,
+        "rules": rules,
+    }

@@ -13,6 +13,7 @@ from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.protocol.actions import Problem
+from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.plans.job_view import seen_job
 from lcp_engine.engine.plans.operator_messages import heard
 from lcp_engine.engine.plans.progress import after_settling, cancel_sub_plans, refresh, usage_of
@@ -37,8 +38,6 @@ from lcp_engine.store.turns import (
     waiting_jobs,
 )
 
-PLAN_ENDED = "the plan has ended"
-RELAYED = "a person has to bring the planner's reply"
 MAX_REPLY = 16 * 1024 * 1024
 """Characters of a reply that a person brings."""
 
@@ -71,7 +70,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         return None
     plan = acting_plan(ledger, job)
     if mission.has_ended or plan.outcome is not None:
-        drop_turn(ledger, job, mission, PLAN_ENDED)
+        drop_turn(ledger, job, mission, because(ReasonCode.PLAN_ENDED))
         return None
     params = from_json(job.params)
     turn = question_of(ledger.tx, job.id)
@@ -120,7 +119,7 @@ def keep_cost(ledger: Ledger, turn: TurnRow, tokens: tuple[int, int]) -> None:
     mission.output_tokens += tokens[1]
 
 
-def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
+def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: Reason) -> None:
     """Settle a turn that is no longer needed; the plan that requested a step continues without it (R7)."""
     _cancel_turn(ledger, job, mission, reason)
     if job.role is Role.STEP:
@@ -128,7 +127,7 @@ def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> 
     refresh(ledger, mission)
 
 
-def _cancel_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: str) -> None:
+def _cancel_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: Reason) -> None:
     if ledger.move(job, CANCEL, reason=reason, is_leased=True):
         ledger.attempted(job, CANCEL.event)
     if mission.asking == job.id:
@@ -201,7 +200,7 @@ def _asked_again(
 def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, limit: str) -> bool:
     """Cancel the sub-plans of a mission that reached a limit. True for a turn of the root plan: it is the last (R6)."""
     if plan.job_id is not None:
-        _cancel_turn(ledger, job, mission, f"the mission reached {limit}")
+        _cancel_turn(ledger, job, mission, because(ReasonCode.LIMIT_REACHED, limit=limit))
     cancel_sub_plans(ledger, mission, limit)
     return plan.job_id is None
 
@@ -240,11 +239,11 @@ def hold_turn(ledger: Ledger, lease: JobRow, turn: TurnRow, prompt: str) -> None
     if not ledger.is_leased(lease):
         return
     if mission.has_ended or acting_plan(ledger, lease).outcome is not None:
-        drop_turn(ledger, lease, mission, PLAN_ENDED)
+        drop_turn(ledger, lease, mission, because(ReasonCode.PLAN_ENDED))
         return
     keep_prompt(ledger.tx, turn.mission_id, turn.number, prompt)
     ledger.attempted(lease, HOLD_AGAIN.event)
-    ledger.move(lease, HOLD_AGAIN, reason=RELAYED, is_leased=True)
+    ledger.move(lease, HOLD_AGAIN, reason=because(ReasonCode.REPLY_WANTED), is_leased=True)
     refresh(ledger, mission)
 
 

@@ -17,6 +17,7 @@ from lcp_engine.core.decisions import (
     Correct,
     Decision,
     End,
+    FailedCheck,
     Outcome,
     Verify,
     Wait,
@@ -35,6 +36,7 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
 )
 from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission, Requested, judge, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.plans.escalation import ask_person
@@ -48,7 +50,7 @@ from lcp_engine.engine.plans.turn_queue import (
     queue_turn,
     unblock_turn,
 )
-from lcp_engine.engine.question import PLAN_ENDED, drop_turn
+from lcp_engine.engine.question import drop_turn
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
@@ -62,7 +64,7 @@ def apply_reply(
     lease: JobRow,
     reply: Action | Malformed,
     *,
-    failed_checks: tuple[str, ...] = (),
+    failed_checks: tuple[FailedCheck, ...] = (),
     previews: Sequence[Sight] = (),
 ) -> bool:
     """Decide on a reply and carry out the decision in this transaction (R18). False if the lease was lost.
@@ -76,7 +78,7 @@ def apply_reply(
     job = ledger.job(lease.id)
     plan = acting_plan(ledger, job)
     if mission.has_ended or plan.outcome is not None:
-        drop_turn(ledger, job, mission, PLAN_ENDED)
+        drop_turn(ledger, job, mission, because(ReasonCode.PLAN_ENDED))
         return True
     turn = question_of(ledger.tx, job.id)
     assert turn is not None
@@ -91,14 +93,17 @@ def apply_reply(
     state = replace(_state(mission, plan, turn, requested), claim=claim)
     if plan.job_id is None:
         to_verify = tuple(check.verify for check in spec.accept if check.verify is not None)
-        state = replace(state, failed_checks=failed_checks, to_verify=to_verify)
+        facts = tuple(failed.fact for failed in failed_checks)
+        state = replace(state, failed_checks=facts, to_verify=to_verify)
     if not requested:
         state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.judgement.written_bytes for request in requested):
         state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, admission, mission))
     decision = decide(state, reply)
     error = _error(reply, decision, mission, ledger.tx.now)
-    _DecidedTurn(ledger, mission, plan, job, turn, reply, requested, decision, error).carry_out()
+    _DecidedTurn(
+        ledger, mission, plan, job, turn, reply, requested, failed_checks, decision, error
+    ).carry_out()
     return True
 
 
@@ -130,6 +135,7 @@ class _DecidedTurn:
     turn: TurnRow
     reply: Action | Malformed
     requested: Sequence[Requested]
+    failed_checks: Sequence[FailedCheck]
     decision: Decision
     error: str | None
 
@@ -155,7 +161,7 @@ class _DecidedTurn:
         self.mission.asking = None
         if job.role is Role.STEP and not isinstance(self.decision, End):
             ledger.attempted(job, DELEGATE.event, error)
-            ledger.move(job, DELEGATE, is_leased=True)
+            ledger.move(job, DELEGATE, is_leased=True, note=self._checks_note())
             return
         if job.role is Role.STEP:
             transition = SUCCEED if error is None else FAIL
@@ -164,7 +170,22 @@ class _DecidedTurn:
             transition = SUCCEED if _malformed(self.reply, self.decision) is None else FAIL
             error = None if transition is SUCCEED else error
         ledger.attempted(job, transition.event, error)
-        ledger.move(job, transition, is_leased=True, result=_result(self.reply), error=error)
+        ledger.move(
+            job,
+            transition,
+            is_leased=True,
+            result=_result(self.reply),
+            error=error,
+            note=self._checks_note(),
+        )
+
+    def _checks_note(self) -> dict[str, JsonValue] | None:
+        """The failed acceptance checks as the turn's event states them: a replay cannot run all of them again."""
+        if not self.failed_checks:
+            return None
+        return {
+            "failed_checks": [{"check": failed.check, "fact": failed.fact} for failed in self.failed_checks]
+        }
 
     def _move_on(self) -> None:
         ledger, plan, decision = self.ledger, self.plan, self.decision

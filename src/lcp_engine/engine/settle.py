@@ -11,9 +11,10 @@ from typing import TypeAlias, assert_never
 from pydantic import BaseModel
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.decisions import End, Outcome
+from lcp_engine.core.decisions import End, FailedCheck, Outcome
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
 from lcp_engine.core.protocol.actions import Action, Malformed
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import agent_error, paid_tokens
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
@@ -50,7 +51,7 @@ class FinishedTurn:
     job: JobRow
     reply: Action | Malformed
     admission: Admission
-    failed_checks: tuple[str, ...] = ()
+    failed_checks: tuple[FailedCheck, ...] = ()
     previews: tuple[Sight, ...] = ()
 
 
@@ -143,7 +144,7 @@ def rescue(ledger: Ledger, job: JobRow, runner: RunnerRow, *, has_started: bool)
     """Requeue a job whose runner died; after `MAX_DEATHS` deaths it fails (R17)."""
     if has_started:
         job.deaths += 1
-    reason = f"runner {runner.id} (pid {runner.pid}) died"
+    reason = because(ReasonCode.RUNNER_DIED, runner=runner.id, pid=runner.pid)
     if job.deaths >= MAX_DEATHS:
         message = f"{label(job)} was running in {job.deaths} runners that died; at most {MAX_DEATHS - 1} may"
         return _give_up(ledger, job, Failed(ErrorCode.RUNNER_DIED, message))

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 
 from pydantic import JsonValue
 
+from lcp_engine.core.reasons import Reason
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.core.summaries import subject
 
@@ -28,7 +29,7 @@ class JobAccount:
     kind: str
     params: Mapping[str, JsonValue]
     state: str
-    reason: str | None = None
+    reason: Reason | None = None
     error_code: str | None = None
     result: Mapping[str, JsonValue] | None = None
     is_final: bool = True
@@ -135,11 +136,29 @@ def _compare_jobs(
         ("state", old.standing, new.standing) if old.is_final else ("state", old.state, new.state),
     ]
     if old.is_final:
-        fields.append(("reason", old.reason, new.reason))
+        if not _is_same_reason(old.reason, new.reason):
+            fields.append(("reason", _text(old.reason), _text(new.reason)))
         fields += _keys("result", old.result or {}, new.result or {})
     for field, before, after in fields:
         if before != after:
             yield Difference(old.id, title, field, before, after)
+
+
+def _is_same_reason(old: Reason | None, new: Reason | None) -> bool:
+    """Whether two reasons have one code and, if both have data, the same data but for ids; else one text."""
+    if old is None or new is None or old.code is None:
+        return _text(old) == _text(new)
+    if old.code is not new.code:
+        return False
+    return not (old.data and new.data) or _without_id(old.data) == _without_id(new.data)
+
+
+def _without_id(data: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value for name, value in data.items() if name != "job"}
+
+
+def _text(reason: Reason | None) -> str | None:
+    return None if reason is None else reason.text
 
 
 def _keys(

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND
+from lcp_engine.core.decisions import FailedCheck
 from lcp_engine.core.job_states import (
     BACK_OFF,
     CANCEL,
@@ -29,15 +30,14 @@ from lcp_engine.core.job_states import (
     Role,
     State,
 )
-from lcp_engine.core.mission.spec import AcceptCheck
 from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.reasons import ReasonCode, recorded, stated
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.missions import steer
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.people import approve
 from lcp_engine.engine.people.answer import answer
 from lcp_engine.engine.people.message import say
-from lcp_engine.engine.plans.escalation import ASKED
 from lcp_engine.engine.plans.progress import usage_of
 from lcp_engine.engine.plans.turn_queue import acting_plan
 from lcp_engine.engine.question import (
@@ -60,7 +60,6 @@ from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.store.turns import StoredReply, question, question_of
 from lcp_engine.workers.base import Hold
 
-CANCELLED_BY = "cancelled by "
 _CREATED = {QUEUE.event: State.QUEUED, HOLD.event: State.HELD}
 _NOT_CONCLUDED = (ErrorCode.TIMEOUT, ErrorCode.RUNNER_DIED, ErrorCode.PLANNER_FAILED)
 """Errors of a turn that say nothing about its reply, though one may be stored."""
@@ -102,9 +101,7 @@ def _launch(scratch: Scratch) -> None:
         scratch.restore(path, sha)
 
 
-def _cancel_mission(scratch: Scratch, reason: str) -> None:
-    """Cancel the mission as whoever the reason names."""
-    by = reason.removeprefix(CANCELLED_BY)
+def _cancel_mission(scratch: Scratch, by: str) -> None:
     scratch.books(lambda ledger: steer.cancel(ledger, scratch.mission_id, by=by))
 
 
@@ -119,12 +116,7 @@ def _first_limits(past: Archive) -> dict[str, JsonValue]:
 
 
 def _end_by_cancel(scratch: Scratch, event: PastEvent) -> None:
-    reasons = (
-        str(later.data.get("reason", ""))
-        for later in scratch.past.events[event.seq :]
-        if later.event == CANCEL.event
-    )
-    _cancel_mission(scratch, next(reasons, scratch.past.summary or ""))
+    _cancel_mission(scratch, str(event.data.get("by", "")))
 
 
 def _resume(scratch: Scratch, event: PastEvent) -> None:
@@ -153,13 +145,13 @@ def _number(value: JsonValue) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _finish_turn(scratch: Scratch, past: PastJob, job: JobRow) -> None:
+def _finish_turn(scratch: Scratch, event: PastEvent, past: PastJob, job: JobRow) -> None:
     """Read the stored reply and do what follows; an attempt that finds the reply to its question uses it (R21)."""
     if past.id not in scratch.replied:
         raise Strayed(f"job {past.id} ({past.kind}) has no reply in the history")
     finished = scratch.execute(past, job)
     if isinstance(finished, FinishedTurn):
-        checks = _failed_checks(scratch, past, finished.failed_checks)
+        checks = _failed_checks(scratch, event, finished.failed_checks)
         finished = replace(finished, failed_checks=checks)
     if finished is not None:
         scratch.settle_finished(finished)
@@ -185,11 +177,11 @@ def _relay(scratch: Scratch, job: JobRow) -> bool:
     return True
 
 
-def _drop_out(scratch: Scratch, job: JobRow, reason: str) -> None:
+def _drop_out(scratch: Scratch, job: JobRow, limit: JsonValue) -> None:
     """Open the question of a turn that nobody needs any more."""
 
     def ask(ledger: Ledger) -> None:
-        _take_the_time_of_then(scratch, ledger, "max_seconds" if "max_seconds" in reason else None)
+        _take_the_time_of_then(scratch, ledger, limit)
         open_question(ledger, job.copy())
 
     scratch.books(ask)
@@ -240,45 +232,23 @@ def _reply(scratch: Scratch, event: PastEvent) -> None:
     scratch.replied.add(past.job_id)
 
 
-def _failed_checks(scratch: Scratch, past: PastJob, found: tuple[str, ...]) -> tuple[str, ...]:
-    """Acceptance checks on files that the mission wrote are made again; what others came to is in the history."""
+def _failed_checks(
+    scratch: Scratch, event: PastEvent, found: tuple[FailedCheck, ...]
+) -> tuple[FailedCheck, ...]:
+    """The failed acceptance checks of a turn: `found` for files that the mission wrote, the others as recorded."""
     written = {change.path for change in scratch.applied}
-    told = _recorded_failures(scratch, past)
-    kept: list[str] = []
-    for check in spec_of(scratch.past.spec).accept:
-        source = found if check.path in written else told
-        kept += [fault for fault in source if _is_of(check, fault)]
-    return tuple(kept)
+    recorded_then = _recorded_checks(event)
+    failed: list[FailedCheck] = []
+    for index, check in enumerate(spec_of(scratch.past.spec).accept):
+        source = found if check.path in written else recorded_then
+        failed += [one for one in source if one.check == index]
+    return tuple(failed)
 
 
-def _recorded_failures(scratch: Scratch, past: PastJob) -> tuple[str, ...]:
-    """The faults that the history tells of a turn: to a person, to the planner in the next one, or as the end."""
-    to_person = _told_to_person(scratch, past)
-    if to_person is not None:
-        return to_person
-    history = scratch.past
-    turns = (job for job in history.jobs if job.id > past.id and job.role is Role.TURN)
-    notices = (from_json(job.params).get("notices") for job in turns)
-    told = next((notice for notice in notices if isinstance(notice, list)), [history.summary])
-    checks = [check.description for check in spec_of(history.spec).accept]
-    # A fault begins with its check, whatever is said before that.
-    found = ((str(text), str(text).find(check)) for text in told for check in checks)
-    return tuple(text[at:] for text, at in found if at >= 0)
-
-
-def _told_to_person(scratch: Scratch, past: PastJob) -> tuple[str, ...] | None:
-    """The faults that a person was asked about after a turn; None where nobody was."""
-    for event in scratch.past.events:
-        listed = event.data.get("unmet")
-        if event.event != ASKED or event.job_id is None or not isinstance(listed, list):
-            continue
-        if scratch.known(event).parent_id == past.id:
-            return tuple(map(str, listed))
-    return None
-
-
-def _is_of(check: AcceptCheck, fault: str) -> bool:
-    return fault.startswith(f"{check.description}: ")
+def _recorded_checks(event: PastEvent) -> list[FailedCheck]:
+    listed = event.data.get("failed_checks")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return [FailedCheck(_number(entry.get("check")), str(entry.get("fact"))) for entry in entries]
 
 
 def _enqueue(scratch: Scratch, event: PastEvent) -> None:
@@ -288,7 +258,7 @@ def _enqueue(scratch: Scratch, event: PastEvent) -> None:
         return
     if scratch.site.database.read(lambda tx: queue.find_jobs(tx, [scratch.ids[past.id]])):
         return
-    reason = event.data.get("reason")
+    reason = recorded(event.data)
 
     def put(ledger: Ledger) -> None:
         mission = ledger.mission(scratch.mission_id)
@@ -300,7 +270,7 @@ def _enqueue(scratch: Scratch, event: PastEvent) -> None:
                 kind=past.kind,
                 params=past.params,
                 state=_CREATED[event.event],
-                reason=None if reason is None else str(reason),
+                reason=reason,
                 priority=past.priority,
                 run_after=past.run_after,
                 max_attempts=past.max_attempts,
@@ -331,7 +301,7 @@ def _end(scratch: Scratch, event: PastEvent) -> None:
     failed = None if event.event in (SUCCEED.event, DELEGATE.event) else _failure(scratch.past, past, job)
     has_reply = past.role is not Role.WORK and past.id in scratch.replied
     if failed is None or (has_reply and failed.code not in _NOT_CONCLUDED):
-        _finish_turn(scratch, past, job)
+        _finish_turn(scratch, event, past, job)
     else:
         _pay(scratch, past, job, failed)
         scratch.settle(job, failed)
@@ -369,12 +339,12 @@ def _hold_again(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.known(event)
     job = scratch.leased(past)
     if past.role is Role.WORK or not _relay(scratch, job):
-        scratch.settle(job, Hold(str(event.data.get("reason", ""))))
+        scratch.settle(job, Hold(recorded(event.data) or ""))
 
 
 def _release(scratch: Scratch, event: PastEvent) -> None:
     job = scratch.leased(scratch.known(event))
-    reason = str(event.data.get("reason", ""))
+    reason = recorded(event.data) or stated("")
     scratch.books(lambda ledger: queue.release(ledger, job.copy(), reason))
 
 
@@ -390,13 +360,13 @@ def _rescue(scratch: Scratch, event: PastEvent) -> None:
 def _cancel(scratch: Scratch, event: PastEvent) -> None:
     """A turn that nobody needs any more drops out when it is asked; else a person cancelled what was left."""
     job = scratch.current(scratch.known(event))
-    reason = str(event.data.get("reason", ""))
     if job.state is State.CANCELLED:
         return
-    if reason.startswith(CANCELLED_BY):
-        _cancel_mission(scratch, reason)
+    reason = recorded(event.data) or stated("")
+    if reason.code is ReasonCode.CANCELLED_BY:
+        _cancel_mission(scratch, str(reason.data.get("by", "")))
     elif job.state is State.RUNNING:
-        _drop_out(scratch, job, reason)
+        _drop_out(scratch, job, reason.data.get("limit"))
 
 
 def _decide(scratch: Scratch, event: PastEvent) -> None:

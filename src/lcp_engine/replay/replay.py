@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +12,11 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine.changes.recovery import APPLIED
-from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
+from lcp_engine.core.job_states import SETTLED, TRANSITIONS, Role, State
+from lcp_engine.core.reasons import Reason, recorded, stated
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Site
+from lcp_engine.engine.plans.turn_queue import VERIFIES
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.replay.compare import Difference, JobAccount, MissionAccount, compare
 from lcp_engine.replay.reenact import reenact
@@ -23,6 +25,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, missing_blobs, read_archive
+from lcp_engine.workers.ask_user import KIND as ASK_USER
 
 DATABASE, ROOT = "replay.db", "root"
 MOST_NAMED = 3
@@ -153,7 +156,8 @@ def _told(past: Archive, now: Archive, stop: tuple[PastEvent, str] | None) -> Re
 
 
 def _account(archive: Archive) -> MissionAccount:
-    jobs = [_job(job) for job in archive.jobs]
+    reasons = _reasons(archive.events)
+    jobs = [_job(job, reasons) for job in archive.jobs]
     return MissionAccount(archive.status, archive.outcome, _turns(archive), jobs)
 
 
@@ -164,10 +168,11 @@ def _account_until(archive: Archive, seq: int) -> MissionAccount:
         for event in archive.events
         if event.seq < seq and event.event in _TARGETS
     }
+    reasons = _reasons(archive.events)
     jobs = [
-        _job(job)
+        _job(job, reasons)
         if states[job.id] == job.state and job.state in SETTLED
-        else replace(_job(job), state=str(states[job.id]), is_final=False)
+        else replace(_job(job, reasons), state=str(states[job.id]), is_final=False)
         for job in archive.jobs
         if job.id in states
     ]
@@ -178,7 +183,27 @@ def _turns(archive: Archive) -> int:
     return max((turn.turn for turn in archive.turns.values()), default=0)
 
 
-def _job(job: PastJob) -> JobAccount:
+def _reasons(events: Sequence[PastEvent]) -> dict[int | None, Reason | None]:
+    """Why each job is in the state of its last transition."""
+    return {event.job_id: recorded(event.data) for event in events if event.event in _TARGETS}
+
+
+_ENGINE_TEXTS = ("notices", "user_prompt", "question", "options")
+"""Params that hold sentences of the engine, in jobs that it asks in its own name."""
+
+
+def _params(job: PastJob) -> dict[str, JsonValue]:
+    """The params without sentences of the engine: rewording one is no difference (R23)."""
+    params = from_json(job.params)
+    is_asked_by_engine = job.role is Role.WORK and job.kind == ASK_USER and job.fingerprint is None
+    if VERIFIES in params or (is_asked_by_engine and job.parent_id is not None):
+        return {name: value for name, value in params.items() if name not in _ENGINE_TEXTS}
+    if job.role is Role.WORK:
+        return params
+    return {name: value for name, value in params.items() if name != "notices"}
+
+
+def _job(job: PastJob, reasons: Mapping[int | None, Reason | None]) -> JobAccount:
     error = None if job.error is None else from_json(job.error).get("error_code")
     return JobAccount(
         id=job.id,
@@ -186,9 +211,9 @@ def _job(job: PastJob) -> JobAccount:
         parent_id=job.parent_id,
         name=job.name,
         kind=job.kind,
-        params=from_json(job.params),
+        params=_params(job),
         state=job.state,
-        reason=job.reason,
+        reason=None if job.reason is None else reasons.get(job.id) or stated(job.reason),
         error_code=None if error is None else str(error),
         result=None if job.result is None else from_json(job.result),
     )

@@ -335,7 +335,7 @@ class Leases:
             )
             settle_finished(ledger, done, self._jitter)
             for job in unstarted:
-                queue.release(ledger, job.copy(), "not started")
+                queue.release(ledger, job.copy())
             claimed = queue.claim(ledger, self._scope, self.runner_id, most, self._share)
             # A runner that had nothing to do did not renew its leases.
             is_stale = bool(claimed) and tx.now > self._alive_until - queue.LEASE // 2

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
+from lcp_engine.core.decisions import FailedCheck
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.protocol.actions import (
@@ -63,12 +64,12 @@ class Turns:
             return None
         reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds)
         mission = self._missions.of(job.mission_id)
-        failed: tuple[str, ...] = ()
+        failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
             failed = self._failed_checks(spec, mission.root)
         return FinishedTurn(job, reply, self._site.admission, failed, self._previews(job, reply))
 
-    def _failed_checks(self, spec: MissionSpec, root: Root) -> tuple[str, ...]:
+    def _failed_checks(self, spec: MissionSpec, root: Root) -> tuple[FailedCheck, ...]:
         allows = may_read(self._site.admission, spec, root.path)
         load_late()
         load_parsers()

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.job_states import CREATIONS, SETTLED, START, SUCCEED, Role, State, Transition
+from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import large_results, ledger_sql
 from lcp_engine.store.db.json_text import to_json
@@ -37,7 +38,7 @@ class NewJobRow:
     auto_dispatch: bool | None = None
     role: Role = Role.WORK
     state: State = State.QUEUED
-    reason: str | None = None
+    reason: Reason | str | None = None
     priority: int = 0
     depth: int = 0
     fingerprint: str | None = None
@@ -191,6 +192,8 @@ class Ledger:
             compress(zip(_NEW_COLUMNS, values, strict=True), map(_IS_GIVEN, values))
         )
         given["state"], given["role"] = new.state.value, new.role.value
+        if new.reason is not None:
+            given["reason"] = str(new.reason)
         if new.auto_dispatch is not None:
             given["auto_dispatch"] = int(new.auto_dispatch)
         job_id = self.tx.insert(ledger_sql.new_job(tuple(given)), given)
@@ -204,24 +207,26 @@ class Ledger:
         job: JobRow,
         transition: Transition,
         *,
-        reason: str | None = None,
+        reason: Reason | str | None = None,
         result: str | None = None,
         error: str | None = None,
         run_after: Micros | None = None,
         is_leased: bool = False,
         until: Micros | None = None,
+        note: dict[str, JsonValue] | None = None,
     ) -> bool:
         """Take `job` through `transition` and write its event. False where it is no longer where that begins.
 
         `until` is when the job stopped running, where that was before now (a dead runner's last sign of life).
         """
         mission = self.mission(job.mission_id)
+        words = None if reason is None else str(reason)
         settled_seq = mission.events + 1 if transition.target in SETTLED else None
         params = ledger_sql.move_params(
             job,
             self.tx.now,
             settled_seq,
-            reason=reason,
+            reason=words,
             result=large_results.in_row(result),
             error=error,
             run_after=run_after,
@@ -232,10 +237,10 @@ class Ledger:
         if result is not None and large_results.is_large(result):
             self._large.append((job.id, result))
         self.count_move(job, transition, until)
-        self.note(mission, transition.event, job.id, _reasoned(reason))
+        self.note(mission, transition.event, job.id, _reasoned(reason) if note is None else note)
         if transition.target is State.QUEUED:
             self.tx.made_ready = True
-        job.state, job.reason = transition.target, reason
+        job.state, job.reason = transition.target, words
         return True
 
     def start_all(self, queued: Sequence[JobRow], runner_id: int) -> None:
@@ -364,5 +369,7 @@ class Ledger:
         return None if seconds is None else self.tx.now + int(seconds * SECOND)
 
 
-def _reasoned(reason: str | None) -> dict[str, JsonValue] | None:
+def _reasoned(reason: Reason | str | None) -> dict[str, JsonValue] | None:
+    if isinstance(reason, Reason):
+        return reason.record
     return None if reason is None else {"reason": reason}

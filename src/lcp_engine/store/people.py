@@ -11,10 +11,11 @@ from sqlalchemy import bindparam, literal_column, select, text
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, HOLD, HOLD_AGAIN, RETRY_HELD
+from lcp_engine.core.reasons import Reason, ReasonCode, because, recorded, recorded_code
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.store.schema import approvals, events, jobs, reviews, turns
+from lcp_engine.store.schema import approvals, events, jobs, missions, reviews, turns
 
 NOBODY = ""
 """The person of the review that is made when a job is held."""
@@ -159,20 +160,28 @@ def last_decision(tx: Tx, job: JobRow) -> str | None:
     return f"{data.get('by')} has {_DID.get(str(data.get('decision')), 'decided')} it{how}"
 
 
-def unanswered_hold(tx: Tx, job: JobRow) -> str | None:
+def unanswered_hold(tx: Tx, job: JobRow) -> Reason | None:
     """Why the job had to wait for a person who never said yes; None where nothing held it since the last yes."""
     row = tx.row(_LATEST_FIRST, mission=job.mission_id, job=job.id)
     if row is None or row[0] not in _HOLDS:
         return None
-    reason = None if row[1] is None else from_json(row[1]).get("reason")
-    return str(reason) if reason else "it was held before"
+    reason = None if row[1] is None else recorded(from_json(row[1]))
+    return reason if reason is not None and reason.text else because(ReasonCode.HELD_BEFORE)
 
 
-def was_held_for(tx: Tx, job: JobRow, words: str) -> bool:
-    """Whether an attempt of the job was held for a reason that has these words: if it runs again, somebody said yes."""
+def was_held_for(tx: Tx, job: JobRow, code: ReasonCode) -> bool:
+    """Whether an attempt of the job was held for this reason: if it runs again, a person has approved it since."""
     rows = tx.rows(_LATEST_FIRST, mission=job.mission_id, job=job.id)
-    reasons = [from_json(data).get("reason") for event, data in rows if event == HOLD_AGAIN.event and data]
-    return any(words in str(reason) for reason in reasons)
+    return any(
+        recorded_code(from_json(data)) is code for event, data in rows if event == HOLD_AGAIN.event and data
+    )
+
+
+def hold_code(tx: Tx, mission_id: int, job_id: int) -> ReasonCode | None:
+    """The code of the reason for which the job was held last; None if it has none."""
+    rows = tx.rows(_LATEST_FIRST, mission=mission_id, job=job_id)
+    data = next((data for event, data in rows if event in _HOLDS), None)
+    return None if data is None else recorded_code(from_json(data))
 
 
 _HELD = text("state = 'held'")
@@ -184,6 +193,11 @@ _DUE = Statement(
     .offset(bindparam("none"))
 )
 _EXPIRING = Statement(select(jobs.c.id, jobs.c.held_until).where(_HELD, jobs.c.held_until.is_not(None)))
+_AWAITED = Statement(
+    select(jobs.c.id)
+    .join(missions, missions.c.id == jobs.c.mission_id)
+    .where(_HELD, missions.c.asking == jobs.c.id)
+)
 MOST = 100
 
 
@@ -202,6 +216,11 @@ def due_holds(tx: Tx, now: Micros) -> Sequence[tuple[int, int]]:
 def find_expiries(tx: Tx) -> dict[int, str]:
     """When each held job that expires does, as ISO 8601."""
     return {row[0]: iso(row[1]) for row in tx.rows(_EXPIRING)}
+
+
+def find_awaited_replies(tx: Tx) -> frozenset[int]:
+    """Held turns that wait for a person to bring the planner's reply."""
+    return frozenset(row[0] for row in tx.rows(_AWAITED))
 
 
 SAID = "said"

@@ -22,6 +22,7 @@ from sqlalchemy import (
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RELEASE
+from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.store.db.transaction import Statement, Tx, update_rows
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, RunnerRow, job_row
@@ -56,6 +57,7 @@ class _Everything:
 
 
 EVERYTHING = _Everything()
+_NOT_STARTED = because(ReasonCode.NOT_STARTED)
 _Where: TypeAlias = ColumnElement[bool] | TextClause
 _JOB_COLUMNS = tuple(jobs.c[field.name] for field in fields(JobRow))
 _ONE: ColumnElement[int] = literal_column("1")
@@ -215,7 +217,7 @@ def _params(tx: Tx, scope: Scope, share: Share) -> tuple[str | None, dict[str, o
     return tx.dialect_name, {"mission": scope.mission_id, "away": str(ids) if tx.is_sqlite else ids}
 
 
-def release(ledger: Ledger, job: JobRow, reason: str) -> bool:
+def release(ledger: Ledger, job: JobRow, reason: Reason = _NOT_STARTED) -> bool:
     """Give back a job that was claimed and not started; no attempt is charged."""
     return ledger.move(job, RELEASE, reason=reason, is_leased=True)
 

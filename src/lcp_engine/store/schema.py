@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from lcp_engine.core.job_states import Role, State
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest migration; a database that stands here needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
 """An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""

@@ -150,7 +150,7 @@ def _job(context: PageContext, request: Request) -> Job:
     job = context.engine.job(number(request.path_params["job"]))
     if job.state != State.HELD:
         raise LcpError(ErrorCode.WRONG_STATE, f"job {job.id} is {job.state}; only held jobs can be edited")
-    need = need_of(job.kind, job.reason, context.engine.workers)
+    need = need_of(job.kind, job.id, context.engine.awaited_replies(), context.engine.workers)
     if need is not Need.APPROVAL:
         fact = f"no worker executes {job.kind}" if need is Need.NO_WORKER else "it waits for a person's words"
         message = f"job {job.id} cannot be edited: {fact}; only jobs that wait for an approval can"

@@ -110,9 +110,9 @@ def _show_inbox(
     after = cursor(request, "after")
     page = context.queries.jobs(wanted, behind=after, limit=JOBS)
     views = context.engine.look_over([job for job in page.rows if job["params"] is not None])
-    workers = context.engine.workers
+    workers, awaited = context.engine.workers, context.engine.awaited_replies()
     rows = [
-        _row(job, views.get(int(str(job["id"]))), need_of(job["kind"], job["reason"], workers))
+        _row(job, views.get(int(str(job["id"]))), need_of(job["kind"], job["id"], awaited, workers))
         for job in page.rows
     ]
     return context.render(
@@ -155,8 +155,8 @@ class _Matching:
 def _find_matching(context: PageContext, request: Request, among: Collection[int] | None = None) -> _Matching:
     wanted = read_filter(request, [State.HELD])
     heads = context.queries.held_heads(wanted, among=among, limit=MOST_DECIDED)
-    workers = context.engine.workers
-    needs = [(head, need_of(head.kind, head.reason, workers)) for head in heads]
+    workers, awaited = context.engine.workers, context.engine.awaited_replies()
+    needs = [(head, need_of(head.kind, head.id, awaited, workers)) for head in heads]
     # A file that has changed since an approval needs a decision of its own.
     approvable = [
         head for head, need in needs if need is Need.APPROVAL and head.reason not in (CONFLICT, DRIFT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
@@ -14,7 +14,6 @@ from starlette.responses import Response
 from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.safe_text import json_block
-from lcp_engine.engine.question import RELAYED
 from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.store.queries.records import Job
 from lcp_engine.web.changes import excerpt
@@ -45,11 +44,11 @@ class Need(StrEnum):
     """No worker executes the kind; the job can only be rejected."""
 
 
-def need_of(kind: JsonValue, reason: JsonValue, workers: Workers) -> Need:
-    """What a held job with this kind and reason needs."""
+def need_of(kind: JsonValue, job_id: JsonValue, awaited: Collection[int], workers: Workers) -> Need:
+    """What a held job of this kind needs; `awaited` are the turns whose reply a person brings."""
     if kind == ask_user.KIND:
         return Need.ANSWER
-    if reason == RELAYED:
+    if job_id in awaited:
         return Need.REPLY
     return Need.APPROVAL if kind in workers else Need.NO_WORKER
 
@@ -93,7 +92,7 @@ def show_job(
     mission = engine.mission(found.mission_id)
     view = engine.look_over([found.json])[found.id] if found.state == State.HELD else None
     diffs = engine.diff(found.id) if view is None else [view.diff] if view.diff else []
-    need = need_of(found.kind, found.reason, engine.workers)
+    need = need_of(found.kind, found.id, engine.awaited_replies(), engine.workers)
     return context.render(
         "job.html",
         status=status,

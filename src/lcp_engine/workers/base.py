@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.policy import PathPolicy, Verdict
 from lcp_engine.core.protocol.problems import Findings, param_names
+from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root import Root
@@ -120,7 +121,7 @@ class FileEffect:
 class Hold:
     """The job must wait for a person: policy holds the path that its params resolved to (R5)."""
 
-    reason: str
+    reason: str | Reason
 
 
 Outcome: TypeAlias = BaseModel | FileEffect | Hold | Failed

@@ -24,18 +24,19 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
+from lcp_engine.core.reasons import stated
 from lcp_engine.errors import ErrorCode
 
 _Tell: TypeAlias = Callable[[Decision], str]
 
 AUTO = Judgement(Verdict.AUTO)
-DENY = Judgement(Verdict.DENY, "policy denies it")
+DENY = Judgement(Verdict.DENY, stated("policy denies it"))
 AGAIN = Judgement(Verdict.AUTO, seen=True)
 TWIN = Judgement(Verdict.HOLD, seen=True, twin=True)
 BIG = Judgement(Verdict.AUTO, written_bytes=60)
 JUDGEMENTS = {
     "auto": AUTO,
-    "hold": Judgement(Verdict.HOLD, "policy holds it"),
+    "hold": Judgement(Verdict.HOLD, stated("policy holds it")),
     "deny": DENY,
     "again": AGAIN,
     "twin": TWIN,
@@ -241,5 +242,5 @@ def test_a_rejection_says_which_cap_and_how_much_is_left() -> None:
     (job,) = decision.jobs
     assert job.refusal is ErrorCode.LIMIT_REACHED
     assert job.reason is not None
-    assert "max_bytes_written = 104857600" in job.reason
-    assert "has 10 left and this job needs 60" in job.reason
+    assert "max_bytes_written = 104857600" in job.reason.text
+    assert "has 10 left and this job needs 60" in job.reason.text

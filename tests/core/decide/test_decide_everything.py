@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcp_engine.core.decide import (
-    ACCEPT,
-    GIVE_UP,
     MAX_CLARIFICATIONS,
     MAX_REFUSED,
     MAX_VERIFICATIONS,
+    Choice,
     PlanState,
     decide,
     end_by_person,
@@ -173,15 +172,15 @@ def test_a_turn_that_verifies_leads_to_no_job(state: PlanState, reply: Action | 
 @given(
     st.builds(Claim, st.sampled_from(Outcome), _TEXTS),
     st.lists(_TEXTS, min_size=1, max_size=2).map(tuple),
-    _TEXTS,
+    st.integers().filter(lambda choice: choice not in (Choice.ACCEPT, Choice.GIVE_UP)),
 )
-def test_only_the_two_words_of_a_person_end_a_plan(
-    claim: Claim, failed_checks: tuple[str, ...], answer: str
+def test_only_two_choices_of_a_person_end_a_plan(
+    claim: Claim, failed_checks: tuple[str, ...], choice: int
 ) -> None:
-    assert end_by_person(claim, failed_checks, answer) is None
+    assert end_by_person(claim, failed_checks, choice) is None
     accepted, given_up = (
-        end_by_person(claim, failed_checks, ACCEPT),
-        end_by_person(claim, failed_checks, GIVE_UP),
+        end_by_person(claim, failed_checks, Choice.ACCEPT),
+        end_by_person(claim, failed_checks, Choice.GIVE_UP),
     )
     assert accepted == End(claim.outcome, succeeded=True, message=claim.message, failed_checks=failed_checks)
     assert given_up is not None

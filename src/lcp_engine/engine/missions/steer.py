@@ -14,6 +14,7 @@ from lcp_engine.core.job_states import OPEN, RETRY, RETRY_HELD, Role, State
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.people.approve import locked_job, worker_of
 from lcp_engine.engine.plans.progress import cancel_mission, refresh
 from lcp_engine.engine.plans.retry_step import retry_step
@@ -158,7 +159,7 @@ def enqueue(
             kind=worker.kind,
             params=to_json(dict(params)),
             state=State.HELD if worker.executed_by is ExecutedBy.PERSON else State.QUEUED,
-            reason="it is a question to a person" if worker.executed_by is ExecutedBy.PERSON else None,
+            reason=because(ReasonCode.QUESTION) if worker.executed_by is ExecutedBy.PERSON else None,
             priority=priority,
             run_after=run_after,
             max_attempts=worker.max_attempts,
@@ -179,7 +180,7 @@ def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
             return False
         message = f"mission {mission_id} has to be running or waiting to be cancelled; it is {mission.status}"
         raise LcpError(ErrorCode.WRONG_STATE, message)
-    cancel_mission(ledger, mission, f"cancelled by {by}")
+    cancel_mission(ledger, mission, by)
     return True
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, update
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, REJECT, Role, State
 from lcp_engine.core.mission.stored import spec_of
 from lcp_engine.core.policy import Verdict
+from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.admission import Admission, ruling_on
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.people.approval_binding import bind
@@ -77,7 +78,8 @@ def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
     if job.state is State.REJECTED:
         return False
     mission = ledger.mission(job.mission_id)
-    if not ledger.move(job, REJECT, reason=reason, error=_rejection(ledger, job, reason)):
+    why = because(ReasonCode.REJECTED, words=reason)
+    if not ledger.move(job, REJECT, reason=why, error=_rejection(ledger, job, why)):
         raise _decided(ledger, job, "rejected")
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
     after_rejecting(ledger, job)
@@ -133,6 +135,7 @@ def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:
     return LcpError(ErrorCode.CONFLICT, f"{message}: {decision}")
 
 
-def _rejection(ledger: Ledger, job: JobRow, reason: str) -> str:
-    failed = Failed(ErrorCode.NOT_ALLOWED, f"job {job.id} ({job.kind}) was rejected by a person: {reason}")
+def _rejection(ledger: Ledger, job: JobRow, reason: Reason) -> str:
+    message = f"job {job.id} ({job.kind}) was rejected by a person: {reason}"
+    failed = Failed(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
     return agent_error(failed, ledger.mission(job.mission_id).uid, ledger.tx.now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lcp_engine.core.job_states import REJECT
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.plans.progress import after_rejecting
 from lcp_engine.errors import ErrorCode, Failed
@@ -25,8 +26,9 @@ def expire(ledger: Ledger, due: Sequence[tuple[int, int]]) -> None:
 def _expire(ledger: Ledger, job_id: int) -> None:
     job = ledger.job(job_id)
     mission = ledger.mission(job.mission_id)
-    reason = f"nobody decided within {hold_seconds(mission.spec):g} s (hold_timeout)"
-    failed = Failed(ErrorCode.NOT_ALLOWED, f"job {job.id} ({job.kind}) was rejected: {reason}")
+    reason = because(ReasonCode.HOLD_TIMEOUT, seconds=hold_seconds(mission.spec))
+    message = f"job {job.id} ({job.kind}) was rejected: {reason}"
+    failed = Failed(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
     if ledger.move(job, REJECT, reason=reason, error=agent_error(failed, mission.uid, ledger.tx.now)):
-        ledger.note(mission, "decided", job.id, {"by": BY, "decision": "reject", "reason": reason})
+        ledger.note(mission, "decided", job.id, {"by": BY, "decision": "reject", "reason": reason.text})
         after_rejecting(ledger, job)

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, select
 from lcp_engine.core.decide import end_by_person
 from lcp_engine.core.decisions import AskPerson, Claim, End, Outcome
 from lcp_engine.core.job_states import State
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Statement
 from lcp_engine.store.ledger import Ledger, NewJobRow
@@ -36,7 +37,7 @@ def ask_person(ledger: Ledger, mission: MissionRow, plan: PlanRow, turn: JobRow,
             kind=KIND,
             params=to_json({"question": asked.question, "options": options}),
             state=State.HELD,
-            reason="it is a question to a person",
+            reason=because(ReasonCode.QUESTION),
             depth=plan.depth,
         ),
     )
@@ -60,4 +61,8 @@ def answered_end(ledger: Ledger, job: JobRow) -> End | None:
     message, unmet = data.get("message"), data.get("unmet")
     claim = Claim(Outcome(str(data["outcome"])), message if isinstance(message, str) else None)
     listed = tuple(map(str, unmet)) if isinstance(unmet, list) else ()
-    return end_by_person(claim, listed, str(from_json(result).get("answer")))
+    options = from_json(job.params).get("options")
+    answer = from_json(result).get("answer")
+    if not isinstance(options, list) or answer not in options:
+        return None
+    return end_by_person(claim, listed, options.index(answer))

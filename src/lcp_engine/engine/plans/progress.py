@@ -12,6 +12,7 @@ from lcp_engine.core.decide import Usage
 from lcp_engine.core.decisions import End, Outcome
 from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, Role, State, Transition
 from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.plans.escalation import answered_end
 from lcp_engine.engine.plans.operator_messages import is_unheard
@@ -145,7 +146,7 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
         ledger,
         mission,
         SKIP,
-        "the plan has ended",
+        because(ReasonCode.PLAN_ENDED),
         lambda job: job.plan_id in over and job.role is not Role.WORK,
     )
     owner = ledger.job(plan.job_id)
@@ -161,18 +162,22 @@ def end_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None
     mission.status = "completed" if end.succeeded else "failed"
     _end_sub_plans(ledger, mission, end.outcome)
     _close_mission(ledger, mission, end, error)
-    _settle_live(ledger, mission, SKIP, "the mission has ended", lambda job: job.role is not Role.WORK)
+    _settle_live(
+        ledger, mission, SKIP, because(ReasonCode.MISSION_ENDED), lambda job: job.role is not Role.WORK
+    )
 
 
-def cancel_mission(ledger: Ledger, mission: MissionRow, reason: str) -> None:
+def cancel_mission(ledger: Ledger, mission: MissionRow, by: str) -> None:
     """Stop a mission: nothing of it runs any more; attempts that are under way lose their lease.
 
     One that has ended keeps its outcome; what was left of it is cancelled.
     """
+    reason = because(ReasonCode.CANCELLED_BY, by=by)
     if not mission.has_ended:
         mission.status = "cancelled"
         _end_sub_plans(ledger, mission, Outcome.CANCELLED)
-        _close_mission(ledger, mission, End(Outcome.CANCELLED, succeeded=False, message=reason), None)
+        end = End(Outcome.CANCELLED, succeeded=False, message=reason.text)
+        _close_mission(ledger, mission, end, None, by=by)
     _settle_live(ledger, mission, CANCEL, reason, lambda job: True)
 
 
@@ -180,7 +185,7 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
     """A limit is reached: sub-plans are cancelled, and the root plan gets the last turn (R6)."""
     ended = _end_sub_plans(ledger, mission, f"limit:{limit}")
     owners = {ledger.plan(plan_id).job_id for plan_id in ended}
-    reason = f"the mission reached {limit}"
+    reason = because(ReasonCode.LIMIT_REACHED, limit=limit)
     _settle_live(
         ledger, mission, CANCEL, reason,
         lambda job: (job.plan_id in ended or job.id in owners)
@@ -217,7 +222,7 @@ def _end_sub_plans(
 
 
 def _settle_live(
-    ledger: Ledger, mission: MissionRow, transition: Transition, reason: str, chosen: _Choice
+    ledger: Ledger, mission: MissionRow, transition: Transition, reason: Reason, chosen: _Choice
 ) -> None:
     for job in live_jobs(ledger, mission):
         if job.state in transition.sources and chosen(job):
@@ -228,7 +233,9 @@ def _settle_live(
                 mission.asking = None
 
 
-def _close_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None) -> None:
+def _close_mission(
+    ledger: Ledger, mission: MissionRow, end: End, error: str | None, *, by: str | None = None
+) -> None:
     mission.outcome = end.outcome
     if mission.root_plan is not None:
         ledger.plan(mission.root_plan).outcome = end.outcome
@@ -243,6 +250,8 @@ def _close_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | N
         "running_seconds": round(usage_of(mission, ledger.tx.now).seconds, 3),
     }
     data: dict[str, JsonValue] = {"outcome": end.outcome}
+    if by is not None:
+        data["by"] = by
     if end.limit is not None:
         metrics["limit"] = data["limit"] = end.limit
     if end.failed_checks:

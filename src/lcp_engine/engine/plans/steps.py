@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lcp_engine.core.job_states import SKIP, State
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow
@@ -44,4 +45,5 @@ def skip_stranded(ledger: Ledger, mission: MissionRow) -> None:
             continue
         before = live.get(job.after_id) or ledger.job(job.after_id)
         if before.state in _FAULTS:
-            ledger.move(job, SKIP, reason=f"job {before.id}, the step before it, {_FAULTS[before.state]}")
+            fault = _FAULTS[before.state]
+            ledger.move(job, SKIP, reason=because(ReasonCode.STEP_ENDED, job=before.id, fault=fault))

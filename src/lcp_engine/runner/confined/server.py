@@ -257,7 +257,7 @@ def _outcome_message(outcome: Succeeded | Hold | Failed) -> Message:
         case Succeeded(result):
             return {"is": Answer.DONE}, result.encode()
         case Hold(reason):
-            return {"is": Answer.HOLD, "reason": reason}, b""
+            return {"is": Answer.HOLD, "reason": str(reason)}, b""
         case Failed():
             return failure_head(outcome), b""
 

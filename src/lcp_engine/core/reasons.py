@@ -1,0 +1,157 @@
+"""Reasons for the state of a job: a code with data for programs, and the sentence made from them for people (R23).
+
+Pure. Rewording a sentence changes nothing but the sentence. Reasons that are stored as a bare name (`no_worker`,
+`turn_order`, `step_order`, `conflict`, `drift`) are codes already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+
+class ReasonCode(StrEnum):
+    """Why a job is held, rejected, skipped, cancelled or queued again. Stored in the history: never rename one."""
+
+    ADMIN_NOT_ALLOWED = "admin_not_allowed"
+    ALWAYS_HELD = "always_held"
+    CANCELLED_BY = "cancelled_by"
+    DEFAULT_AUTO = "default_auto"
+    DEFAULT_DENIALS = "default_denials"
+    DEFAULT_HOLD = "default_hold"
+    ENGINE_FILES = "engine_files"
+    GIT_CONFIG = "git_config"
+    GIT_FILES = "git_files"
+    HELD_BEFORE = "held_before"
+    HOLD_TIMEOUT = "hold_timeout"
+    IRREVERSIBLE = "irreversible"
+    LIMIT_REACHED = "limit_reached"
+    MAX_BYTES_WRITTEN = "max_bytes_written"
+    MAX_DEPTH = "max_depth"
+    MAX_FOLLOWUPS = "max_followups"
+    MAX_JOBS = "max_jobs"
+    MISSION_ENDED = "mission_ended"
+    NOT_JUDGED = "not_judged"
+    NOT_STARTED = "not_started"
+    PLAN_ENDED = "plan_ended"
+    PLANNER_REVIEW = "planner_review"
+    QUESTION = "question"
+    REJECTED = "rejected"
+    REPLY_WANTED = "reply_wanted"
+    RULE = "rule"
+    RUNNER_DIED = "runner_died"
+    SECRETS = "secrets"
+    STEP_ENDED = "step_ended"
+    STEP_REFUSED = "step_refused"
+
+
+_SENTENCES: Mapping[ReasonCode, str] = {
+    ReasonCode.ADMIN_NOT_ALLOWED: "kind {kind} needs a mission that was launched with allow_admin",
+    ReasonCode.ALWAYS_HELD: "kind {kind} has the permission level {level} and always waits for a person",
+    ReasonCode.CANCELLED_BY: "cancelled by {by}",
+    ReasonCode.DEFAULT_AUTO: "default policy: kinds without effects run",
+    ReasonCode.DEFAULT_DENIALS: "default policy: secrets, .git and the engine's own files are denied",
+    ReasonCode.DEFAULT_HOLD: "default policy: kinds with effects wait for a person",
+    ReasonCode.ENGINE_FILES: "default policy: the engine's own files are denied",
+    ReasonCode.GIT_CONFIG: "default policy: reading .git/config is denied",
+    ReasonCode.GIT_FILES: "default policy: writing .git and .gitmodules is denied",
+    ReasonCode.HELD_BEFORE: "it was held before",
+    ReasonCode.HOLD_TIMEOUT: "nobody decided within {seconds:g} s (hold_timeout)",
+    ReasonCode.IRREVERSIBLE: (
+        "the file has {size} bytes, above the {most} that are kept: this write could not be undone"
+    ),
+    ReasonCode.LIMIT_REACHED: "the mission reached {limit}",
+    ReasonCode.MAX_BYTES_WRITTEN: (
+        "the mission may write max_bytes_written = {most} bytes, has {left} left and this job needs {needed}"
+    ),
+    ReasonCode.MAX_DEPTH: "plans may nest max_depth = {most} deep; this one is {depth} deep",
+    ReasonCode.MAX_FOLLOWUPS: "more than max_followups ({most}) in one reply",
+    ReasonCode.MAX_JOBS: "the mission may have max_jobs = {most} jobs, and has them",
+    ReasonCode.MISSION_ENDED: "the mission has ended",
+    ReasonCode.NOT_JUDGED: "policy has not judged it",
+    ReasonCode.NOT_STARTED: "not started",
+    ReasonCode.PLAN_ENDED: "the plan has ended",
+    ReasonCode.PLANNER_REVIEW: "the planner asked for review (auto_dispatch: false)",
+    ReasonCode.QUESTION: "it is a question to a person",
+    ReasonCode.REJECTED: "{words}",
+    ReasonCode.REPLY_WANTED: "a person has to bring the planner's reply",
+    ReasonCode.RULE: "{origin} rule {number} ({what}) says {verdict}",
+    ReasonCode.RUNNER_DIED: "runner {runner} (pid {pid}) died",
+    ReasonCode.SECRETS: "default policy: secrets are denied",
+    ReasonCode.STEP_ENDED: "job {job}, the step before it, {fault}",
+    ReasonCode.STEP_REFUSED: "the step before it was refused",
+}
+
+
+_ADVICE: Mapping[ReasonCode, str] = {
+    ReasonCode.HOLD_TIMEOUT: "Propose it again once a person can decide, or raise hold_timeout in the mission file.",
+    ReasonCode.REJECTED: "Read the person's reason, and propose something else or nothing.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code with the data of its sentence. `words` are given instead for what is stored, or has no code."""
+
+    code: ReasonCode | None
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    words: str | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """The sentence for people."""
+        if self.words is not None or self.code is None:
+            return self.words or ""
+        return sentence(self.code, self.data)
+
+    @property
+    def advice(self) -> str | None:
+        """What to do about a refusal for this reason; None if the advice of its error code fits."""
+        return None if self.code is None else _ADVICE.get(self.code)
+
+    @property
+    def record(self) -> dict[str, JsonValue]:
+        """The reason as it is stored in an event."""
+        if self.code is None:
+            return {"reason": self.text}
+        coded: dict[str, JsonValue] = {"reason": self.text, "code": self.code.value}
+        return {**coded, "about": dict(self.data)} if self.data else coded
+
+
+def because(code: ReasonCode, **data: JsonValue) -> Reason:
+    """The reason of that code; `data` fills its sentence."""
+    return Reason(code, data)
+
+
+def stated(words: str) -> Reason:
+    """A reason in the words of a person, a plug-in or an error: no logic depends on it."""
+    return Reason(None, words=words)
+
+
+def sentence(code: ReasonCode, data: Mapping[str, JsonValue]) -> str:
+    """The one place where sentences are made."""
+    return _SENTENCES[code].format_map(data)
+
+
+def recorded(record: Mapping[str, JsonValue]) -> Reason | None:
+    """The reason that an event states; None if it states none."""
+    text, about = record.get("reason"), record.get("about")
+    if text is None:
+        return None
+    code = recorded_code(record)
+    return Reason(code, about if isinstance(about, dict) else {}, str(text))
+
+
+def recorded_code(record: Mapping[str, JsonValue]) -> ReasonCode | None:
+    """The code of the reason that an event states."""
+    code = record.get("code")
+    return ReasonCode(str(code)) if code in _CODES else None
+
+
+_CODES = frozenset(code.value for code in ReasonCode)
