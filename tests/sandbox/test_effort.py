@@ -58,7 +58,7 @@ def test_a_list_made_to_hang_ends_within_a_second_of_cpu_or_is_refused(
     assert time.thread_time() - began < 1
     if refused is not None:
         assert refused.code is ErrorCode.INVALID_PATTERN
-        assert "simpler ones are needed" in str(refused)
+        assert "use simpler ones" in str(refused)
 
 
 def listed(place: Path, patterns: list[str]) -> LcpError | None:
@@ -101,7 +101,7 @@ def test_what_each_of_many_directories_takes_adds_up() -> None:
     effort = Effort(1, ticks.read)
     for _ in range(9):
         assert ticks.work(effort, 10) == 10
-    with pytest.raises(LcpError, match="tell 110 names apart"):
+    with pytest.raises(LcpError, match="matching 110 names takes"):
         ticks.work(effort, 20)
 
 

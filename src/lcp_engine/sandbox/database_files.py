@@ -1,6 +1,6 @@
-"""Know the engine's own database in this process, so that nothing else opens it.
+"""Keep jobs from opening the engine's own SQLite database.
 
-SQLite's locks belong to a process and a file: closing any descriptor of the file drops all of them, whoever opened it.
+SQLite's locks belong to a process and a file: closing any descriptor of the file in this process releases them all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 
 class OwnFiles:
-    """The databases that this process uses. `inodes` are the numbers of their files: a hint, as they come and go."""
+    """The databases that this process uses. `inodes` are those of their files: a hint, as files come and go."""
 
     def __init__(self) -> None:
         self.inodes: frozenset[int] = frozenset()
@@ -22,24 +22,24 @@ class OwnFiles:
         self._kept: list[int] = []
 
     def add(self, database: str | os.PathLike[str]) -> None:
-        """From now on no job opens the SQLite database at this path; said again whenever its files may be new."""
+        """Refuse the SQLite database at this path to jobs from now on; repeat it whenever its files may be new."""
         path = os.path.realpath(database)
         found = (_status(f"{path}{suffix}") for suffix in _SUFFIXES)
         self._by_path |= {path: tuple(status.st_ino for status in found if status is not None)}
         self.inodes = frozenset(inode for inodes in [*self._by_path.values()] for inode in inodes)
 
     def beneath(self, root: str) -> frozenset[str]:
-        """Those of the files that lie beneath the directory `root`, relative to it."""
+        """The database files beneath the directory `root`, relative to it."""
         prefix = f"{root.rstrip('/')}/"
         return frozenset(path[len(prefix) :] for path in self._paths() if path.startswith(prefix))
 
     def refuse(self, status: os.stat_result, path: str) -> None:
-        """Raises `PATH_DENIED` where the file with this status is one of them; whatever its name, it is not opened."""
+        """Raises `PATH_DENIED` if the file with this status is one of them, whatever name led to it."""
         if self._is_own(status):
             raise refusal_of_own(path)
 
     def holds(self, descriptor: int, status: os.stat_result) -> bool:
-        """Whether a file that was opened already is one of them: then it stays open for as long as this process."""
+        """Whether an open file is one of them; then it is kept open until this process ends, to keep the locks."""
         if status.st_ino not in self.inodes or not self._is_own(status):
             return False
         self._kept.append(descriptor)
@@ -54,11 +54,11 @@ class OwnFiles:
 
 
 OWN_FILES = OwnFiles()
-"""Those of this process."""
+"""The database files of this process."""
 
 
 def refusal_of_own(path: str) -> LcpError:
-    """The refusal of a file of the engine."""
+    """The refusal of a path that leads to a database file."""
     return LcpError(
         ErrorCode.PATH_DENIED, f"{path!r} leads to the engine's own database, which no job may touch"
     )

@@ -15,7 +15,7 @@ from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.syscalls import landlock_version, system_call
 
-# linux/landlock.h: rights on files, by the version that brought them.
+# linux/landlock.h: rights on files, by the version that introduced them.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << bit for bit in range(6))
 _MAKE_DIR, _MAKE_REG = 1 << 7, 1 << 8
 _RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
@@ -33,7 +33,7 @@ _LOADED_LATE = ("traceback", "linecache", "tokenize", "logging", "unicodedata", 
 
 
 class Isolation(StrEnum):
-    """`auto`: where the kernel has Landlock; `require`: or else not at all; `off`: never."""
+    """Whether file kinds run in confined processes: `auto` if the kernel has Landlock, `require` or `off`."""
 
     REQUIRE = "require"
     AUTO = "auto"
@@ -41,7 +41,7 @@ class Isolation(StrEnum):
 
 
 def isolates(mode: Isolation) -> bool:
-    """Whether processes of their own execute file kinds here. Raises `NOT_ISOLATED` where they have to and cannot."""
+    """Whether file kinds run in confined processes. Raises `NOT_ISOLATED` if that is required and impossible."""
     if mode is Isolation.OFF:
         return False
     if landlock_version() is None and mode is Isolation.REQUIRE:
@@ -52,7 +52,7 @@ def isolates(mode: Isolation) -> bool:
 
 
 def examine_isolation(mode: Isolation) -> Finding:
-    """Which protection file kinds have beside the confinement of each path."""
+    """Report which protection file kinds have besides the confinement of each path."""
     version = landlock_version()
     if version is not None and mode is not Isolation.OFF:
         return well("isolation", f"file kinds run in processes confined to the root (Landlock {version})")
@@ -64,11 +64,11 @@ def examine_isolation(mode: Isolation) -> Finding:
 
 
 def restrict_to(*directories: int, writes: bool) -> int:
-    """From now on nothing can be opened that is not beneath the opened `directories`; read only, unless it `writes`.
+    """Let this thread, and all that it starts, open only what is beneath `directories`, for reading unless it `writes`.
 
-    Files can then be made, replaced and removed there; nothing is executed, linked, or made that is no file or
-    directory. From version 4 on no TCP is spoken, from 6 on no process outside gets signals. Descriptors that are open
-    stay usable; stat(2) and chmod(2) are not covered. Returns the version of Landlock. Raises OSError.
+    A writer can create, replace and remove files and directories there, and nothing else; nothing can be executed or
+    linked. From version 4 on TCP is blocked, from 6 on signals to processes outside. Open descriptors stay usable;
+    stat(2) and chmod(2) are not covered. Returns the version of Landlock. Raises OSError.
     """
     version = landlock_version()
     if version is None:
@@ -79,7 +79,7 @@ def restrict_to(*directories: int, writes: bool) -> int:
         _TCP if version >= _TCP_SINCE else 0,
         _SCOPES if version >= _SCOPES_SINCE else 0,
     )
-    # An older kernel knows a shorter structure, and takes a longer one whose rest is zero.
+    # An older kernel knows a shorter structure, and accepts a longer one whose rest is zero.
     opened = _call(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(ctypes.sizeof(ruleset)), 0)
     try:
         for directory in directories:
@@ -93,7 +93,7 @@ def restrict_to(*directories: int, writes: bool) -> int:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when its parent, the single-threaded process `parent`, is gone."""
+    """Have the kernel kill this process when its parent, the single-threaded process `parent`, ends."""
     _control(_PARENT_DEATH_SIGNAL, 9)
     if os.getppid() != parent:
         os._exit(0)
@@ -101,7 +101,7 @@ def die_with_parent(parent: int) -> None:
 
 @cache
 def load_late() -> None:
-    """Once for a process."""
+    """Load what file kinds would only import on first use: once confined, they can open no module. Once a process."""
     for name in _CODECS:
         codecs.lookup(name)
     for name in _LOADED_LATE:

@@ -12,22 +12,22 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.sandbox.root import Root, refusal
 
-# Never entered, whatever the patterns: what is in them belongs to git and to the engine.
+# Never entered, whatever the patterns: their content belongs to git and to the engine.
 PRUNED = frozenset({".git", ".lcp"})
 _SKIPPED_SHOWN = 100
 
 SECONDS = 0.5
-"""What any list may take."""
+"""CPU time that any list of patterns may take."""
 NAMES = 100_000
 PER_NAME = 10e-6
-"""Seconds for each name beyond the first `NAMES`: a large tree is not refused for its size."""
+"""Seconds for each name beyond the first `NAMES`, so that a large tree is not refused for its size."""
 STEPS = 100_000
-"""Between two looks at the clock; a step, a character of the list met by one of a path, took 0.3 µs at worst."""
+"""Between two readings of the clock; a step (one character of the patterns against one of a path) took up to 0.3 µs."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What was found: the first `limit` files in order of their bytes, how many there are in all, what was skipped."""
+    """The first `limit` files in order of their bytes, how many there are in all, and what was skipped."""
 
     files: list[str]
     sizes: list[int] | None
@@ -38,8 +38,8 @@ class Listing:
 def list_files(root: Root, base: str, patterns: Patterns, *, limit: int, sizes: bool = False) -> Listing:
     """The files beneath `base` (relative to the root) that the patterns select, relative to `base`.
 
-    A directory that is excluded as a whole is never opened. Raises `LcpError` where `base` cannot be read, and
-    INVALID_PATTERN where the patterns take too long (`Effort`).
+    A directory that is excluded as a whole is never opened. Raises `LcpError` if `base` cannot be read, and
+    INVALID_PATTERN if matching takes too long (`Effort`).
     """
     walk = _Walk(root, base, patterns, limit, sizes)
     walk.run()
@@ -61,7 +61,7 @@ class _Walk:
         self.sizes: dict[str, int] = {}
         self.total = 0
         self.skipped: list[str] = []
-        # Each with a "/" at its end, and whether a positive pattern matches all that is in it.
+        # Directories with a "/" at the end, and whether an including pattern matches everything in them.
         self.waiting: list[tuple[str, bool]] = [("", patterns.include.everything)]
 
     def run(self) -> None:
@@ -76,7 +76,7 @@ class _Walk:
                 self.skipped.append(inner)
                 continue
             try:
-                self._look_into(descriptor, prefix, selected)
+                self._list_directory(descriptor, prefix, selected)
             finally:
                 os.close(descriptor)
             if len(self.files) > 2 * self.limit + 1000:
@@ -87,7 +87,7 @@ class _Walk:
         self.files.sort()
         del self.files[self.limit :]
 
-    def _look_into(self, descriptor: int, prefix: str, selected: bool) -> None:
+    def _list_directory(self, descriptor: int, prefix: str, selected: bool) -> None:
         names, directories = [], []
         with os.scandir(descriptor) as entries:
             for entry in entries:
@@ -95,7 +95,7 @@ class _Walk:
                     names.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
-        # Sorted bit by bit, the whole is nearly in order when it is sorted at the end, which then costs little.
+        # Each directory is sorted here, so that the final sort finds the list nearly in order and costs little.
         found = [prefix + name for name in sorted(self._chosen(self._texts(names, prefix), prefix, selected))]
         if self.with_sizes:
             found = [path for path in found if self._measure(path, descriptor)]
@@ -103,10 +103,10 @@ class _Walk:
         self.files += found
         for piece in self.effort.pieces(sorted(self._texts(directories, prefix), reverse=True), prefix):
             for name in piece:
-                self._meet_directory(name, prefix + name, selected)
+                self._queue_directory(name, prefix + name, selected)
 
     def _chosen(self, names: list[str], prefix: str, selected: bool) -> list[str]:
-        """Those files of one directory that the patterns select; most of the time goes here, so the loops are tight."""
+        """The files of one directory that the patterns select. Most time is spent here, so the loops are tight."""
         if not selected:
             names = self._matching(self.patterns.include, names, prefix)
         exclude = self.patterns.exclude
@@ -119,7 +119,7 @@ class _Walk:
 
     def _matching(self, side: Side, names: list[str], prefix: str) -> list[str]:
         suffixes, exact, match, tails = side.suffixes, side.names, side.match, side.tails
-        if match is None:  # a name costs next to nothing, however many suffixes there are
+        if match is None:  # the number of suffixes costs next to nothing
             return [name for name in names if name.endswith(suffixes) or name in exact]
         return [
             name
@@ -129,14 +129,14 @@ class _Walk:
         ]
 
     def _texts(self, names: list[str], prefix: str) -> list[str]:
-        """Those names that are UTF-8: any other cannot be told in JSON, and no job could name it."""
+        """The names that are UTF-8: any other cannot be stated in JSON, and no job could name it."""
         if all(map(str.isascii, names)):
             return names
         self.skipped += [_shown(prefix + name) for name in names if not _is_text(name)]
         return [name for name in names if _is_text(name)]
 
     def _measure(self, path: str, descriptor: int) -> bool:
-        """Notes the size of a file; says whether it is still there."""
+        """Notes the size of a file; returns whether it still exists."""
         name = path.rpartition("/")[2]
         try:
             self.sizes[path] = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_size
@@ -144,7 +144,7 @@ class _Walk:
             return False
         return True
 
-    def _meet_directory(self, name: str, path: str, selected: bool) -> None:
+    def _queue_directory(self, name: str, path: str, selected: bool) -> None:
         if name not in PRUNED and not self.patterns.exclude.has_directory(name, path):
             self.waiting.append((f"{path}/", selected or self.patterns.include.has_directory(name, path)))
 
@@ -162,7 +162,7 @@ def _shown(path: str) -> str:
 
 
 class Effort:
-    """What one listing has spent so far with patterns of `size` characters. `cpu` is the clock of this thread."""
+    """The CPU time that one listing has spent on patterns of `size` characters. `cpu` is the clock of this thread."""
 
     def __init__(self, size: int, cpu: Callable[[], float] = time.thread_time) -> None:
         self._size = size
@@ -171,7 +171,7 @@ class Effort:
         self._names = 0
 
     def pieces(self, names: list[str], prefix: str) -> Iterator[list[str]]:
-        """The same names, which follow `prefix`, in pieces; the work on each piece counts. Raises INVALID_PATTERN."""
+        """The names, which follow `prefix`, in pieces; the time until the next piece counts. Raises INVALID_PATTERN."""
         self._names += len(names)
         longest = len(prefix) + max(map(len, names), default=0)
         most = STEPS // (self._size * longest + 1) + 1
@@ -181,6 +181,6 @@ class Effort:
             self._spent += self._cpu() - began
             if self._spent > SECONDS + PER_NAME * max(self._names - NAMES, 0):
                 fact = (
-                    f"these patterns take more than {SECONDS:g} s of CPU to tell {self._names:,} names apart"
+                    f"matching {self._names:,} names takes more than {SECONDS:g} s of CPU with these patterns"
                 )
-                raise LcpError(ErrorCode.INVALID_PATTERN, f"{fact}, simpler ones are needed")
+                raise LcpError(ErrorCode.INVALID_PATTERN, f"{fact}; use simpler ones")

@@ -1,4 +1,4 @@
-"""Make the new bytes of a file from what is there and the text to write. Pure."""
+"""Make the new bytes of a file from its current bytes and the text to write. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _BARE_LINE_FEED = re.compile(r"(?<!\r)\n")
 
 
 def compose(current: bytes | None, content: str, mode: Literal["overwrite", "append"]) -> bytes:
-    """The whole new file. A new file is `content` in UTF-8; a file that is there keeps its byte order mark, its
-    encoding, and its line ends where all of them are CRLF.
+    """The whole new file. A new file is `content` in UTF-8; an existing one keeps its byte order mark, its encoding,
+    and its line ends if all of them are CRLF.
 
-    Raises `LcpError`: INVALID_PARAMS where `content` cannot be encoded, BINARY for an append to what is not text.
+    Raises `LcpError`: INVALID_PARAMS if `content` cannot be encoded, BINARY for an append to a binary file.
     """
     _check(content)
     if not current:

@@ -1,6 +1,6 @@
 """Turn the names in a job's params into paths relative to the mission's root (R22). Pure.
 
-Nothing here is a safeguard by itself: whatever comes out is opened by `root`, which the kernel confines.
+This is not the safeguard: `root` opens the results, and the kernel confines that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_PATH = 4095
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job works: `path` is relative to the mission's root, `shown` to `params.root`; "" is the root itself."""
+    """A path that a job names: `path` is relative to the mission's root, `shown` to `params.root`; "" is the root."""
 
     path: str
     shown: str
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Names:
-    """What the mission's root may be called: its absolute paths, and aliases such as a Windows path."""
+    """The names of the mission's root: its absolute paths, and aliases such as a Windows path."""
 
     spellings: tuple[str, ...]
     aliases: tuple[str, ...] = ()
@@ -58,13 +58,13 @@ class Names:
         return _collapse(_relative(root, self._is_windows(root)) if inner is None else inner, root)
 
     def relative(self, path: str) -> str:
-        """Any spelling of a path, relative to the root where that can be told, for rules of a policy; never raises."""
+        """Any spelling of a path, relative to the root if it can be resolved, for policy rules; never raises."""
         inner = self._inside(path)
         parts = [part for part in (_split(path, True) if inner is None else inner) if part not in ("", ".")]
         return "/".join(parts)
 
     def _inside(self, path: str) -> list[str] | None:
-        """The parts of `path` below a name of the root; None where it does not begin with one."""
+        """The parts of `path` below a name of the root; None if it does not begin with one."""
         for spelling in self.spellings:
             if (rest := _after(_split(spelling, False), _split(path, False))) is not None:
                 return rest
@@ -81,7 +81,7 @@ class Names:
         return None
 
     def _is_windows(self, name: str | None) -> bool:
-        """Whether the planner speaks Windows: the name it used says so, or the only aliases it was told."""
+        """Whether a name is a Windows path; a relative one is, if the root has a Windows alias."""
         if name is None or not (_is_windows(name) or name.startswith("/")):
             return any(map(_is_windows, self.aliases))
         return _is_windows(name)
@@ -89,7 +89,7 @@ class Names:
 
 @lru_cache(maxsize=64)
 def names_of(spellings: tuple[str, ...], aliases: tuple[str, ...]) -> Names:
-    """The same `Names` for the same root: workers ask for every job."""
+    """The same `Names` for the same root: workers need it for every job."""
     return Names(spellings, aliases)
 
 
@@ -105,7 +105,7 @@ def _split(path: str, windows: bool) -> list[str]:
 
 
 def _after(prefix: Sequence[str], parts: Sequence[str]) -> list[str] | None:
-    """What follows `prefix` in `parts`, empty parts and "." aside; None if it is no prefix."""
+    """What follows `prefix` in `parts`, empty parts and "." aside; None if it is not a prefix."""
     wanted = [part for part in prefix if part not in ("", ".")]
     absolute = bool(prefix) and prefix[0] == ""
     if absolute != (bool(parts) and parts[0] == ""):
@@ -121,11 +121,11 @@ def _after(prefix: Sequence[str], parts: Sequence[str]) -> list[str] | None:
 
 
 def _relative(path: str, windows: bool) -> list[str]:
-    """The parts of a path that has to be relative."""
+    """The parts of a path that must be relative."""
     if path.startswith("/") or _is_windows(path):
         raise _outside(path, "the root and its aliases")
     if ".." in path.replace("\\", "/").split("/") and "\\" in path:
-        # As a name of this system "..\\x" is harmless; nobody who writes it means that.
+        # On this system "..\\x" is a harmless name, but it was meant as a path upwards.
         raise _outside(path, "the root")
     return _split(path, windows)
 

@@ -14,9 +14,9 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What was read: `content` is exactly what the bytes decode to with `encoding`.
+    """Text that was read: `content` is exactly what the bytes decode to with `encoding`.
 
-    `total` counts the lines of the whole file where something was left out, None otherwise.
+    `total` is the number of lines of the whole file if some were left out, else None.
     """
 
     content: str
@@ -26,7 +26,7 @@ class Text:
 
 
 def read_whole(descriptor: int, size: int, cap: int, path: str) -> Text:
-    """All of an opened file. Raises `LcpError` TOO_LARGE above `cap` bytes, BINARY where it is not text."""
+    """All of an open file. Raises `LcpError` TOO_LARGE above `cap` bytes, BINARY if it is not text."""
     data = read_bytes(descriptor, size, cap, path)
     encoding = encoding_of(data)
     if encoding is None:
@@ -35,10 +35,10 @@ def read_whole(descriptor: int, size: int, cap: int, path: str) -> Text:
 
 
 def read_bytes(descriptor: int, size: int, cap: int | None, path: str) -> bytes:
-    """All bytes of an opened regular file, whose size was `size`; never more than `cap`."""
+    """All bytes of an open regular file, whose size was `size`; never more than `cap`."""
     if cap is not None and size > cap:
         raise _too_large(path, size, cap)
-    # One byte more than it had: a file that grew meanwhile is seen to, and the end is found without a second call.
+    # One byte more than its size: that detects a file that has grown, and finds the end without a second call.
     data = os.read(descriptor, size + 1)
     if len(data) == size:
         return data
@@ -53,9 +53,9 @@ def read_bytes(descriptor: int, size: int, cap: int | None, path: str) -> bytes:
 
 
 def read_lines(descriptor: int, offset: int, limit: int | None, *, cap: int, path: str) -> Text:
-    """Like `read_whole`, but `limit` lines after the first `offset`, and never more than `cap` bytes of them at once.
+    """Like `read_whole`, but `limit` lines after the first `offset`, and never more than `cap` bytes of them.
 
-    A file of any size is read in pieces. Raises TOO_LARGE where the lines asked for are above the cap.
+    A file of any size is read in chunks. Raises TOO_LARGE if the requested lines are above the cap.
     """
     for encoding in _candidates(descriptor, path):
         try:
@@ -68,7 +68,7 @@ def read_lines(descriptor: int, offset: int, limit: int | None, *, cap: int, pat
 
 
 def encoding_of(data: bytes) -> str | None:
-    """The codec that loses nothing of `data`: by byte order mark, else UTF-8, cp1252, latin-1; None for binary."""
+    """The codec that decodes `data` without loss: by byte order mark, else UTF-8, cp1252, latin-1; None for binary."""
     for encoding in _by_start(data):
         try:
             data.decode(encoding)
@@ -107,7 +107,7 @@ def _lines(descriptor: int, encoding: str, offset: int, limit: int | None, cap: 
     end = None if limit is None else offset + limit
     kept: list[str] = []
     size = kept_size = 0
-    line = 0  # how many line feeds were seen
+    line = 0  # line feeds so far
     rest = False  # whether anything follows the last one
     for chunk in _chunks(descriptor):
         size += len(chunk)
@@ -134,9 +134,9 @@ class _AboveCap(Exception):
 
 
 def _between(text: str, feeds: int, start: int, end: int | None) -> str:
-    """The part of `text` from its line `start` up to its line `end`, counted from 0; both may lie outside it.
+    """The part of `text` from its line `start` up to its line `end`, counted from 0; both may be outside it.
 
-    `feeds` line feeds are in it.
+    It contains `feeds` line feeds.
     """
     first = _position(text, feeds, start)
     last = len(text) if end is None else _position(text, feeds, end)
@@ -144,8 +144,8 @@ def _between(text: str, feeds: int, start: int, end: int | None) -> str:
 
 
 def _position(text: str, feeds: int, line: int) -> int:
-    """Where line `line` begins."""
-    if line > feeds:  # most of a large file is passed by this way
+    """The position where line `line` begins."""
+    if line > feeds:  # the quick way through most of a large file
         return len(text)
     at = 0
     for _ in range(line):

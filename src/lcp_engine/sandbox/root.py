@@ -1,4 +1,4 @@
-"""Keep every opened file beneath one directory (R22)."""
+"""Open files and directories beneath one directory only (R22)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lcp_engine.sandbox.syscalls import (
     opener,
 )
 
-# O_NONBLOCK: opening a FIFO must not wait for its writer. O_NOCTTY: a terminal must not become ours.
+# O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become the controlling one.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -40,7 +40,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Openers:
-    """How this root opens what lies beneath it; `linked_file` follows links that stay within."""
+    """How this root opens what is beneath it; `linked_file` follows links that stay within."""
 
     file: Callable[[str], int]
     directory: Callable[[str], int]
@@ -48,11 +48,11 @@ class _Openers:
 
 
 class Root:
-    """A directory that an operator named, opened once; hands out descriptors of what lies beneath it.
+    """A directory that an operator named, opened once, which opens what is beneath it.
 
-    Paths are relative to it, with "/", without "..", as `paths` makes them. With `kernel` openat2 resolves them;
-    without it a walk that follows no link at all. Default: what the kernel can. `opened` is the descriptor of a root
-    that another process opened, under its `path` and `spellings`. Raises `LcpError`.
+    Paths are relative to it, with "/", without "..", as `paths` makes them. openat2 resolves them with `kernel`, else a
+    walk that follows no link at all; by default openat2 if the kernel has it. `opened` is the descriptor of a root
+    that another process opened, with its `path` and `spellings`. Raises `LcpError`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Root:
         self.close()
 
     def close(self) -> None:
-        """Closes the root; descriptors that it handed out stay open."""
+        """Closes the root; descriptors that it returned stay open."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -108,8 +108,8 @@ class Root:
         except OSError as error:
             raise refusal(error, path) from error
         if status.st_ino in OWN_FILES.inodes and OWN_FILES.holds(descriptor, status):
-            # Reached by a hard link. What was opened once stays open; from now on this root looks first.
-            self._openers = replace(self._openers, file=partial(self._look_and_open, _NO_LINKS))
+            # Reached by a hard link. The descriptor stays open; from now on this root checks before it opens.
+            self._openers = replace(self._openers, file=partial(self._check_and_open, _NO_LINKS))
             raise refusal_of_own(path)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
@@ -134,22 +134,22 @@ class Root:
         )
 
     def _follow(self, path: str) -> tuple[int, str]:
-        """Opens through links that stay in the root, where the kernel can tell that they do; and where that led."""
+        """Opens through links that stay in the root, if the kernel can check that; and the path that it led to."""
         if self._openers.linked_file is None:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         descriptor = (
-            self._look_and_open(_INNER_LINKS, path) if OWN_FILES.inodes else self._openers.linked_file(path)
+            self._check_and_open(_INNER_LINKS, path) if OWN_FILES.inodes else self._openers.linked_file(path)
         )
         try:
-            return descriptor, self._place_of(descriptor)
+            return descriptor, self._path_of(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
 
-    def _look_and_open(self, resolve: int, path: str) -> int:
-        """Opens a file once it is known to be none of the engine's own, which must not even be opened.
+    def _check_and_open(self, resolve: int, path: str) -> int:
+        """Opens a file after checking that it is not one of the engine's own, which must not even be opened.
 
-        The look itself (O_PATH) opens nothing: it only tells which file it is, and which one is opened then.
+        The check uses O_PATH, which opens nothing: it identifies the file that is opened afterwards.
         """
         seen = (
             opener(self.descriptor, _LOOK, resolve)(path)
@@ -162,8 +162,8 @@ class Root:
         finally:
             os.close(seen)
 
-    def _place_of(self, descriptor: int) -> str:
-        """Where an open file is now. A file that was moved out of the root meanwhile is refused."""
+    def _path_of(self, descriptor: int) -> str:
+        """The current path of an open file. A file that was moved out of the root is refused."""
         root = os.readlink(f"/proc/self/fd/{self.descriptor}").rstrip("/")
         place = os.readlink(f"/proc/self/fd/{descriptor}")
         if not place.startswith(f"{root}/"):
@@ -172,7 +172,7 @@ class Root:
 
 
 def refusal(error: OSError, path: str) -> LcpError:
-    """What an error of the file system means for `path`."""
+    """The error for `path` that an error of the file system stands for."""
     match error.errno:
         case errno.ENOENT:
             return LcpError(ErrorCode.PATH_NOT_FOUND, f"{path!r} does not exist")
@@ -239,7 +239,7 @@ def step_into(directory: int, name: str) -> int:
 
 
 def _link_error(directory: int, name: str, error: OSError) -> OSError:
-    # O_DIRECTORY with O_NOFOLLOW says ENOTDIR to a link; people want to know that it is one.
+    # O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR for a link; the message should say that it is one.
     try:
         is_link = stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""Call openat2(2), which Python 3.11 does not offer."""
+"""Call openat2(2), which Python does not offer, and find out what the kernel supports."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
 
-# Under a concurrent rename the kernel answers EAGAIN to a lookup with ".."; the longest run measured was 8.
+# During a concurrent rename the kernel returns EAGAIN for a lookup with ".."; the longest run measured was 8.
 _TRIES = 64
-_NUMBER = 437  # the same on every architecture that got it after the numbers were unified
+_NUMBER = 437  # the same on every architecture since the numbers were unified
 _MACHINES = frozenset({"x86_64", "aarch64", "arm64", "riscv64", "ppc64le", "s390x", "loongarch64"})
-_LANDLOCK = 444  # landlock_create_ruleset; with flag 1 it answers its version
+_LANDLOCK = 444  # landlock_create_ruleset; with flag 1 it returns the version
 _CURRENT_DIRECTORY = -100
 
 
 def opener(directory: int, flags: int, resolve: int) -> Callable[[str], int]:
-    """A function like os.open with dir_fd, but the kernel holds every step to `resolve`; raises OSError.
+    """A function like os.open with dir_fd, but the kernel applies `resolve` to every step of a path; raises OSError.
 
-    What all calls have in common is converted once: an open costs little more than os.open.
+    Arguments that all calls share are converted once, so that it costs little more than os.open.
     """
-    quick, call = system_call(tells=False), system_call()
+    quick, call = system_call(with_errno=False), system_call()
     number, where = ctypes.c_long.from_param(_NUMBER), ctypes.c_long.from_param(directory)
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)  # the kernel only reads it: one for all threads
     how_at, size = ctypes.byref(how), ctypes.c_size_t.from_param(ctypes.sizeof(how))
@@ -57,7 +57,7 @@ def opener(directory: int, flags: int, resolve: int) -> Callable[[str], int]:
 
 @cache
 def has_openat2() -> bool:
-    """Whether this kernel (and what filters its calls) knows openat2; asked once."""
+    """Whether this kernel, and any filter of its calls, supports openat2; checked once."""
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return False
     try:
@@ -70,7 +70,7 @@ def has_openat2() -> bool:
 
 @cache
 def landlock_version() -> int | None:
-    """The version of Landlock that this kernel offers; None where it offers none."""
+    """The version of Landlock that this kernel offers; None if it has none."""
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return None
     found = system_call()(ctypes.c_long(_LANDLOCK), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
@@ -82,9 +82,9 @@ class _OpenHow(ctypes.Structure):
 
 
 @cache
-def system_call(*, tells: bool = True) -> Callable[..., int]:
-    """syscall(2): what it returns; the error is in ctypes.get_errno(), where it is told: that costs a tenth."""
-    call = ctypes.CDLL(None, use_errno=tells).syscall
+def system_call(*, with_errno: bool = True) -> Callable[..., int]:
+    """syscall(2). With `with_errno`, which costs a tenth, the error is in ctypes.get_errno()."""
+    call = ctypes.CDLL(None, use_errno=with_errno).syscall
     call.restype = ctypes.c_long
     function: Callable[..., int] = call
     return function
