@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
 from lcp_engine.planners.simple import ScriptPlanner
+from lcp_engine.planners.surveyor import Surveyor
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def spec(**keys: JsonValue) -> PlannerSpec:
@@ -108,6 +113,7 @@ def _plug_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     targets = {
         "gone": "nowhere:Planner", "flat": "sys:maxsize", "picky": "plug_in_of_a_test:Echo", "script": "sys:maxsize",
         "odd": "plug_in_of_a_test:odd", "clear": "plug_in_of_a_test:clear", "broken": "broken_plug_in:It",
+        "surveyor": "sys:maxsize",
     }  # fmt: skip
     points = [EntryPoint(name, target, registry.GROUP) for name, target in targets.items()]
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
@@ -127,9 +133,10 @@ def test_a_plug_in_is_made_with_its_options() -> None:
     assert made.answer(question(1)).text == "k {'depth': 2}"
 
 
-def test_a_plug_in_does_not_take_the_place_of_a_built_in_planner() -> None:
+def test_a_plug_in_does_not_take_the_place_of_a_planner_of_ours() -> None:
     assert isinstance(make_planner(spec(type="script", replies=[])), ScriptPlanner)
-    assert set(planner_names()) - set(registry.BUILT_IN) == {
+    assert isinstance(make_planner(spec(type="surveyor")), Surveyor)
+    assert set(planner_names()) - set(registry.BUILT_IN) - set(registry.SHIPPED) == {
         "broken",
         "clear",
         "flat",
@@ -137,7 +144,24 @@ def test_a_plug_in_does_not_take_the_place_of_a_built_in_planner() -> None:
         "odd",
         "picky",
     }
-    assert set(registry.BUILT_IN) <= set(planner_names())
+    assert {*registry.BUILT_IN, *registry.SHIPPED} <= set(planner_names())
+
+
+def test_the_surveyor_is_registered_as_a_plug_in_is() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"] == {registry.GROUP: registry.SHIPPED}
+
+
+def test_the_surveyor_imports_the_public_api_alone() -> None:
+    package = REPOSITORY / "src/lcp_engine/planners/surveyor"
+    imports = {
+        node.module
+        for file in package.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    own = {name for name in imports if name.startswith("lcp_engine.planners.surveyor")}
+    assert {name for name in imports - own if name.startswith("lcp_engine")} == {"lcp_engine.planners.base"}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +178,7 @@ def test_the_environment_chooses_a_planner(environment: dict[str, str], chosen: 
 
 
 def test_a_key_in_the_environment_chooses_no_planner() -> None:
-    with pytest.raises(LcpError, match="has to be told who plans: `--planner NAME`") as refused:
+    with pytest.raises(LcpError, match="names none; choose one with `--planner NAME`") as refused:
         usual_planner({"OPENAI_API_KEY": "secret", "ANTHROPIC_API_KEY": "secret"})
     assert refused.value.code is ErrorCode.NO_PLANNER
     assert "secret" not in str(refused.value)

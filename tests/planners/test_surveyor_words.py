@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from lcp_engine.planners.surveyor.findings import commands, first_words, licence_of, open_ends
+from lcp_engine.planners.surveyor.findings import commands, first_words, licence_of, open_ends, read_readme
 from lcp_engine.planners.surveyor.languages import language_of
 from lcp_engine.planners.surveyor.manifests import is_manifest, read_manifest
 from lcp_engine.planners.surveyor.markdown import code, plain, size, table
-from lcp_engine.planners.surveyor.readme import read_readme
 from lcp_engine.planners.surveyor.tree import File, Tree
 
 POM = """

@@ -170,7 +170,7 @@ def test_a_mission_is_launched_with_its_variables_and_a_planner(house: House) ->
 @pytest.mark.parametrize(
     ("mission", "root", "status", "words"),
     [
-        ("review", "{root}", 422, "has to be told who plans"),
+        ("review", "{root}", 422, "the mission names none; choose one with"),
         ("survey", "/no/such/directory", 422, "does not exist"),
         ("survey", "{root}/a.md", 422, "is not one"),
         ("survey", "", 422, "enter a directory"),

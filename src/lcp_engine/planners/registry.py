@@ -1,4 +1,4 @@
-"""Find the planner that a mission names: built in, or a plug-in of the group `lcp_engine.planners`."""
+"""Find the planner that a mission names: built in, or an entry point of the group `lcp_engine.planners`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ BUILT_IN: Mapping[str, str] = {
     "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
     "replay": "lcp_engine.planners.simple:ReplayPlanner",
     "script": "lcp_engine.planners.simple:ScriptPlanner",
-    "surveyor": "lcp_engine.planners.surveyor:Surveyor",
 }
+SHIPPED: Mapping[str, str] = {"surveyor": "lcp_engine.planners.surveyor:Surveyor"}
+"""The plug-ins of this distribution, as pyproject.toml lists them."""
 
 
 def make_planner(spec: PlannerSpec, surroundings: Surroundings = NOWHERE) -> Planner:
     """The planner that `spec` names, made with its options as keyword arguments.
 
-    What the mission leaves open is taken from the user's configuration; a `Placeable` planner looks there itself.
+    Options that the mission leaves out come from the user's configuration; a `Placeable` planner reads that itself.
 
-    Raises `LcpError`: `NO_PLANNER` for an unknown name or a plug-in that cannot be loaded or made,
-    `INVALID_MISSION` for options that do not fit, `INVALID_ARGUMENT` for those of the user that do not.
+    Raises `LcpError`: `NO_PLANNER` for an unknown name or a plug-in that cannot be loaded or made, `INVALID_MISSION`
+    for options of the mission that do not fit, `INVALID_ARGUMENT` for options of the user that do not.
     """
     known = _entry_points()
     if spec.type not in known:
@@ -55,7 +56,7 @@ def make_planner(spec: PlannerSpec, surroundings: Surroundings = NOWHERE) -> Pla
         raise LcpError(ErrorCode.INVALID_MISSION, _explain(refused)) from refused
     except (TypeError, ValueError) as refused:
         raise LcpError(ErrorCode.INVALID_MISSION, f"planner {spec.type!r}: {refused}") from refused
-    except Exception as raised:  # a plug-in may raise anything; whoever launches reads a sentence
+    except Exception as raised:  # a plug-in may raise anything; the user needs a sentence
         message = f"planner {spec.type!r}: {type(raised).__name__}: {raised}"
         raise LcpError(ErrorCode.NO_PLANNER, message) from raised
 
@@ -69,10 +70,10 @@ def _speaking(planner: Planner, spec: PlannerSpec) -> Planner:
 
 
 def usual_planner(environment: Mapping[str, str]) -> str:
-    """The planner of a mission that names none: `LCP_PLANNER`, or `openai` where the environment names its server.
+    """The planner of a mission that names none: `LCP_PLANNER`, or `openai` if the environment names its server.
 
-    A key alone chooses nobody: what a mission reads would go to whoever it belongs to. Raises `NO_PLANNER`, saying how
-    to choose.
+    A key alone chooses no planner, because what the mission reads would be sent to that provider. Raises `NO_PLANNER`,
+    explaining how to choose.
     """
     name = environment.get("LCP_PLANNER")
     if name:
@@ -81,8 +82,8 @@ def usual_planner(environment: Mapping[str, str]) -> str:
         return "openai"
     names = ", ".join(name for name in planner_names() if name not in ("script", "surveyor"))
     message = (
-        f"planner: the mission names none, and so has to be told who plans: `--planner NAME` ({names}), "
-        "or LCP_PLANNER=NAME, or LCP_PLANNER_ENDPOINT=URL for an OpenAI-compatible server"
+        f"planner: the mission names none; choose one with `--planner NAME` ({names}), LCP_PLANNER=NAME, "
+        "or LCP_PLANNER_ENDPOINT=URL for an OpenAI-compatible server"
     )
     raise LcpError(ErrorCode.NO_PLANNER, message)
 
@@ -93,9 +94,16 @@ def planner_names() -> list[str]:
 
 
 def _entry_points() -> dict[str, EntryPoint]:
-    """Built-ins win: a plug-in cannot take the place of one."""
+    """Every planner by name; no package can replace one of lcp-engine."""
     built_in = {name: EntryPoint(name, target, GROUP) for name, target in BUILT_IN.items()}
-    return {point.name: point for point in entry_points(group=GROUP)} | built_in
+    # A checkout may have been installed before it listed them.
+    shipped = {name: EntryPoint(name, target, GROUP) for name, target in SHIPPED.items()}
+    offered = {
+        point.name: point
+        for point in entry_points(group=GROUP)
+        if SHIPPED.get(point.name, point.value) == point.value
+    }
+    return {**shipped, **offered, **built_in}
 
 
 _EXPECTED = {"tuple_type": "a list", "list_type": "a list", "dict_type": "an object"}
@@ -115,7 +123,7 @@ def _load(point: EntryPoint) -> Factory:
     except (ImportError, AttributeError) as missing:
         message = f"planner {point.name!r}: {point.value} cannot be imported: {missing}"
         raise LcpError(ErrorCode.NO_PLANNER, message) from missing
-    except Exception as raised:  # an import runs a plug-in's code, which may raise anything
+    except Exception as raised:  # importing runs a plug-in's code, which may raise anything
         message = (
             f"planner {point.name!r}: {point.value} cannot be imported: {type(raised).__name__}: {raised}"
         )

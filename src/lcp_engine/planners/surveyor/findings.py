@@ -1,14 +1,16 @@
-"""Find in what was listed and read: licence, tests, entry points, commands, open ends."""
+"""Find facts in what was listed and read: purpose, licence, tests, entry points, commands, TODOs, oddities."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lcp_engine.planners.surveyor.manifests.model import Manifest
-from lcp_engine.planners.surveyor.selection import is_ci, is_licence
+from lcp_engine.planners.surveyor.languages import Sort
+from lcp_engine.planners.surveyor.manifests import Manifest
+from lcp_engine.planners.surveyor.markdown import code, listing, number, share, size
+from lcp_engine.planners.surveyor.selection import is_ci, is_licence, is_readme
 from lcp_engine.planners.surveyor.tree import File, Tree
 
 Texts = Mapping[str, str]
@@ -44,9 +46,9 @@ def open_ends(texts: Texts, tree: Tree) -> list[OpenEnd]:
         file = tree.by_path.get(path)
         if not (file and file.is_code):
             continue
-        for number, line in enumerate(text.splitlines(), start=1):
+        for at, line in enumerate(text.splitlines(), start=1):
             if said := _marked(line[:500]):
-                known = found.get((path, said)) or OpenEnd(path, number, said, 0)
+                known = found.get((path, said)) or OpenEnd(path, at, said, 0)
                 found[path, said] = replace(known, times=known.times + 1)
     return list(found.values())
 
@@ -217,3 +219,189 @@ def scripts_with_main(texts: Texts) -> list[str]:
         r"^if __name__ == [\"']__main__[\"']:|^func main\(\)|^(?:pub )?fn main\(", re.MULTILINE
     )
     return [path for path, text in texts.items() if text.startswith("#!") or guard.search(text)]
+
+
+_MOST_README = 32 * 1024
+
+
+@dataclass(frozen=True)
+class About:
+    title: str = ""
+    paragraph: str = ""
+
+
+def read_readme(text: str) -> About:
+    """The first heading, and the paragraph that says what it is, else the first that is prose; empty without."""
+    blocks = [block.strip("\n") for block in re.split(r"\n[ \t]*\n", _without_markup(text[:_MOST_README]))]
+    title, under = "", ""
+    found: list[tuple[int, str]] = []
+    for block in blocks:
+        heading, rest = _heading(block)
+        title, under = title or heading, heading or under
+        prose = _prose(rest)
+        if len(prose) > 12 and " " in prose and prose != title:
+            found.append((_rank(prose, title, under), prose))
+    return About(title, min(found, key=lambda item: item[0])[1] if found else "")
+
+
+_SAYS_WHAT = re.compile(r"(?i)(?:what (?:it is|is\b.*)|about|overview|introduction|description|summary)\W*")
+
+
+def _rank(prose: str, title: str, under: str) -> int:
+    """How likely `prose` says what the project is, the likeliest first."""
+    if title and prose.casefold().startswith((f"{title.casefold()} ", f"the {title.casefold()} ")):
+        return 0
+    return 1 if _SAYS_WHAT.fullmatch(under) else 2
+
+
+def _without_markup(text: str) -> str:
+    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
+    text = re.sub(r"\A---\n[^\0]{0,4000}?\n---\n", "", text)
+    text = re.sub(r"<!--[^>]{0,2000}-->", "", text)
+    text = re.sub(r"(?m)^(```|~~~)[^\0]{0,4000}?^\1[^\n]*$", "", text)
+    text = re.sub(r"<h1[^>\n]*>([^<\n]+)</h1>", r"\n# \1\n\n", text)
+    text = re.sub(r"</?[a-zA-Z][^>\n]{0,500}>", " ", text)
+    text = re.sub(r"\[?!\[[^\]\n]{0,200}\]\([^)\n]{0,500}\)(?:\]\([^)\n]{0,500}\))?", "", text)
+    text = re.sub(r"\[?!\[[^\]\n]{0,200}\]\[[^\]\n]{0,200}\](?:\]\[[^\]\n]{0,200}\])?", "", text)
+    return re.sub(r"(?m)^\.\. [^\n]*(?:\n[ \t]+[^\n]*)*", "", text)
+
+
+def _heading(block: str) -> tuple[str, str]:
+    """The heading that `block` begins with, and the rest: `#` of Markdown, `=` of AsciiDoc, underlines."""
+    first, _, rest = block.partition("\n")
+    if found := re.match(r"(?:#{1,6}|={1,5})\s+(\S.*)", first):
+        return _prose(found[1].rstrip("# ")), rest
+    second, _, after = rest.partition("\n")
+    if first.strip() and re.fullmatch(r"([=\-~^*+#])\1{2,}\s*", second):
+        return _prose(first), after
+    if re.fullmatch(r"([=\-~^*+#])\1{2,}\s*", first) and rest:
+        return _prose(second if not second.strip() else rest.partition("\n")[0]), after.partition("\n")[2]
+    return "", block
+
+
+def _prose(block: str) -> str:
+    """The words of a paragraph; nothing for a list, a table or a block of code."""
+    no_words = re.compile(r"\s*(?:\[[^\]\n]*\]:|[=\-*_~]{3,}\s*$)")
+    lines = [line.strip() for line in block.splitlines() if not no_words.match(line)]
+    if not lines or re.match(r"[-+|]|\*(?!\*)|\d+[.)]|\$|>?\s*\[!", lines[0]):
+        return ""
+    if block.startswith(("    ", "\t")):
+        return ""
+    text = " ".join(line.lstrip("> ") for line in lines)
+    text = re.sub(r"\[([^\]\n]{1,300})\](?:\([^)\n]{0,500}\)|\[[^\]\n]{0,200}\])", r"\1", text)
+    text = re.sub(r"`([^`\n]{1,200})`_", r"\1", text)
+    text = re.sub(r"(\*\*|__|\*|`+)(?=\S)([^*`\n]{1,300}?)(?<=\S)\1", r"\2", text)
+    return " ".join(text.split())
+
+
+_LARGE_FILE = 1_000_000
+_LARGE_SOURCE = 60_000
+
+_LOCKS = {
+    "Python": ("poetry.lock", "uv.lock", "Pipfile.lock", "pdm.lock", "pylock.toml", "requirements"),
+    "JavaScript": (
+        "package-lock.json",
+        "yarn.lock",
+        "pnpm-lock.yaml",
+        "bun.lock",
+        "bun.lockb",
+        "npm-shrinkwrap.json",
+    ),
+    "Rust": ("Cargo.lock",),
+    "Go": ("go.sum",),
+    "PHP": ("composer.lock",),
+    "Ruby": ("Gemfile.lock",),
+    "Elixir": ("mix.lock",),
+    "Dart": ("pubspec.lock",),
+    "Swift": ("Package.resolved",),
+}
+
+
+def stand_outs(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tests) -> list[str]:
+    """Sentences in Markdown, the gravest first."""
+    return [
+        *_sensitive(tree),
+        *_missing(tree, manifests, licence, tests),
+        *_large(tree),
+        *_not_written_here(tree),
+        *_odd_names(tree),
+    ]
+
+
+def _paths(files: Iterable[File], most: int = 3) -> str:
+    return listing([code(file.path) for file in files], most)
+
+
+def _sensitive(tree: Tree) -> Iterator[str]:
+    secrets = [file for file in tree.own if file.is_secret]
+    if secrets:
+        yield (
+            f"**Names that secrets have**: {_paths(secrets, 5)}. They were not read; "
+            "make sure that they are meant to be here."
+        )
+
+
+def _missing(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tests) -> Iterator[str]:
+    if not tree.files:
+        return
+    if not any(file.is_at_top and is_readme(file) for file in tree.files):
+        yield "**No readme** at the top: a newcomer has nowhere to start."
+    if not licence and not licence_files(tree):
+        yield "**No licence**: nobody but the authors may use or change it."
+    if tree.code and not tests.files:
+        yield f"**No tests** were found beside {number(len(tree.code), 'source file')}."
+    if len(tree.code) > 20 and not find_ci(tree):
+        yield "**No continuous integration** is configured in a known place."
+    names = {part for file in tree.files for part in file.parts[-2:]}
+    for ecosystem in sorted({m.ecosystem for m in manifests if m.dependencies}):
+        locks = _LOCKS.get(ecosystem)
+        if locks and not any(name.startswith(locks) for name in names):
+            yield f"**No lock file** for {ecosystem}: two installations may get different versions."
+
+
+def _large(tree: Tree) -> Iterator[str]:
+    large = sorted((f for f in tree.own if f.size >= _LARGE_FILE), key=_largest_first)
+    if large:
+        part = sum(file.size for file in large)
+        named = listing([f"{code(file.path)} ({size(file.size)})" for file in large], 3)
+        yield f"**{number(len(large), 'file')} above 1 MB**, {share(part, tree.size)} of all bytes: {named}."
+    binary = [file for file in tree.own if file.language.sort is Sort.BINARY]
+    part = sum(file.size for file in binary)
+    if part > tree.size / 4 and len(tree.files) > 1:
+        yield f"**Binary files** are {share(part, tree.size)} of all bytes ({number(len(binary), 'file')})."
+    sources = [f for f in tree.code if f.size >= _LARGE_SOURCE and not (f.is_generated or f.is_test)]
+    if sources:
+        named = listing([f"{code(f.path)} ({size(f.size)})" for f in sorted(sources, key=_largest_first)], 3)
+        yield f"**{number(len(sources), 'source file')} above 60 kB**: {named}."
+
+
+def _not_written_here(tree: Tree) -> Iterator[str]:
+    generated = [file for file in tree.own if file.is_generated]
+    if generated:
+        yield f"**Generated files** by their names: {number(len(generated), 'file')}, such as {_paths(generated)}."
+    vendored = [file for file in tree.files if file.is_vendored]
+    if 0 < len(vendored) < len(tree.files):
+        part = share(sum(file.size for file in vendored), tree.size)
+        yield f"**Other people's code** by its directory: {number(len(vendored), 'file')}, {part} of all bytes."
+
+
+def _odd_names(tree: Tree) -> Iterator[str]:
+    odd = [file for file in tree.files if not file.path.isprintable() or "\\" in file.path]
+    if odd:
+        yield f"**Names that tools stumble over** (control characters, backslashes): {_paths(odd)}."
+    folded: dict[str, list[File]] = {}
+    for file in tree.files:
+        folded.setdefault(file.path.casefold(), []).append(file)
+    twins = [file for files in folded.values() if len(files) > 1 for file in files]
+    if twins:
+        yield f"**Names that differ in case only**, which macOS and Windows cannot hold: {_paths(twins, 4)}."
+    empty = [file for file in tree.code if tree.sized and not file.size and file.name not in _OFTEN_EMPTY]
+    if empty:
+        yield f"**Empty source files**: {number(len(empty), 'file')}, such as {_paths(empty)}."
+
+
+_OFTEN_EMPTY = frozenset({"__init__.py", "__init__.pyi", "py.typed"})
+
+
+def _largest_first(file: File) -> tuple[int, str]:
+    return -file.size, file.path

@@ -1,22 +1,160 @@
-"""Write the sections of SURVEY.md, each a function of the survey; one that has nothing to say is empty."""
+"""Write SURVEY.md from what was listed and read: each section is a function, empty if it has nothing to report."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from lcp_engine.planners.surveyor import findings
+from lcp_engine.planners.surveyor.findings import About, read_readme, stand_outs
 from lcp_engine.planners.surveyor.languages import Sort
 from lcp_engine.planners.surveyor.layout import Place, lay_out
-from lcp_engine.planners.surveyor.manifests import is_manifest
-from lcp_engine.planners.surveyor.manifests.model import Manifest
-from lcp_engine.planners.surveyor.markdown import bullets, code, listing, number, plain, share, size, table
-from lcp_engine.planners.surveyor.selection import is_entry
-from lcp_engine.planners.surveyor.tree import EXCLUDED, File
+from lcp_engine.planners.surveyor.manifests import Manifest, is_manifest, read_manifest
+from lcp_engine.planners.surveyor.markdown import (
+    bullets,
+    code,
+    listing,
+    number,
+    plain,
+    share,
+    short,
+    size,
+    table,
+    visible,
+)
+from lcp_engine.planners.surveyor.selection import is_entry, is_readme
+from lcp_engine.planners.surveyor.tree import EXCLUDED, File, Tree
 
-if TYPE_CHECKING:
-    from lcp_engine.planners.surveyor.document import Survey
+
+@dataclass(frozen=True)
+class Survey:
+    """Everything that is known of a project. `texts` are the files that were read, `partly` those cut to their
+    first lines, `unread` the reasons of those that could not be.
+    """
+
+    directory: str
+    tree: Tree
+    texts: Mapping[str, str] = field(default_factory=dict)
+    partly: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def manifests(self) -> list[Manifest]:
+        """The shallowest first."""
+        paths = sorted(self.texts, key=lambda path: (path.count("/"), path))
+        return [found for path in paths if (found := read_manifest(path, self.texts[path]))]
+
+    @cached_property
+    def tests(self) -> findings.Tests:
+        return findings.find_tests(self.tree, self.manifests)
+
+    @cached_property
+    def open_ends(self) -> list[findings.OpenEnd]:
+        return findings.open_ends(self.texts, self.tree)
+
+    @cached_property
+    def languages(self) -> list[tuple[str, int, int]]:
+        """(name, files, bytes) of code, the largest first."""
+        found: dict[str, tuple[int, int]] = {}
+        for file in self.tree.code:
+            files, count = found.get(file.language.name, (0, 0))
+            found[file.language.name] = (files + 1, count + file.size)
+        return sorted(
+            ((name, *sums) for name, sums in found.items()), key=lambda row: (-row[2], -row[1], row[0])
+        )
+
+    @cached_property
+    def licence(self) -> str:
+        stated = next((m.licence for m in self.manifests if m.licence and "/" not in m.path), "")
+        files = (
+            findings.licence_of(self.texts.get(file.path, "")) for file in findings.licence_files(self.tree)
+        )
+        return stated or next(filter(None, files), "")
+
+    @cached_property
+    def about(self) -> About:
+        readmes = [path for path in self.texts if "/" not in path and is_readme(File.of(path))]
+        return read_readme(self.texts[readmes[0]]) if readmes else About()
+
+    @cached_property
+    def main(self) -> Manifest | None:
+        """The manifest at the top that says most."""
+        top = [manifest for manifest in self.manifests if "/" not in manifest.path]
+        return max(top, key=lambda m: (bool(m.name), bool(m.description), bool(m.version)), default=None)
+
+    @property
+    def name(self) -> str:
+        stated = self.main.name if self.main else ""
+        if stated and self.main and self.main.ecosystem == "Go":
+            stated = stated.rpartition("/")[2]
+        return visible(short(stated or self.about.title or self.directory or "this directory", 80))
+
+    @cached_property
+    def stand_outs(self) -> list[str]:
+        return stand_outs(self.tree, self.manifests, self.licence, self.tests)
+
+    @cached_property
+    def summary(self) -> str:
+        """The project in two sentences, as plain text."""
+        if not self.tree.files:
+            return f"{self.name} holds no files that a survey looks at."
+        first = f"{self.name} has {number(len(self.tree.files), 'file')} ({size(self.tree.size)})"
+        whole = sum(row[2] for row in self.languages)
+        named = [
+            f"{name} {share(count, whole)}" for name, _, count in self.languages[:3] if count * 100 >= whole
+        ]
+        written = f", written in {', '.join(named)}." if named else ", none of them source code."
+        facts = [f"the licence {self.licence}" if self.licence else "no stated licence"]
+        facts.append(number(self.tests.files, "test file") if self.tests.files else "no tests")
+        systems = list(findings.find_ci(self.tree))
+        facts.append(f"CI by {listing(systems, 3)}" if systems else "no CI")
+        return f"{first}{written} It has {', '.join(facts[:-1])} and {facts[-1]}."
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        return {
+            "files_listed": len(self.tree.files),
+            "bytes_listed": self.tree.size,
+            "files_read": len(self.texts),
+            "languages": len(self.languages),
+            "test_files": self.tests.files,
+            "open_ends": len(self.open_ends),
+            "stand_outs": len(self.stand_outs),
+        }
+
+    def markdown(self) -> str:
+        parts = [f"# Survey of {plain(self.name, 100)}", *self._opening(), *self._sections()]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _opening(self) -> Iterator[str]:
+        description = self.main.description if self.main else ""
+        if self.about.paragraph:
+            yield f"> {plain(self.about.paragraph, 600)}"
+        if description and description.rstrip(".").casefold() not in self.about.paragraph.casefold():
+            yield plain(description, 300)
+        yield plain(self.summary, 600)
+
+    def _sections(self) -> Iterator[str]:
+        titled = {
+            "At a glance": _glance(self),
+            "What stands out": bullets(self.stand_outs),
+            "Languages": _languages(self),
+            "Layout": _layout(self),
+            "What the sources say of themselves": _sources(self),
+            "Entry points": _entry_points(self),
+            "Commands": _commands(self),
+            "Dependencies": _dependencies(self),
+            "Tests": _tests(self),
+            "Continuous integration": _integration(self),
+            "Open ends": _open_ends(self),
+            "Largest files": _largest(self),
+            "What was not looked at": _left_out(self),
+        }
+        yield from (f"## {title}\n\n{body}" for title, body in titled.items() if body)
+
 
 _MOST_LANGUAGES = 12
 _MOST_ROWS = 15
@@ -25,7 +163,7 @@ _MOST_NAMES = 25
 _NOT_CHOSEN = frozenset({"", "pinned", "indirect"})
 
 
-def glance(survey: Survey) -> str:
+def _glance(survey: Survey) -> str:
     tree, main, tests = survey.tree, survey.main, survey.tests
     if not tree.files:
         return ""
@@ -58,7 +196,7 @@ def _tests_in_short(survey: Survey) -> str:
     return f"{number(tests.files, 'file')}, {share(tests.size, code_size)} of the code{with_}"
 
 
-def languages(survey: Survey) -> str:
+def _languages(survey: Survey) -> str:
     rows = survey.languages
     whole = sum(row[2] for row in rows)
     most = (
@@ -105,7 +243,7 @@ def _most_frequent(counted: Counter[str], most: int) -> list[tuple[str, int]]:
     return sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:most]
 
 
-def layout(survey: Survey) -> str:
+def _layout(survey: Survey) -> str:
     rows = lay_out(survey.tree, survey.manifests)
     if not rows:
         return ""
@@ -125,7 +263,7 @@ def _directory(row: Place) -> str:
     return f"{indent}{code(row.path, 60)}"
 
 
-def sources(survey: Survey) -> str:
+def _sources(survey: Survey) -> str:
     """The first sentence of each source that was read, and its length."""
     rows = []
     for path, text in sorted(survey.texts.items()):
@@ -136,7 +274,7 @@ def sources(survey: Survey) -> str:
     return table(["File", "Lines:", "Begins with"], rows) if rows else ""
 
 
-def entry_points(survey: Survey) -> str:
+def _entry_points(survey: Survey) -> str:
     stated = [
         f"{code(name)} → {code(target)} ({code(manifest.path)})" if target else code(name)
         for manifest in survey.manifests
@@ -152,7 +290,7 @@ def entry_points(survey: Survey) -> str:
     return bullets([*lines, f"and {more:,} more"] if more > 0 else lines)
 
 
-def commands(survey: Survey) -> str:
+def _commands(survey: Survey) -> str:
     found = findings.commands(survey.texts, survey.manifests, survey.tree)
     rows = [[code(name, 50), code(what, 90) if what else "", code(path, 50)] for name, what, path in found]
     shown = rows[:_MOST_ROWS]
@@ -161,7 +299,7 @@ def commands(survey: Survey) -> str:
     return table(["Command", "Runs, or says of itself", "Where"], shown) if shown else ""
 
 
-def dependencies(survey: Survey) -> str:
+def _dependencies(survey: Survey) -> str:
     parts = [_dependencies_of(manifest) for manifest in survey.manifests if manifest.dependencies]
     return "\n\n".join(parts)
 
@@ -183,7 +321,7 @@ def _names(group: str, names: tuple[str, ...]) -> str:
     )
 
 
-def tests(survey: Survey) -> str:
+def _tests(survey: Survey) -> str:
     found = survey.tests
     if not found.files:
         return ""
@@ -191,7 +329,7 @@ def tests(survey: Survey) -> str:
     return f"{_tests_in_short(survey)}. They lie in {listing(places, 8)}."
 
 
-def integration(survey: Survey) -> str:
+def _integration(survey: Survey) -> str:
     lines = []
     for system, files in findings.find_ci(survey.tree).items():
         lines += [f"{system}: {code(f.path)}{_workflow(survey.texts.get(f.path, ''))}" for f in files[:8]]
@@ -210,7 +348,7 @@ def _workflow(text: str) -> str:
     )
 
 
-def open_ends(survey: Survey) -> str:
+def _open_ends(survey: Survey) -> str:
     found = survey.open_ends
     lines = [
         f"{code(f'{end.path}:{end.line}')} {plain(end.text, 140)}{f' ({end.times} times)' if end.times > 1 else ''}"
@@ -221,7 +359,7 @@ def open_ends(survey: Survey) -> str:
     return bullets(lines)
 
 
-def largest(survey: Survey) -> str:
+def _largest(survey: Survey) -> str:
     tree = survey.tree
     files = sorted(tree.own, key=lambda file: (-file.size, file.path))[:10]
     large = [file for file in files if file.size >= max(1, tree.size / 100)]
@@ -229,7 +367,7 @@ def largest(survey: Survey) -> str:
     return table(["File", "Size:", "Share:", "Language"], rows) if len(rows) > 1 else ""
 
 
-def left_out(survey: Survey) -> str:
+def _left_out(survey: Survey) -> str:
     tree = survey.tree
     names = listing([code(name) for name in EXCLUDED], 9)
     lines = [f"Directories of version control, dependencies, caches and build output: {names} such names."]
