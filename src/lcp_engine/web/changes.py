@@ -9,11 +9,11 @@ from types import MappingProxyType
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from lcp_engine import Job
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import block, shortened
 from lcp_engine.engine.reports.markdown import disk_note
-from lcp_engine.store.queries.records import Job
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
 

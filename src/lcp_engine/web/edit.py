@@ -9,12 +9,12 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine import Job
 from lcp_engine.changes.preview import Previews
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.core.safe_text import block, json_block
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.queries.records import Job
 from lcp_engine.web.changes import excerpt
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import refusal_text, status_of

@@ -11,11 +11,11 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine import Job
 from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.engine.reports.markdown import TURN_KIND
-from lcp_engine.store.queries.records import Job
 from lcp_engine.web.changes import excerpt
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number, shown_value

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from lcp_engine import Mission
 from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject, Page
 from lcp_engine.core.safe_text import block
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
 from lcp_engine.engine.reports.structured import respond
-from lcp_engine.store.queries.records import Mission
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.timeline_chart import draw

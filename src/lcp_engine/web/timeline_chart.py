@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from lcp_engine.api.pages import JsonObject
 from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
-from lcp_engine.store.db.json_text import JsonObject
 
 WIDTH = 1000.0
 """The width of the chart, in its own units."""
