@@ -200,8 +200,13 @@ def test_what_run_job_cannot_use_is_a_result_not_an_exception(tmp_path: Path) ->
 
 def test_ctrl_c_ends_a_job_that_is_tried(tmp_path: Path) -> None:
     worker = _worker(lambda: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        run_job("poison", {}, tmp_path, workers={"poison": worker})
+    # Tests that a shell started in the background inherit that SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_job("poison", {}, tmp_path, workers={"poison": worker})
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("threads", [0, -1])

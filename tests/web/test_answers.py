@@ -96,7 +96,7 @@ def test_a_person_who_is_the_planner_gets_the_prompt_and_brings_the_reply(house:
     assert "Find &lt;i&gt;out&lt;/i&gt;." in page.text
     assert "Find <i>out</i>." in house.get(f"/missions/{mission_id}/questions/1/prompt.txt").text
     blank = house.post(f"/jobs/{turn}/answer", {"answer": " "})
-    assert (blank.status, "is blank" in blank.words) == (422, True)
+    assert (blank.status, f"the reply to job {turn} is blank" in blank.words) == (422, True)
     assert "Answered" in house.post(f"/jobs/{turn}/answer", {"answer": json.dumps(house.complete)}).words
     house.work()
     assert house.engine.mission(mission_id).outcome == "mission_complete"
