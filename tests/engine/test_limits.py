@@ -218,7 +218,7 @@ def test_a_changed_file_makes_the_same_question_new(lab: Lab) -> None:
 def test_what_was_looked_at_before_a_write_of_its_batch_may_be_looked_at_again(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lane, "batch", lambda lane, most, quick_seconds: most)
+    monkeypatch.setattr(Lane, "claim_size", lambda lane, most, quick_seconds: most)
     rule: Object = {"kinds": ["write_file"], "do": "auto"}
     one: Object = {"max_stalled": 1}
     assert (

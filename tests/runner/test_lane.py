@@ -15,10 +15,10 @@ QUICK_SECONDS = 0.02
 def executes(lane: Lane, *seconds: float) -> int:
     """How many jobs the lane claims after one that took each of these times."""
     for one in seconds:
-        lane.take([JOB])
-        lane.next_jobs(lambda first: BatchLimit(1, 0), give_back=False)
-        lane.ends(1, one)
-    return lane.batch(100, QUICK_SECONDS)
+        lane.add([JOB])
+        lane.next_group(lambda first: BatchLimit(1, 0), return_all=False)
+        lane.end_group(1, one)
+    return lane.claim_size(100, QUICK_SECONDS)
 
 
 def test_a_lane_claims_more_and_more_while_its_jobs_are_quick() -> None:

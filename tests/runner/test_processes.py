@@ -126,7 +126,7 @@ def test_a_queue_is_drained_once_whoever_is_killed(engine: Engine, crew: Crew) -
 
 
 def test_a_ring_reaches_other_processes_without_the_fallback(engine: Engine, crew: Crew) -> None:
-    crew.start(look_seconds=3600.0)
+    crew.start(poll_seconds=3600.0)
     assert crew.next_word() == ["ready"]
     for n in range(20):
         engine.enqueue("mark", {"n": n})

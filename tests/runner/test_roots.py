@@ -143,10 +143,10 @@ def test_a_mission_is_looked_up_once_and_its_siblings_with_it(database_url: str,
         missions = [launch(engine, tmp_path / "one").id for _ in range(3)]
         moved(tmp_path / "one")
         share = ServedMissions(Roots(only_here=False))
-        assert not engine.site.database.read(lambda tx: share.takes(tx, missions[0]))
-        assert share.away == set(missions)
+        assert not engine.site.database.read(lambda tx: share.includes(tx, missions[0]))
+        assert share.elsewhere == set(missions)
         share.forget()
-        assert share.away == set()
+        assert share.elsewhere == set()
         runner = Runner(engine.site, until_idle=True, roots=Roots({"two": tmp_path}))
         runner.run()
         assert sum(runner.left_to_others().values()) == 3

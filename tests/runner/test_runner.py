@@ -133,7 +133,7 @@ def test_what_waits_behind_a_slow_job_goes_to_others(database_url: str, shop: Sh
 @pytest.fixture
 def _all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many jobs a lane claims is not left to the clock."""
-    monkeypatch.setattr(Lane, "batch", lambda lane, most, quick_seconds: most)
+    monkeypatch.setattr(Lane, "claim_size", lambda lane, most, quick_seconds: most)
 
 
 @pytest.mark.usefixtures("_all_at_once")
@@ -206,7 +206,7 @@ def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop
         kind="meet", params=Params, result=Params, execute=meet, has_effects=False
     ).for_any_params()
     with Engine(database_url, workers=[meeting]) as engine, ThreadPoolExecutor(1) as threads:
-        runner = Runner(engine.site, threads=4, max_claim=1, look_seconds=3600)
+        runner = Runner(engine.site, threads=4, max_claim=1, poll_seconds=3600)
         running = threads.submit(runner.run)
         with Engine(database_url, workers=[meeting]) as other:
             for _ in range(20):
@@ -233,7 +233,7 @@ def test_a_runner_that_another_outran_hears_the_next_ring(database_url: str) -> 
         Engine(database_url, workers=[meeting]) as other,
         ThreadPoolExecutor(2) as threads,
     ):
-        runners = [Runner(engine.site, max_claim=1, look_seconds=3600) for engine in (here, there)]
+        runners = [Runner(engine.site, max_claim=1, poll_seconds=3600) for engine in (here, there)]
         running = [threads.submit(runner.run) for runner in runners]
         for n in range(30):
             jobs = [other.enqueue("meet", {"n": n}) for _ in range(2)]
@@ -289,7 +289,7 @@ def test_a_runner_whose_clock_stood_still_keeps_its_leases(database_url: str, sh
         job = slept.enqueue("wait", {"n": 1})
         running = threads.submit(partial(slept.work, until_idle=True))
         shop.begun.wait()
-        Maintenance(fresh.site, ConfinedThreads(active=False), this_host(), launches=False).look(0)
+        Maintenance(fresh.site, ConfinedThreads(active=False), this_host(), launches=False).run_due(0)
         shop.door.set()
         running.result()
         assert _outcomes(fresh.job(job).json) == ["succeeded"]

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.changes import journal
-from lcp_engine.changes.callbacks import Shift
+from lcp_engine.changes.journal import Untracked
 from lcp_engine.engine.settle import FinishedJob, settle
 from lcp_engine.runner import runner
 from lcp_engine.runner.executor import Executor
@@ -132,14 +132,15 @@ def test_an_undo_takes_a_directory_away_that_was_made_for_a_write_which_lost_its
     scope = queue.Scope(("write_file",), scene.mission)
     jobs = database.write(lambda tx: queue.claim(ledger_of(tx), scope, far, 2))
 
-    def turns_to(job: JobRow) -> bool:
-        if job.id == jobs[0].id and (scene.root / "new").is_dir():
-            database.write(lambda tx: queue.release(ledger_of(tx), job.copy()))
-        return True
+    class Stealing(Untracked):
+        def start(self, job: JobRow) -> bool:
+            if job.id == jobs[0].id and (scene.root / "new").is_dir():
+                database.write(lambda tx: queue.release(ledger_of(tx), job.copy()))
+            return True
 
     settle_now = partial(_settle, jitter=random.Random(7))
     executor = Executor(engine.site, settle_now)
-    assert list(executor.execute(jobs, WRITE_FILE.for_any_params(), Shift(turns_to))) == []
+    assert list(executor.execute(jobs, WRITE_FILE.for_any_params(), Stealing())) == []
     executor.close()
     assert [path.name for path in (scene.root / "new").iterdir()] == ["written.txt"]
     engine.cancel(scene.mission)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from lcp_engine.changes.callbacks import UNWATCHED, Shift
 from lcp_engine.changes.preimages import Before, look_before
 from lcp_engine.changes.recovery import APPLIED, CONFLICT, VOID, close_intents, note_late_write
 from lcp_engine.engine.outcome import Succeeded
@@ -71,12 +71,41 @@ class _Write:
         return len(self.wish.effect.content.encode())
 
 
+class Tracker(Protocol):
+    """What a thread reports of the jobs that it executes together."""
+
+    def start(self, job: JobRow) -> bool:
+        """Start the timeout of a job. False if the job was given back: it is no longer this thread's to execute."""
+
+    def pause(self, jobs: Iterable[JobRow]) -> None:
+        """Let jobs that wait for a lock be given back, until each is started again."""
+
+    def settle_finished(self) -> None:
+        """Settle the jobs that are finished. Called before a file changes: what they saw of it is older (R11)."""
+
+
+class Untracked:
+    """Jobs that no other thread watches."""
+
+    def start(self, job: JobRow) -> bool:
+        return True
+
+    def pause(self, jobs: Iterable[JobRow]) -> None:
+        """They cannot be given back."""
+
+    def settle_finished(self) -> None:
+        """They are settled later."""
+
+
+UNTRACKED = Untracked()
+
+
 @dataclass(frozen=True)
 class Journal:
     """Applies the effects of leased jobs of one mission beneath its `root`; no file gets more than `cap` bytes.
 
     `settle` settles a job inside the transaction it is given. `keeps`: up to how many bytes a content that is replaced
-    is kept, so that it can be undone. `files` accesses the files; `shift` is told of each job whose file is touched.
+    is kept, so that it can be undone. `files` accesses the files; `tracker` is told when the file of a job is touched.
     """
 
     database: Database
@@ -85,7 +114,7 @@ class Journal:
     cap: int = Caps.write_bytes
     keeps: int = Caps.preimage_bytes
     files: FileAccess = HERE
-    shift: Shift = UNWATCHED
+    tracker: Tracker = UNTRACKED
 
     def perform(self, wishes: Sequence[Wish]) -> None:
         """Bring files to what the wishes want, each once, in their order for each file, and settle the jobs.
@@ -95,12 +124,12 @@ class Journal:
         """
         left = list(wishes)
         while left:
-            self.shift.waits(wish.job for wish in left)
+            self.tracker.pause(wish.job for wish in left)
             left = self._round(left)
 
     def _round(self, wishes: Sequence[Wish]) -> list[Wish]:
         """Those whose turn comes once the others are settled."""
-        if not self.shift.turns_to(wishes[0].job):  # the directory of its file is waited for
+        if not self.tracker.start(wishes[0].job):  # the directory of its file is waited for
             return list(wishes[1:])
         later: list[Wish] = []
         troubles: list[tuple[Wish, Drifted | LcpError]] = []
@@ -135,7 +164,7 @@ class Journal:
         for write in writes:
             if write.outcome is None and held >= MOST_HELD:
                 left.append(write.wish)
-            elif write.outcome is None and self.shift.turns_to(write.job):
+            elif write.outcome is None and self.tracker.start(write.job):
                 self._look(write)
                 held += write.held
         intended = [write for write in writes if write.change is not None]
@@ -202,7 +231,7 @@ class Journal:
             for write in writes
             if write.change is not None
         ]
-        errors = batch.put(puts, lambda nth: self.shift.turns_to(writes[nth].job))
+        errors = batch.put(puts, lambda nth: self.tracker.start(writes[nth].job))
         for write, error in zip(writes, errors, strict=True):
             assert write.change is not None
             write.outcome = Succeeded(write.change.result, write.written) if error is None else error.failed

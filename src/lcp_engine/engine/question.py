@@ -81,7 +81,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
     if turn is None:
         return None
     corrects = question(ledger.tx, mission.id, turn.corrects) if turn.corrects is not None else None
-    ledger.keep_results()
+    ledger.write_results()
     return Asked(
         turn=turn,
         mission=mission,

@@ -108,7 +108,7 @@ def _find_turn(past: Archive, turn: int) -> tuple[PastEvent, PastTurn]:
 
 def _store(ledger: Ledger, mission_id: int, turn: int, spec: MissionSpec) -> Copied:
     ledger.lock([mission_id])
-    ledger.keep_results()
+    ledger.write_results()
     past = read_archive(ledger.tx, mission_id)
     asked, question = _find_turn(past, turn)
     stated = spec.model_dump_json(by_alias=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from lcp_engine.changes.callbacks import UNWATCHED, Shift
-from lcp_engine.changes.journal import Journal, Wish
+from lcp_engine.changes.journal import UNTRACKED, Journal, Tracker, Wish
 from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.outcome import Succeeded, outcome_of
@@ -28,15 +27,15 @@ from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker
 
 MOST_TOGETHER = 1024 * 1024
-"""Characters of params: so much is asked for at a time; what is held of files is bounded in effects.py."""
+"""Characters of params; the contents of files in memory are bounded in changes/journal.py."""
 MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
-"""Characters of params: what is told ahead has to fit between two processes while nobody reads it."""
+"""Characters of params: they have to fit into the buffer of a socket."""
 
 
 @dataclass(frozen=True)
 class BatchLimit:
-    """For how many jobs there is room, with how many characters of params together; one job always fits."""
+    """How many jobs may execute together, and how many characters their params may have; one job always may."""
 
     jobs: int
     characters: int
@@ -48,26 +47,26 @@ _AHEAD = BatchLimit(MOST_AHEAD, MOST_AHEAD_SIZE)
 
 
 class Executor:
-    """Executes jobs for the lanes of a runner. `settle_now` settles one in a transaction of its own."""
+    """Executes jobs for the lanes of a runner. `settle` settles one in the transaction of its file effect."""
 
     def __init__(
-        self, site: Site, settle_now: Callable[[Tx, FinishedJob], None], roots: Roots = EVERY_ROOT
+        self, site: Site, settle: Callable[[Tx, FinishedJob], None], roots: Roots = EVERY_ROOT
     ) -> None:
         self._site = site
         self._database = site.database
-        self._settle_now = settle_now
+        self._settle = settle
         self._missions = OpenMissions(site, roots)
         self._threads = confined_threads(site.isolation)
         self._confinement = Confinement(site.caps) if self._threads.active else None
         self._turns = Turns(site, self._missions, self._threads, self._confinement)
 
     def close(self) -> None:
-        """End the processes that executed file kinds."""
+        """Stop the confined processes."""
         if self._confinement is not None:
             self._confinement.close()
 
-    def room(self, worker: Worker[BaseModel]) -> BatchLimit:
-        """How many of the worker's jobs may be executed at once."""
+    def batch_limit(self, worker: Worker[BaseModel]) -> BatchLimit:
+        """How many of the worker's jobs may execute together."""
         if not worker.reads_files:
             return _TOGETHER
         confined = self._confinement is not None and self._confinement.executes(worker.kind)
@@ -77,39 +76,38 @@ class Executor:
         self,
         jobs: Sequence[JobRow],
         worker: Worker[BaseModel],
-        shift: Shift = UNWATCHED,
+        tracker: Tracker = UNTRACKED,
     ) -> Iterator[Finished]:
-        """Do jobs of one mission and of the worker's kind; what each came to at once, but for those settled already.
+        """Execute jobs of one mission and kind; yields each when it is finished, unless it is settled already.
 
-        They are more than one only where the worker has `room` for them. Raises what the database has against it: no
-        job is to blame.
+        Several jobs only within the worker's `batch_limit`. Re-raises database errors: no job is to blame.
         """
         wishes: list[Wish] = []
-        for job, ahead in zip(jobs, self._ahead(jobs, worker, shift), strict=True):
-            if ahead is None and not shift.turns_to(job):
+        for job, ahead in zip(jobs, self._ahead(jobs, worker, tracker), strict=True):
+            if ahead is None and not tracker.start(job):
                 continue
-            match ahead or self._come_to(job, worker):
+            match ahead or self._attempt(job, worker):
                 case FileEffect() as effect:
                     wishes.append(Wish(job, effect))
                 case FinishedJob() | FinishedTurn() as finished:
                     yield finished
             if wishes and worker.reads_files:  # the next job may read this file
-                yield from self._apply(wishes, worker, shift)
+                yield from self._apply(wishes, worker, tracker)
                 wishes = []
         if wishes:
-            yield from self._apply(wishes, worker, shift)
+            yield from self._apply(wishes, worker, tracker)
 
     def _ahead(
-        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], shift: Shift
+        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
     ) -> Sequence[FinishedJob | None]:
-        """What the jobs come to that a confined process is told of all at once; None for the others."""
+        """The outcomes of jobs that a confined process executes together; None for the others."""
         if len(jobs) > 1 and worker.reads_files and self._confinement is not None:
-            with suppress(LcpError):  # each is told so by itself
+            with suppress(LcpError):  # each job meets the error alone
                 mission = self._missions.of(jobs[0].mission_id)
                 if mission.root is not None:
                     given = [self._assignment(job, worker, mission, mission.root) for job in jobs]
                     found = self._confinement.work_ahead(
-                        mission.root, given, lambda nth: shift.turns_to(jobs[nth])
+                        mission.root, given, lambda nth: tracker.start(jobs[nth])
                     )
                     return [
                         None if one is None else finish(job, worker, one)
@@ -117,7 +115,7 @@ class Executor:
                     ]
         return [None] * len(jobs)
 
-    def _come_to(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
+    def _attempt(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
             if worker.executed_by is ExecutedBy.PLANNER:
                 return self._turns.take(job)
@@ -126,7 +124,7 @@ class Executor:
                 if worker.executed_by is ExecutedBy.ENGINE
                 else self._work(job, worker)
             )
-        except BaseException as error:  # noqa: BLE001 -- whatever a plug-in's code does, it does not end the runner
+        except BaseException as error:  # noqa: BLE001 -- a plug-in may raise anything, and must not end the runner
             return finish_raised(job, worker, error)
         return outcome if isinstance(outcome, FileEffect) else finish(job, worker, outcome)
 
@@ -145,11 +143,13 @@ class Executor:
         setup = self._missions.setup(mission, root.path)
         return Assignment(worker, label(job), job.params, mission.key, setup, bool(job.approved))
 
-    def _apply(self, wishes: Sequence[Wish], worker: Worker[BaseModel], shift: Shift) -> list[FinishedJob]:
+    def _apply(
+        self, wishes: Sequence[Wish], worker: Worker[BaseModel], tracker: Tracker
+    ) -> list[FinishedJob]:
         def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
-            self._settle_now(tx, FinishedJob(leased, outcome, worker.backoff))
+            self._settle(tx, FinishedJob(leased, outcome, worker.backoff))
 
-        shift.settles()
+        tracker.settle_finished()
         try:
             job = wishes[0].job
             context = self._missions.context(self._missions.of(job.mission_id), job, worker)
@@ -161,14 +161,14 @@ class Executor:
                 caps.write_bytes,
                 caps.preimage_bytes,
                 files,
-                shift,
+                tracker,
             ).perform(wishes)
-        except BaseException as error:
+        except BaseException as error:  # a plug-in's effect may raise anything
             if len(wishes) == 1:
                 return [finish_raised(wishes[0].job, worker, error)]
             if isinstance(error, LcpError) and error.code in OF_DATABASE:
                 raise
         else:
             return []
-        # One of them is to blame: alone, each finds out what became of its own file.
-        return [finished for wish in wishes for finished in self._apply([wish], worker, shift)]
+        # One of them is to blame: alone, each finds out what happened to its own file.
+        return [finished for wish in wishes for finished in self._apply([wish], worker, tracker)]

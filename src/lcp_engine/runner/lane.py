@@ -1,4 +1,4 @@
-"""Hold what one thread of a runner has under way, so that the watch may look at it and take it over."""
+"""The jobs of one runner thread, which the watchdog can inspect and take over."""
 
 from __future__ import annotations
 
@@ -13,26 +13,35 @@ from lcp_engine.store.row_types import JobRow
 
 
 class Lane:
-    """One thread's jobs: leased, under way, done. Every method may be called from any thread."""
+    """One thread and its jobs. Every method may be called from any thread.
+
+        claimed ─▶ leased ─▶ group ─▶ finished ─▶ settled
+                      │        │
+                      └────────┴────▶ returned ─▶ released
+
+    A group is what executes together; of its jobs, those in `started` can no longer be returned. `current` is the job
+    that the thread is at, with its deadline; None while it waits for a lock.
+    """
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
+        self.is_abandoned = False
         self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
         self._leased: deque[JobRow] = deque()
-        self._done: list[Finished] = []
-        self._unstarted: list[JobRow] = []
         self._group: dict[int, JobRow] = {}
-        self._begun: set[int] = set()
+        self._started: set[int] = set()
         self._current: JobRow | None = None
         self._deadline = 0.0
-        self._began = 0.0
-        self._average: float | None = None
-        self._batch = 1
-        self.is_abandoned = False
-        self._thread: threading.Thread | None = None
+        self._group_began = 0.0
+        self._finished: list[Finished] = []
+        self._returned: list[JobRow] = []
+        self._seconds_per_job: float | None = None
+        self._claim_size = 1
 
-    def start(self, drive: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=drive, name=f"lcp-lane-{self.slot}", daemon=True)
+    def run(self, work: Callable[[], None]) -> None:
+        """Call `work` in the lane's thread."""
+        self._thread = threading.Thread(target=work, name=f"lcp-lane-{self.slot}", daemon=True)
         self._thread.start()
 
     def join(self, seconds: float) -> None:
@@ -45,142 +54,146 @@ class Lane:
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._group) or self.has_more or self.has_left
+        return bool(self._group) or self.has_leased or self.has_unsettled
 
     @property
-    def has_more(self) -> bool:
+    def has_leased(self) -> bool:
         return bool(self._leased)
 
     @property
-    def has_left(self) -> bool:
-        """Whether there is something to settle or to give back."""
-        return bool(self._done or self._unstarted)
+    def has_unsettled(self) -> bool:
+        """Whether jobs are to be settled or released."""
+        return bool(self._finished or self._returned)
 
-    def batch(self, most: int, quick_seconds: float) -> int:
-        """How many jobs to claim: one, and more while they take next to no time (`quick_seconds` for all)."""
-        if self._average is not None:
-            wanted = int(quick_seconds / self._average) if self._average > 0 else most
-            self._batch = max(1, min(most, self._batch * 2, wanted))
-        return self._batch
+    # -- claiming and settling
 
-    def take(self, jobs: list[JobRow]) -> None:
+    def claim_size(self, most: int, quick_seconds: float) -> int:
+        """How many jobs to claim: one, and up to `most` while all of them take less than `quick_seconds`."""
+        if self._seconds_per_job is not None:
+            wanted = int(quick_seconds / self._seconds_per_job) if self._seconds_per_job > 0 else most
+            self._claim_size = max(1, min(most, self._claim_size * 2, wanted))
+        return self._claim_size
+
+    def add(self, claimed: list[JobRow]) -> None:
         with self._lock:
-            self._leased.extend(jobs)
+            self._leased.extend(claimed)
 
-    def next_jobs(self, room_for: Callable[[JobRow], BatchLimit], *, give_back: bool) -> list[JobRow]:
-        """The next leased job and those of its kind and mission behind it that there is room for beside it.
+    def take_unsettled(self) -> tuple[list[Finished], list[JobRow]]:
+        """The jobs to settle and those to release; each is handed out once."""
+        with self._lock:
+            finished, returned = self._finished, self._returned
+            self._finished, self._returned = [], []
+            return finished, returned
 
-        None after the last one, or to give all back.
+    def put_back(self, finished: list[Finished], returned: list[JobRow]) -> None:
+        """Undo `take_unsettled`: they could not be written."""
+        with self._lock:
+            self._finished = finished + self._finished
+            self._returned = returned + self._returned
+
+    # -- executing: called by the lane's own thread
+
+    def next_group(self, limit_of: Callable[[JobRow], BatchLimit], *, return_all: bool) -> list[JobRow]:
+        """The next leased job and those behind it of its kind and mission, within its limit. Empty after the last one.
+
+        With `return_all`, every leased job is returned instead.
         """
         with self._lock:
-            if give_back or self.is_abandoned:
-                self._unstarted.extend(self._leased)
+            if return_all or self.is_abandoned:
+                self._returned.extend(self._leased)
                 self._leased.clear()
             group = [self._leased.popleft()] if self._leased else []
             if group and self._leased:
-                self._fill_up(group, room_for(group[0]))
+                self._fill_up(group, limit_of(group[0]))
             self._group = {job.id: job for job in group}
             return group
 
-    def _fill_up(self, group: list[JobRow], room: BatchLimit) -> None:
-        first, characters = group[0], room.characters - len(group[0].params)
-        while self._leased and len(group) < room.jobs:
+    def _fill_up(self, group: list[JobRow], limit: BatchLimit) -> None:
+        first, characters = group[0], limit.characters - len(group[0].params)
+        while self._leased and len(group) < limit.jobs:
             job = self._leased[0]
             characters -= len(job.params)
             if characters < 0 or (job.kind, job.mission_id) != (first.kind, first.mission_id):
                 return
             group.append(self._leased.popleft())
 
-    def turns_to(self, job: JobRow, now: float, timeout: float) -> bool:
-        """`now` is a time of the monotonic clock, in seconds; `timeout` how many more the job has.
-
-        False where the job was given back meanwhile.
-        """
+    def start(self, job: JobRow, now: float, timeout: float) -> bool:
+        """Make `job` the current one, until `now` (monotonic) plus `timeout`, in seconds. False if it was returned."""
         with self._lock:
             if job.id not in self._group:
                 return False
             if self._current is None:
-                self._began = now
+                self._group_began = now
             self._current, self._deadline = job, now + timeout
-            self._begun.add(job.id)
+            self._started.add(job.id)
             return True
 
-    def waits(self, jobs: Iterable[JobRow]) -> None:
-        """None of the jobs goes on: each may be given back until it is turned to again."""
+    def pause(self, jobs: Iterable[JobRow]) -> None:
+        """Let these jobs be returned until each is started again: they wait for a lock."""
         with self._lock:
-            self._begun.difference_update(job.id for job in jobs)
+            self._started.difference_update(job.id for job in jobs)
             self._current = None
 
-    def comes_to(self, finished: Finished) -> None:
-        """Keep what a job under way came to; of one that was given back, nothing counts."""
+    def finish(self, finished: Finished) -> None:
+        """Keep a job of the group for settlement, unless it was returned."""
         with self._lock:
             if self._group.pop(finished.job.id, None) is not None:
-                self._done.append(finished)
+                self._finished.append(finished)
 
-    def ends(self, count: int, seconds: float) -> bool:
-        """The jobs that were under way are done, so many, each in `seconds`. False where the lane was abandoned."""
+    def end_group(self, count: int, seconds: float) -> bool:
+        """End a group of `count` jobs, which took `seconds` each. False if the lane was abandoned."""
         with self._lock:
             if self.is_abandoned:
                 return False
-            if self._average is None or seconds < self._average:
-                # What was begun for one job, or stood in its way, is not what the next one takes.
-                self._average = seconds
+            if self._seconds_per_job is None or seconds < self._seconds_per_job:
+                # What was set up for one job, or delayed it, does not predict the next one.
+                self._seconds_per_job = seconds
             else:
-                self._average = seconds + (self._average - seconds) * 0.75**count
-            self._leave_group()
+                self._seconds_per_job = seconds + (self._seconds_per_job - seconds) * 0.75**count
+            self._clear_group()
             return True
 
-    def gives_up(self) -> None:
-        """Give back the jobs under way, whose execution came to nothing."""
+    def return_group(self) -> None:
+        """Return what is left of the group: the database failed, and not the jobs."""
         with self._lock:
-            self._unstarted.extend(self._group.values())
-            self._leave_group()
+            self._returned.extend(self._group.values())
+            self._clear_group()
 
-    def add(self, finished: Finished) -> None:
-        with self._lock:
-            self._done.append(finished)
+    # -- called by the watchdog
 
-    def collect(self) -> tuple[list[Finished], list[JobRow]]:
-        """What is to be settled, and what is to be given back; both are handed out once."""
+    def return_waiting(self, now: float, seconds: float) -> None:
+        """Return the jobs that are not started, if the current group takes more than `seconds`."""
         with self._lock:
-            done, unstarted = self._done, self._unstarted
-            self._done, self._unstarted = [], []
-            return done, unstarted
-
-    def put_back(self, done: list[Finished], unstarted: list[JobRow]) -> None:
-        """Take again what `collect` handed out and could not be written."""
-        with self._lock:
-            self._done = done + self._done
-            self._unstarted = unstarted + self._unstarted
-
-    def free_waiting(self, now: float, seconds: float) -> None:
-        """Let others have the jobs that wait behind a current one of more than `seconds`."""
-        with self._lock:
-            if self._current is not None and now - self._began > seconds:
-                waiting = [job for job in self._group.values() if job.id not in self._begun]
+            if self._current is not None and now - self._group_began > seconds:
+                waiting = [job for job in self._group.values() if job.id not in self._started]
                 for job in waiting:
                     del self._group[job.id]
-                self._unstarted += [*waiting, *self._leased]
+                self._returned += [*waiting, *self._leased]
                 self._leased.clear()
 
     def abandon_if_late(self, now: float) -> JobRow | None:
-        """The job that is beyond its deadline, whose lane is left then; its unstarted jobs are to be given back."""
+        """The current job if it is beyond its deadline: the lane is abandoned then, and its other jobs are returned."""
         with self._lock:
             if self.is_abandoned or self._current is None or now < self._deadline:
                 return None
             late, self.is_abandoned = self._current, True
             self._group.pop(late.id, None)
-            self._unstarted += [*self._group.values(), *self._leased]
+            self._returned += [*self._group.values(), *self._leased]
             self._leased.clear()
-            self._leave_group()
+            self._clear_group()
             return late
 
-    def _leave_group(self) -> None:
-        self._group, self._begun, self._current = {}, set(), None
+    def finish_late(self, finished: Finished) -> None:
+        """Keep the job that `abandon_if_late` found for settlement."""
+        with self._lock:
+            self._finished.append(finished)
+
+    def _clear_group(self) -> None:
+        self._group, self._started, self._current = {}, set(), None
 
 
 def wait_for(lanes: Iterable[Lane], seconds: float) -> None:
-    """Wait until none of them is alive, `seconds` at most."""
+    """Wait until the threads of all lanes have ended, at most `seconds`."""
     end = time.monotonic() + seconds
     for lane in lanes:
         lane.join(max(0.0, end - time.monotonic()))

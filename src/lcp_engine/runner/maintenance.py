@@ -29,7 +29,7 @@ from lcp_engine.store.schedules import ScheduleRow, due_schedules, note_trouble
 
 
 class Maintenance:
-    """The part of one runner, on its host; it launches missions only if it `launches`. Any thread may call."""
+    """What one runner does for all missions; it launches due schedules if it `launches`. Any thread may call."""
 
     def __init__(self, site: Site, threads: ConfinedThreads, host: Host, *, launches: bool) -> None:
         self._site = site
@@ -40,24 +40,24 @@ class Maintenance:
         self._next_expiry: Micros | None = None
         self._renewals = _Renewals()
 
-    def look(self, runner_id: int) -> None:
-        """Do all that is due. `runner_id` is who does it."""
+    def run_due(self, runner_id: int) -> None:
+        """Do all that is due, as runner `runner_id`."""
         self.rescue(runner_id)
         self._expire()
         if self._scheduler is not None:
             self._scheduler.launch_due()
 
     def rescue(self, runner_id: int) -> None:
-        """Take back the jobs of runners that died, and close the intents that nobody will come back to."""
+        """Take back the jobs of dead runners, and close the intents that they left open."""
         others = self._database.read(lambda tx: queue.leasing_runners(tx, runner_id))
         now = self._database.now()
         self._next_expiry = min((one.alive_until for one in others if one.alive_until >= now), default=None)
-        renewing = self._renewals.look(others)
+        renewing = self._renewals.observe(others)
         for runner in others:
             dead = is_dead(runner, self._host, self._site.runtime)
             has_run_out = runner.alive_until < self._database.now()
-            # A process that was stopped keeps its lock, and its leases run out all the same; one that renews them
-            # is alive, whatever its clock says.
+            # A stopped process keeps its lock, but its leases expire; a runner that renews them is alive, whatever
+            # its clock says.
             if dead or (has_run_out and not (dead is False and runner.id in renewing)):
                 started = started_jobs(runner, self._site.runtime)
                 self._database.write(partial(_take_back, runner=runner, started=started))
@@ -66,12 +66,12 @@ class Maintenance:
         close_left_open(self._database, self._threads)
 
     def seconds_until_due(self, most: float) -> float:
-        """How long nothing can be due for a rescue, as far as leases tell: those of the others last so long."""
+        """How long until the first lease of another runner expires, at most `most` seconds."""
         at = self._next_expiry
         return most if at is None else max(0.001, min(most, (at - self._database.now()) / SECOND))
 
     def _expire(self) -> None:
-        """Reject the held jobs that nobody decided on in time, of every mission: it is nobody's work."""
+        """Reject the held jobs whose `hold_timeout` has passed."""
         now = self._database.now()
         due = self._database.read(lambda tx: due_holds(tx, now))
         if due:
@@ -79,13 +79,13 @@ class Maintenance:
 
 
 class _Renewals:
-    """Who renews leases, as it is seen from here: the clock of another process stood still while the machine slept."""
+    """Which runners renew their leases, by this process's own clock: clocks differ after the machine slept."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Micros, float]] = {}
 
-    def look(self, runners: Sequence[RunnerRow]) -> set[int]:
-        """The ids of those that are new here, or that have renewed their leases within the time of one."""
+    def observe(self, runners: Sequence[RunnerRow]) -> set[int]:
+        """The ids of runners that are new here, or that renewed their leases within the last lease time."""
         now = time.monotonic()
         before, self._seen = self._seen, {}
         for runner in runners:
@@ -105,9 +105,9 @@ def _take_back(tx: Tx, runner: RunnerRow, started: set[tuple[int, int]] | None) 
 
 
 class Scheduler:
-    """Any number of these, in any number of processes, launch each mission once.
+    """Launches the missions of due schedules, each once, however many runners there are.
 
-    One that cannot be launched here is told of once, noted, and left to others; it holds up nothing else.
+    A schedule that cannot be launched here is reported once, noted, and left to other runners.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -116,7 +116,7 @@ class Scheduler:
         self._left: set[tuple[str, Micros]] = set()
 
     def launch_due(self) -> None:
-        """Launch what is due by now. Raises the errors of the database."""
+        """Launch what is due. Re-raises database errors."""
         now = self._clock()
         for row in self._database.read(lambda tx: due_schedules(tx, now)):
             if (row.name, row.due_at) not in self._left:

@@ -1,4 +1,4 @@
-"""Keep open between jobs what those of one mission need: its root, its planner, its judges."""
+"""Keep the roots, planners and policies of missions open between jobs (an LRU cache)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_OPEN = 64
 
 @dataclass
 class OpenMission:
-    """A mission and what is open for it; `key` names it to confined processes."""
+    """A mission with its open root and planner; `key` names it to confined processes."""
 
     spec: MissionSpec
     root: Root | None
@@ -47,14 +47,14 @@ class OpenMission:
         self._place = None if self.root is None else Path(self.root.path)
 
     def ask(self, question: Question) -> object:
-        """What the planner returns: its code may be anybody's."""
+        """The planner's answer, not validated: its code may be a plug-in's."""
         with self.lock:
             if self.planner is None:
                 self.planner = make_planner(self.spec.planner, self.surroundings)
         return self.planner.answer(question)
 
     @property
-    def is_there(self) -> bool:
+    def is_current(self) -> bool:
         """Whether the root's path still leads to the directory that was opened."""
         if self.root is None or self._place is None:
             return True
@@ -65,7 +65,7 @@ class OpenMission:
 
 
 class OpenMissions:
-    """The missions that a runner executes jobs of. `roots` say where their roots are on this machine."""
+    """The missions whose jobs a runner executes. `roots` say where their roots are on this machine."""
 
     def __init__(self, site: Site, roots: Roots) -> None:
         self._site = site
@@ -74,18 +74,18 @@ class OpenMissions:
         self._lock = threading.Lock()
 
     def of(self, mission_id: int) -> OpenMission:
-        """The mission, opened anew where its root is another directory now. Raises `LcpError`."""
+        """The mission; opened again if its root is another directory now. Raises `LcpError`."""
         with self._lock:
             known = self._missions.pop(mission_id, None)
-            if known is None or not known.is_there:
+            if known is None or not known.is_current:
                 known = self._open(mission_id)
-            self._missions[mission_id] = known  # the one used last stands last
+            self._missions[mission_id] = known  # the last one is the one used last
             while len(self._missions) > MAX_OPEN:
                 self._missions.pop(next(iter(self._missions)))
             return known
 
     def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
-        """What the worker knows of a job of the mission."""
+        """The context of a job of the mission."""
         judge = mission.judges.get(worker.kind)
         if judge is None:
             root = None if mission.root is None else mission.root.path
@@ -95,7 +95,7 @@ class OpenMissions:
         return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
 
     def setup(self, mission: OpenMission, root: str) -> Setup:
-        """What a confined process is told of the mission: the same as `context` gives a worker here."""
+        """What a confined process needs of the mission, to make the same context as `context`."""
         admission, spec = self._site.admission, mission.spec
         inner = beneath(admission.engine_files, root)
         return Setup(self._site.caps, mission.aliases, spec.policy, admission.user_rules, inner)
@@ -106,13 +106,13 @@ class OpenMissions:
         if root is None:
             return OpenMission(spec, None, self._site.surroundings, spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
-        # What the root is called where the mission was launched stays a name of it.
+        # The root's path on the machine of the launch stays a name of it.
         aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
         return OpenMission(spec, _open_root(here), self._site.surroundings, aliases)
 
 
 def _open_root(path: str) -> Root:
-    """A root that is closed once nobody uses it: a job may still do when its mission is forgotten here."""
+    """A root that is closed when it is no longer used: a job may outlast the cache entry of its mission."""
     root = Root(path)
     weakref.finalize(root, os.close, root.descriptor)
     return root

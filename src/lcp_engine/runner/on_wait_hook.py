@@ -22,9 +22,9 @@ _PASSED = frozenset(
 
 
 class WaitHook:
-    """Runs `command` for each wait, without a shell, in threads of its own; it has `seconds` to end.
+    """Runs `command` without a shell each time a mission starts to wait; it may take `seconds`.
 
-    What goes wrong with it is told once, as a warning, and hurts nothing else.
+    The first failure of the command is logged as a warning; failures have no other effect.
     """
 
     def __init__(self, database: Database, command: Sequence[str], seconds: float = SECONDS) -> None:
@@ -32,30 +32,30 @@ class WaitHook:
         self._command = list(command)
         self._seconds = seconds
         self._threads: list[threading.Thread] = []
-        self._told = threading.Lock()
+        self._warned = threading.Lock()
 
     def begin(self, mission_ids: Iterable[int]) -> None:
-        """Give notice of missions that have started to wait."""
+        """Run the command for missions that have started to wait, each in a thread."""
         for mission_id in mission_ids:
             thread = threading.Thread(target=self._run, args=(mission_id,), daemon=True)
             self._threads = [*(one for one in self._threads if one.is_alive()), thread]
             thread.start()
 
     def finish(self) -> None:
-        """Let what has begun come to its end."""
+        """Wait for the commands under way."""
         for thread in self._threads:
             thread.join(self._seconds + 1)
 
     def _run(self, mission_id: int) -> None:
         try:
             fact = self._call(mission_id)
-        except Exception as error:  # noqa: BLE001  # a notice is never worth more than the work
+        except Exception as error:  # noqa: BLE001  # the top of a thread: a failed hook must not stop the work
             fact = str(error)
-        if fact is not None and self._told.acquire(blocking=False):
+        if fact is not None and self._warned.acquire(blocking=False):
             logging.getLogger("lcp_engine").warning("on_wait (%s): %s", self._command[0], fact)
 
     def _call(self, mission_id: int) -> str | None:
-        """What is wrong with the command; None where it did its work."""
+        """What is wrong with the command; None if it succeeded."""
         environment = self._environment(mission_id)
         called = subprocess.Popen(  # noqa: S603  # the user's own command
             self._command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -1,7 +1,6 @@
-"""Keep a transaction's books: locked missions and plans, job states, gapless events, counters.
+"""Track one transaction's changes to missions; write its counters and events at the end.
 
-Nothing else writes `jobs.state`. Everything that one transaction does to missions goes through one `Ledger`, which
-writes counters and events at the end of the transaction.
+Nothing else writes `jobs.state`. All changes of one transaction to missions, plans and jobs go through one `Ledger`.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ def _not_found(mission_id: int) -> LcpError:
 
 
 def was_pruned(mission_id: int, at: Micros) -> LcpError:
-    """What is said of a mission that was there once."""
+    """The error for a mission that was pruned."""
     gone = "its history, and the contents that an undo would need, are gone"
     return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} was pruned at {iso(at)}; {gone}")
 
 
 def ledger_of(tx: Tx) -> Ledger:
-    """The books of this transaction: one, however many callers share it."""
+    """The ledger of a transaction: one, however many callers share it."""
     known = tx.ledger
     if not isinstance(known, Ledger):
         known = tx.ledger = Ledger(tx)
@@ -86,7 +85,7 @@ def ledger_of(tx: Tx) -> Ledger:
 
 
 class Ledger:
-    """The books of one transaction."""
+    """The changes of one transaction to missions, plans and jobs."""
 
     def __init__(self, tx: Tx) -> None:
         self.tx = tx
@@ -105,11 +104,11 @@ class Ledger:
             self.mission(mission_id)
 
     def lock_if_free(self, mission_ids: Iterable[int]) -> None:
-        """Like `lock`, but leaves out those that others hold and that come before one that is held here."""
-        self.ask_for(mission_ids)()
+        """Like `lock`, but leaves out missions that others have locked, if one with a higher id is locked here."""
+        self.lock_if_free_later(mission_ids)()
 
-    def ask_for(self, mission_ids: Iterable[int]) -> Callable[[], None]:
-        """Like `lock_if_free`, when what is returned is called; what is asked between is answered under the locks."""
+    def lock_if_free_later(self, mission_ids: Iterable[int]) -> Callable[[], None]:
+        """Like `lock_if_free`; the returned function waits for the locks. Queries sent before that run under them."""
         asked = []
         for mission_id in sorted(set(mission_ids)):
             if not self.holds(mission_id):
@@ -135,7 +134,7 @@ class Ledger:
         known = self._missions.get(mission_id)
         if known is not None:
             return known
-        # Out of order nobody waits: the database undoes the transaction, and its units are tried one by one.
+        # Out of order, it fails and does not wait: the units of the transaction are then run one by one.
         statement = ledger_sql.MISSION if mission_id > self._highest else ledger_sql.MISSION_AT_ONCE
         row = self.tx.row(statement, id=mission_id)
         if row is None:
@@ -153,7 +152,7 @@ class Ledger:
         return known
 
     def job(self, job_id: int) -> JobRow:
-        """The job, its mission locked: what it says stays true until the commit. Raises `NOT_FOUND`."""
+        """The job, its mission locked: it stays as it is until the commit. Raises `NOT_FOUND`."""
         job = self._job(job_id)
         if not self.holds(job.mission_id):
             self.mission(job.mission_id)
@@ -161,8 +160,8 @@ class Ledger:
         return job
 
     def result(self, job_id: int) -> str | None:
-        """What came of a job, as it is stored."""
-        self.keep_results()
+        """A job's result, in JSON."""
+        self.write_results()
         row = self.tx.row(ledger_sql.RESULT, id=job_id)
         return None if row is None else row[0]
 
@@ -215,9 +214,9 @@ class Ledger:
         until: Micros | None = None,
         note: dict[str, JsonValue] | None = None,
     ) -> bool:
-        """Take `job` through `transition` and write its event. False where it is no longer where that begins.
+        """Take `job` through `transition` and write its event. False if the transition does not start from its state.
 
-        `until` is when the job stopped running, where that was before now (a dead runner's last sign of life).
+        `until` is when the job stopped running, if that was before now (a dead runner's last heartbeat).
         """
         mission = self.mission(job.mission_id)
         words = None if reason is None else str(reason)
@@ -256,19 +255,19 @@ class Ledger:
         self.tx.many(ledger_sql.STARTED, [(job.id, runner_id, self.tx.now) for job in queued])
 
     def succeed_all(self, outcomes: Sequence[tuple[JobRow, str]]) -> list[JobRow]:
-        """Like `move` through `SUCCEED` for many leased jobs with their results; those whose lease stood."""
-        # Nobody else changes a job of a locked mission: a lease that is found here stands until the commit.
+        """Like `move` through `SUCCEED` for many leased jobs and their results; returns those with a valid lease."""
+        # Only this transaction changes jobs of a locked mission: a lease found here is valid until the commit.
         self.lock(job.mission_id for job, _ in outcomes)
         runners = {job.runner_id for job, _ in outcomes}
-        standing = {
+        valid = {
             (row[0], row[1]) for runner in runners for row in self.tx.rows(ledger_sql.LEASES, runner=runner)
         }
         moved: list[JobRow] = []
         rows: list[Row] = []
         for job, result in outcomes:
-            if (job.id, job.attempt) not in standing:
+            if (job.id, job.attempt) not in valid:
                 continue
-            standing.remove((job.id, job.attempt))
+            valid.remove((job.id, job.attempt))
             self.count_move(job, SUCCEED)
             seq, kept = (
                 self.note(self.mission(job.mission_id), SUCCEED.event, job.id),
@@ -283,7 +282,7 @@ class Ledger:
         return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:
-        """Keep the counters for a job that goes through `transition`, and the mission's running time (R6)."""
+        """Update the counters for a job that goes through `transition`, and the mission's running time (R6)."""
         mission = self.mission(job.mission_id)
         were_running = mission.running
         mission.count(job.state, -1)
@@ -322,21 +321,22 @@ class Ledger:
         self._attempts.append((job.id, job.attempt, job.runner_id, began, *ended))
 
     def write_events(self) -> None:
-        """Write the events noted so far, for those who read them in this transaction."""
+        """Write the events so far, to be read in this transaction."""
         self.tx.many(ledger_sql.EVENT, self._events)
         self._events.clear()
 
-    def keep_results(self) -> None:
-        """Write the large results so far, for those who read them in this transaction.
+    def write_results(self) -> None:
+        """Write the large results so far, to be read in this transaction.
 
-        Else they come last: whoever waits for another's result has all other locks, and nobody waits in a circle.
+        Otherwise they come last: a transaction that waits for another's result has all its other locks, so that no
+        two transactions wait for each other.
         """
         large_results.keep(self.tx, self._large)
         self._large.clear()
 
     def close(self) -> None:
-        """Write what was collected."""
-        self.keep_results()
+        """Write what was collected. Called at the end of the transaction."""
+        self.write_results()
         self.tx.many(ledger_sql.ATTEMPT, self._attempts)
         self.write_events()
         for plan in self._plans.values():
@@ -364,7 +364,7 @@ class Ledger:
         return job_row(row)
 
     def _held_until(self, mission: MissionRow, state: State) -> Micros | None:
-        """When a job that is held now is rejected, if nobody decides."""
+        """When a job that is held now is rejected if no decision is made."""
         seconds = hold_seconds(mission.spec) if state is State.HELD else None
         return None if seconds is None else self.tx.now + int(seconds * SECOND)
 

@@ -1,4 +1,4 @@
-"""Compile the statements with which a ledger reads and writes its books."""
+"""The statements with which a ledger reads and writes missions, plans and jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _select(table: Table, record: type[R]) -> Select[tuple[object, ...]]:
     return select(*(table.c[name] for name in _columns(table, record))).where(table.c.id == bindparam("id"))
 
 
-# The lock of its mission covers plans and jobs: nobody changes one without it.
+# The lock on a mission covers its plans and jobs: they are changed only under it.
 MISSION = Statement(_select(missions, MissionRow).with_for_update())
 MISSION_AT_ONCE = Statement(_select(missions, MissionRow).with_for_update(nowait=True))
 MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_locked=True))
@@ -70,7 +70,7 @@ _FIXED = {
 
 @cache
 def save(table: Table, changed: tuple[str, ...]) -> tuple[Statement, tuple[str, ...]]:
-    """The UPDATE of some columns of a row, and its params in their order; that of the row's id is `row`."""
+    """The UPDATE of some columns, and their params in order; the param of the row's id is `row`."""
     values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in changed}
     statement = Statement(update(table).where(table.c.id == bindparam("row")).values(values))
     return statement, tuple(f"new_{name}" for name in changed)
@@ -155,7 +155,7 @@ def _start() -> Many:
 
 
 def _succeed() -> Many:
-    """`move` through `SUCCEED` for many leased jobs, with nothing but what differs between them."""
+    """`move` through `SUCCEED` for many leased jobs; only what differs between them is a param."""
     params = {
         "job": jobs.c.id,
         "fence": jobs.c.attempt,
@@ -199,7 +199,7 @@ def move_params(
     run_after: Micros | None = None,
     held_until: Micros | None = None,
 ) -> dict[str, object]:
-    """The params of `move`; `settled_seq` is the number of its event where that settles the job."""
+    """The params of `move`; `settled_seq` is the number of its event if that settles the job."""
     return {
         "job": job.id,
         "fence": job.attempt,
@@ -216,8 +216,8 @@ def move_params(
     }
 
 
-class Books(Generic[R]):
-    """The columns of a table that a ledger changes."""
+class ChangedColumns(Generic[R]):
+    """Finds the columns of a row that a ledger has changed."""
 
     def __init__(self, table: Table, record: type[R]) -> None:
         names = [name for name in _columns(table, record) if name not in _FIXED]
@@ -226,7 +226,7 @@ class Books(Generic[R]):
         self.read: Callable[[R], tuple[object, ...]] = attrgetter(*names)
 
     def changes(self, record: R, before: tuple[object, ...]) -> tuple[Statement, dict[str, object]] | None:
-        """What saves a record that was read as `before`; None where nothing has changed."""
+        """The UPDATE of a record that was read as `before`; None if nothing has changed."""
         now = self.read(record)
         if now == before:
             return None
@@ -236,5 +236,5 @@ class Books(Generic[R]):
         return statement, {**dict(zip(params, values, strict=True)), "row": record.id}
 
 
-OF_MISSIONS = Books(missions, MissionRow)
-OF_PLANS = Books(plans, PlanRow)
+OF_MISSIONS = ChangedColumns(missions, MissionRow)
+OF_PLANS = ChangedColumns(plans, PlanRow)

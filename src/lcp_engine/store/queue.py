@@ -30,33 +30,33 @@ from lcp_engine.store.schema import DELAYED, LIVE, READY, jobs, runners
 
 LEASE: Micros = 10 * SECOND
 MOST_DUE = 1000
-"""How many delayed jobs a claim makes ready; beyond that the one due first goes before the most urgent."""
+"""How many delayed jobs a claim makes ready; beyond that the first due goes before the most urgent."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Which jobs a runner takes: kinds (in sorted order), and one mission or all."""
+    """Which jobs a runner claims: kinds (in sorted order), and one mission or all."""
 
     kinds: tuple[str, ...]
     mission_id: int | None = None
 
 
-class Share(Protocol):
-    """Which missions a runner takes (`takes`); `away` are those that it has met and leaves to others."""
+class MissionFilter(Protocol):
+    """Which missions a runner serves; `elsewhere` are those that it has met and leaves to others."""
 
     @property
-    def away(self) -> frozenset[int]: ...
-    def takes(self, tx: Tx, mission_id: int, /) -> bool: ...
+    def elsewhere(self) -> frozenset[int]: ...
+    def includes(self, tx: Tx, mission_id: int, /) -> bool: ...
 
 
-class _Everything:
-    away: frozenset[int] = frozenset()
+class _AllMissions:
+    elsewhere: frozenset[int] = frozenset()
 
-    def takes(self, tx: Tx, mission_id: int, /) -> bool:
+    def includes(self, tx: Tx, mission_id: int, /) -> bool:
         return True
 
 
-EVERYTHING = _Everything()
+ALL_MISSIONS = _AllMissions()
 _NOT_STARTED = because(ReasonCode.NOT_STARTED)
 _Where: TypeAlias = ColumnElement[bool] | TextClause
 _JOB_COLUMNS = tuple(jobs.c[field.name] for field in fields(JobRow))
@@ -106,10 +106,10 @@ _ABROAD = {
 
 @cache
 def _ready(scope: Scope, away: str | None) -> Statement:
-    """The next jobs of a scope, most urgent first, each with 1 where the time of a delayed job has come, else NULL.
+    """The next jobs of a scope, most urgent first, each with 1 if a delayed job is due, otherwise NULL.
 
-    The kinds stand in the SQL: a runner asks the same each time. `away` names the dialect in which missions are left
-    out, None where none is.
+    The kinds are part of the SQL: a runner repeats the same query. `away` names the dialect in which missions are left
+    out, None if none is.
     """
     within = _within(scope, away)
     is_due = select(_ONE).select_from(jobs).where(_DELAYED, jobs.c.run_after <= bindparam("now"), *within)
@@ -120,7 +120,7 @@ def _ready(scope: Scope, away: str | None) -> Statement:
 
 @cache
 def _due(scope: Scope, away: str | None) -> Statement:
-    """The delayed jobs of a scope whose time has come."""
+    """The delayed jobs of a scope that are due."""
     clause = select(jobs.c.id, jobs.c.run_after, jobs.c.mission_id)
     clause = clause.where(_DELAYED, jobs.c.run_after <= bindparam("now"), *_within(scope, away))
     return Statement(clause.order_by(jobs.c.run_after).limit(literal_column(f"{MOST_DUE}")).offset(_NONE))
@@ -130,7 +130,7 @@ def _due(scope: Scope, away: str | None) -> Statement:
 def _next_ready(scope: Scope, away: str | None) -> Statement:
     """When the first queued job of a scope may run."""
     ready, delayed = ((which, *_within(scope, away)) for which in (_READY, _DELAYED))
-    # In the order of their index even where all are the same: else PostgreSQL may read the whole table for the first.
+    # Ordered as the index is, though any row would do: otherwise PostgreSQL may read the whole table for the first.
     at_once = select(_NONE).select_from(jobs).where(*ready).order_by(*_BY_URGENCY)
     later = select(jobs.c.run_after).where(*delayed).order_by(jobs.c.run_after)
     first = (clause.limit(_ONE).offset(_NONE).scalar_subquery() for clause in (at_once, later))
@@ -144,7 +144,7 @@ def _any_open(scope: Scope, away: str | None) -> Statement:
 
 
 def _within(scope: Scope, away: str | None) -> list[_Where]:
-    """What every job of the scope is, but those of missions that are left to others."""
+    """The conditions for the jobs of a scope, without missions that are left to others."""
     where: list[_Where] = [_kinds(scope)]
     if scope.mission_id is not None:
         where += [jobs.c.mission_id == bindparam("mission"), text(LIVE)]
@@ -153,31 +153,33 @@ def _within(scope: Scope, away: str | None) -> list[_Where]:
 
 def _kinds(scope: Scope) -> TextClause:
     kinds = ", ".join("'" + kind.replace("'", "''") + "'" for kind in scope.kinds)
-    # "coalesce": PostgreSQL takes a list for a rare find, and would sort the whole queue instead of walking its index.
+    # "coalesce": PostgreSQL expects few rows of a list, and would sort the whole queue instead of walking its index.
     return text(f"coalesce(kind IN ({kinds}), false)")
 
 
-def claim(ledger: Ledger, scope: Scope, runner_id: int, most: int, share: Share = EVERYTHING) -> list[JobRow]:
-    """Lease up to `most` ready jobs of a share to a runner; the lease stands when the transaction is committed."""
+def claim(
+    ledger: Ledger, scope: Scope, runner_id: int, most: int, served: MissionFilter = ALL_MISSIONS
+) -> list[JobRow]:
+    """Lease up to `most` ready jobs to a runner; the leases are valid when the transaction is committed."""
     if not scope.kinds or most < 1:
         return []
     tx = ledger.tx
-    claimed, are_due = _find_ready(tx, scope, most, share)
-    if are_due and _end_delays(ledger, scope, share):
-        claimed, _ = _find_ready(tx, scope, most, share)
+    claimed, are_due = _find_ready(tx, scope, most, served)
+    if are_due and _end_delays(ledger, scope, served):
+        claimed, _ = _find_ready(tx, scope, most, served)
     if not all(ledger.holds(job.mission_id) for job in claimed):
-        missions = {job.mission_id for job in claimed}
-        if tx.is_sqlite:  # there, nobody else writes meanwhile
-            ledger.lock_if_free(missions)
+        mission_ids = {job.mission_id for job in claimed}
+        if tx.is_sqlite:  # there is one writer at a time
+            ledger.lock_if_free(mission_ids)
         else:
-            claimed = _find_locked(ledger, scope, most, share, missions)
+            claimed = _find_locked(ledger, scope, most, served, mission_ids)
     ledger.start_all(claimed, runner_id)
     return claimed
 
 
-def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> bool:
-    """Make the delayed jobs ready whose time has come, so that urgency alone orders what is ready. Whether any was."""
-    away, given = _params(ledger.tx, scope, share)
+def _end_delays(ledger: Ledger, scope: Scope, served: MissionFilter) -> bool:
+    """Make the due jobs ready, so that urgency alone orders what is ready. Whether there were any."""
+    away, given = _params(ledger.tx, scope, served)
     due = ledger.tx.rows(_due(scope, away), now=ledger.tx.now, **given)
     ledger.lock_if_free(row[2] for row in due)
     rows = [(job_id, run_after) for job_id, run_after, mission_id in due if ledger.holds(mission_id)]
@@ -186,34 +188,34 @@ def _end_delays(ledger: Ledger, scope: Scope, share: Share) -> bool:
 
 
 def _find_locked(
-    ledger: Ledger, scope: Scope, most: int, share: Share, missions: Iterable[int]
+    ledger: Ledger, scope: Scope, most: int, served: MissionFilter, mission_ids: Iterable[int]
 ) -> list[JobRow]:
-    """What is ready once these missions are locked, of missions that are; PostgreSQL is waited for once."""
+    """The ready jobs of locked missions, once these missions are locked; one round trip to PostgreSQL."""
     tx = ledger.tx
-    lock = ledger.ask_for(missions)
-    away, given = _params(tx, scope, share)
+    lock = ledger.lock_if_free_later(mission_ids)
+    away, given = _params(tx, scope, served)
     answer = tx.ask(_ready(scope, away), now=tx.now, most=most, **given)
     lock()
     found = [job_row(row[:-1]) for row in answer()]
-    return [job for job in found if ledger.holds(job.mission_id) and share.takes(tx, job.mission_id)]
+    return [job for job in found if ledger.holds(job.mission_id) and served.includes(tx, job.mission_id)]
 
 
-def _find_ready(tx: Tx, scope: Scope, most: int, share: Share) -> tuple[list[JobRow], bool]:
-    """The jobs to claim, and whether delayed ones may have to be made ready first."""
+def _find_ready(tx: Tx, scope: Scope, most: int, served: MissionFilter) -> tuple[list[JobRow], bool]:
+    """The jobs to claim, and whether delayed ones may be due and have to be made ready first."""
     while True:
-        away, given = _params(tx, scope, share)
+        away, given = _params(tx, scope, served)
         rows = tx.rows(_ready(scope, away), now=tx.now, most=most, **given)
         found = [job_row(row[:-1]) for row in rows]
-        # Each round that meets a mission of others leaves it out of the next.
-        if all(share.takes(tx, mission_id) for mission_id in {job.mission_id for job in found}):
+        # A mission that is not served here is left out of the next round.
+        if all(served.includes(tx, mission_id) for mission_id in {job.mission_id for job in found}):
             return found, not rows or rows[0][-1] is not None
 
 
-def _params(tx: Tx, scope: Scope, share: Share) -> tuple[str | None, dict[str, object]]:
-    """The dialect in which missions are left out, None where none is, and the params of a statement of the scope."""
-    if not share.away:
+def _params(tx: Tx, scope: Scope, served: MissionFilter) -> tuple[str | None, dict[str, object]]:
+    """The dialect in which missions are left out, None if none is, and the params of a statement of the scope."""
+    if not served.elsewhere:
         return None, {"mission": scope.mission_id}
-    ids = sorted(share.away)
+    ids = sorted(served.elsewhere)
     return tx.dialect_name, {"mission": scope.mission_id, "away": str(ids) if tx.is_sqlite else ids}
 
 
@@ -222,23 +224,23 @@ def release(ledger: Ledger, job: JobRow, reason: Reason = _NOT_STARTED) -> bool:
     return ledger.move(job, RELEASE, reason=reason, is_leased=True)
 
 
-def next_ready_at(tx: Tx, scope: Scope, share: Share = EVERYTHING) -> Micros | None:
-    """When the next queued job of the share may run (0: now); None where nothing is queued."""
+def next_ready_at(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) -> Micros | None:
+    """When the next queued job may run (0: now); None if none is queued."""
     if not scope.kinds:
         return None
-    away, given = _params(tx, scope, share)
+    away, given = _params(tx, scope, served)
     row = tx.row(_next_ready(scope, away), **given)
     return None if row is None or row[0] is None else int(row[0])
 
 
-def has_open(tx: Tx, scope: Scope, share: Share = EVERYTHING) -> bool:
-    """Whether anything of the share is queued, delayed or leased."""
+def has_open(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) -> bool:
+    """Whether any job of the scope is queued, delayed or leased."""
     while scope.kinds:
-        away, given = _params(tx, scope, share)
+        away, given = _params(tx, scope, served)
         row = tx.row(_any_open(scope, away), **given)
         if row is None:
             return False
-        if share.takes(tx, int(row[0])):
+        if served.includes(tx, int(row[0])):
             return True
     return False
 
@@ -252,7 +254,7 @@ def add_runner(tx: Tx, *, uid: str, host: str, boot: str, pid: int) -> int:
 
 
 def beat(tx: Tx, runner_id: int) -> Micros:
-    """Renew every lease of the runner; until when they last."""
+    """Renew all leases of the runner; returns until when they last."""
     tx.send(_BEAT, runner=runner_id, until=tx.now + LEASE)
     return tx.now + LEASE
 

@@ -27,7 +27,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.row_types import RunnerRow
 
 LOCK = ".lock"
-"""How the names of the runners' lock files end."""
+"""The suffix of the runners' lock files."""
 _SLOT = struct.Struct("<qq")
 
 
@@ -47,7 +47,7 @@ def this_host() -> Host:
 def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
     """The directory for locks and sockets of one database on this host, private to its user.
 
-    Sockets have short paths, so it is not beside the database. Raises `DATABASE_FAILED` where somebody else owns it.
+    Not beside the database, since paths of sockets are short. Raises `DATABASE_FAILED` if another user owns it.
     """
     given = environment.get("XDG_RUNTIME_DIR")
     base = (
@@ -67,7 +67,7 @@ def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
 
 
 class LivenessFile:
-    """This process as others see it: a locked file, with one slot for each thread naming the job under way."""
+    """A runner's locked file, with a slot for each thread that names the job it executes."""
 
     def __init__(self, directory: Path, uid: str) -> None:
         self._path = directory / f"{uid}{LOCK}"
@@ -75,14 +75,14 @@ class LivenessFile:
         self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
-    def starts(self, slot: int, job_id: int, attempt: int) -> None:
-        """Note that a job is started. It survives the process, not the machine: no fsync is needed."""
+    def note_start(self, slot: int, job_id: int, attempt: int) -> None:
+        """Note that a job starts. No fsync: the note has to survive the process, not the machine."""
         with self._guard:
             if self._descriptor >= 0:
                 os.pwrite(self._descriptor, _SLOT.pack(job_id, attempt), slot * _SLOT.size)
 
-    def leave(self) -> None:
-        """Done here; a thread that hangs and goes on later writes nowhere."""
+    def remove(self) -> None:
+        """Remove and unlock the file; a thread that hung and goes on later writes nothing."""
         with suppress(FileNotFoundError):
             self._path.unlink()
         with self._guard:
@@ -91,19 +91,19 @@ class LivenessFile:
 
 
 def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
-    """Whether a runner of this host is gone; None where that cannot be told from here.
+    """Whether a runner of this host has died; None if this process cannot know.
 
-    A boot has one kernel, whose locks tell. Another boot may be this machine before, or another one of that name.
+    Within one boot the kernel's locks tell. A runner of another boot may be of another machine with the same name.
     """
     if runner.boot != host.boot:
         return None
     try:
-        # Not to write: whoever listens for departures would take the close of a writer for one.
+        # Read-only: `watch_for_deaths` reacts to the close of a file that was open for writing.
         descriptor = os.open(directory / f"{runner.uid}{LOCK}", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        # Shared: two that look at the same moment do not take each other for the runner.
+        # Shared: two processes that check at the same moment do not take each other for the runner.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -113,7 +113,7 @@ def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
 
 
 def started_jobs(runner: RunnerRow, directory: Path) -> set[tuple[int, int]] | None:
-    """The `(job id, attempt)` that a dead runner was executing; None where it left no word."""
+    """The `(job id, attempt)` pairs that a dead runner was executing; None if it left no file."""
     try:
         left = (directory / f"{runner.uid}{LOCK}").read_bytes()
     except FileNotFoundError:
@@ -123,7 +123,7 @@ def started_jobs(runner: RunnerRow, directory: Path) -> set[tuple[int, int]] | N
 
 
 def forget(runner: RunnerRow, directory: Path) -> None:
-    """Remove what a dead runner left."""
+    """Remove the files of a dead runner."""
     for name in (f"{runner.uid}{LOCK}", f"{runner.uid}.sock"):
         with suppress(FileNotFoundError):
             (directory / name).unlink()
@@ -132,13 +132,13 @@ def forget(runner: RunnerRow, directory: Path) -> None:
 _CLOSE_WRITE = 0x08  # sys/inotify.h
 _EVENT = struct.Struct("@iIII")  # wd, mask, cookie, the length of the name that follows
 _PAUSES = (0.001, 0.05)
-"""The kernel tells of a close and then gives up the lock; the second look is for a machine that is busy just then."""
+"""The kernel reports the close before it releases the lock; the second check is for a busy machine."""
 
 
-def watch_for_deaths(directory: Path, heard: Callable[[], None]) -> Callable[[], None]:
-    """Call `heard` from another thread, twice, whenever a runner's lock is closed; what is returned ends that.
+def watch_for_deaths(directory: Path, on_death: Callable[[], None]) -> Callable[[], None]:
+    """Call `on_death` from another thread, twice, whenever a runner's lock file is closed. Returns what ends that.
 
-    Where the kernel has no inotify, or no more of it, nothing is heard.
+    Does nothing if the kernel has no inotify, or none left.
     """
     watch = _watch(directory)
     if watch < 0:
@@ -157,9 +157,9 @@ def watch_for_deaths(directory: Path, heard: Callable[[], None]) -> Callable[[],
             if any(name.endswith(LOCK) for name in _names(os.read(watch, 65536))):
                 for pause in _PAUSES:
                     time.sleep(pause)
-                    heard()
+                    on_death()
 
-    thread = threading.Thread(target=wait, name="lcp-departures", daemon=True)
+    thread = threading.Thread(target=wait, name="lcp-deaths", daemon=True)
     thread.start()
 
     def end() -> None:
@@ -172,7 +172,7 @@ def watch_for_deaths(directory: Path, heard: Callable[[], None]) -> Callable[[],
 
 
 def _watch(directory: Path) -> int:
-    """A descriptor to read events from; -1 where there is none."""
+    """A descriptor to read events from; -1 if there is none."""
     if sys.platform != "linux":
         return -1
     libc = ctypes.CDLL(None)

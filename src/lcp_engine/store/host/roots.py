@@ -1,4 +1,4 @@
-"""Tell which missions this machine can serve, and where their roots are here."""
+"""Find the roots of missions on this machine, and so the missions that a runner here can serve."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Roots:
     """Where the roots of missions are on this machine.
 
     `named` maps names of roots to directories here: the path that a mission was launched with, one of its
-    `root_aliases`, or the path's last part; then no other root is served. Without names a root is where its path says:
-    with `only_here` also if nothing is there, since no other machine could serve it.
+    `root_aliases`, or the path's last part; then no other root is served. Without names a root is at its own path:
+    with `only_here` even if that is missing, since no other machine could serve it.
     """
 
     named: Mapping[str, Path] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Roots:
         return self.only_here and not self.named
 
     def find(self, root: str, spec: str) -> str | None:
-        """The directory that a mission's root is here, None where it is not served; `spec` is the mission's."""
+        """The directory of a mission's root here, None if it is not served; `spec` is the mission's, in JSON."""
         if not self.named:
             return root if self.only_here or Path(root).is_dir() else None
         return next((str(self.named[name]) for name in _names(root, spec) if name in self.named), None)
@@ -52,44 +52,44 @@ def _names(root: str, spec: str) -> Iterable[str]:
 
 
 class ServedMissions:
-    """The missions that a runner takes, learnt as it meets their jobs; those in `away` it leaves to others."""
+    """The missions that a runner serves, found as it meets their jobs; it leaves those in `elsewhere` to others."""
 
     def __init__(self, roots: Roots) -> None:
-        self.away: frozenset[int] = frozenset()
+        self.elsewhere: frozenset[int] = frozenset()
         self._roots = roots
         self._here: set[int] = set()
         self._lock = threading.Lock()
 
-    def takes(self, tx: Tx, mission_id: int) -> bool:
+    def includes(self, tx: Tx, mission_id: int) -> bool:
         """Whether the mission's root is served here, or it has none."""
         if self._roots.serves_all or mission_id in self._here:
             return True
-        if mission_id in self.away:
+        if mission_id in self.elsewhere:
             return False
         spec, root = spec_and_root(tx, mission_id)
         if root is None or self._roots.find(root, spec) is not None:
             self._here.add(mission_id)
             return True
-        # With its siblings at once: a claim meets few roots, and may meet many missions of each.
+        # With all missions of that root: a claim meets few roots, and may meet many missions of each.
         alike = {mission_id} if self._roots.named else {int(row[0]) for row in tx.rows(_SIBLINGS, root=root)}
         with self._lock:
-            self.away |= {mission_id, *alike}
+            self.elsewhere |= {mission_id, *alike}
         return False
 
     def forget(self) -> None:
-        """Look anew at every root: directories come and go."""
+        """Search every root again: directories come and go."""
         with self._lock:
-            self.away = frozenset()
+            self.elsewhere = frozenset()
             self._here = set()
 
-    def left(self, tx: Tx) -> dict[str, int]:
+    def left_jobs(self, tx: Tx) -> dict[str, int]:
         """How many jobs wait for a runner that serves their root, by the root."""
-        if not self.away:
+        if not self.elsewhere:
             return {}
         query = (
             select(missions.c.root, func.count())
             .join_from(jobs, missions, jobs.c.mission_id == missions.c.id)
-            .where(missions.c.id.in_(sorted(self.away)), text("jobs.state = 'queued'"))
+            .where(missions.c.id.in_(sorted(self.elsewhere)), text("jobs.state = 'queued'"))
             .group_by(missions.c.root)
             .order_by(missions.c.root)
         )
