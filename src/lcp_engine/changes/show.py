@@ -25,12 +25,12 @@ from lcp_engine.store.row_types import ChangeRow
 
 _OF_REMOVED = {DiskState.GONE: DiskState.AS_WRITTEN, None: None}
 _BEFORE_IS_GONE = "what it was before is not in the database"
-_AFTER_IS_GONE = "it has been changed since, and what this wrote is kept nowhere"
+_AFTER_IS_GONE = "it has been changed since, and what this wrote was not kept"
 
 
 @dataclass(frozen=True)
 class Look:
-    """A held job as a person is shown it: what it would change, and what an approval of that binds to."""
+    """A held job as it is shown to a person: what it would change, and what an approval of that is bound to."""
 
     diff: Diff | None
     sight: Sight
@@ -38,7 +38,7 @@ class Look:
 
 @dataclass(frozen=True)
 class FileNow:
-    """A file that a mission has changed, by which jobs, and whether it is as they left it (`on_disk`)."""
+    """A file that a mission has changed, the jobs that did, and whether it is as they left it (`on_disk`)."""
 
     diff: Diff
     jobs: tuple[int, ...]
@@ -46,9 +46,9 @@ class FileNow:
 
 
 def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
-    """What a held job would change now, which `person` has seen then; what any other job has changed.
+    """What a held job would change now, which is noted as seen by `person`; or what any other job has changed.
 
-    Empty for a job that changes no file, or of a kind that does not tell. Raises `NOT_FOUND`.
+    Empty for a job that changes no file, or of a kind without previews. Raises `NOT_FOUND`.
     """
     job = site.database.read(lambda tx: history.find_job(tx, job_id))
     if job["state"] != State.HELD:
@@ -62,7 +62,7 @@ def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
 
 
 def look_over(site: Site, jobs: Sequence[JsonObject], person: str) -> dict[int, Look]:
-    """What held jobs would change now, by their ids, which `person` has seen then."""
+    """What held jobs would change now, by their ids, which is noted as seen by `person`."""
     at = site.database.now()
     looks: dict[int, Look] = {}
     with Previews(site) as previews:
@@ -88,7 +88,7 @@ def show_mission(site: Site, mission_id: int) -> list[Diff]:
 
 
 def show_files(site: Site, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
-    """Like `show_mission`, with what is on the disk: `most` files behind the `first` ones, and how many there are.
+    """Like `show_mission`, with the state on disk: `most` files after the `first` ones, and the number of all.
 
     Raises `NOT_FOUND`.
     """
@@ -107,7 +107,7 @@ def show_files(site: Site, mission_id: int, *, first: int, most: int) -> tuple[l
 
 
 def sight_now(site: Site, job_id: int, params: JsonObject | None) -> Sight:
-    """What a job, with other params if given, would change at this moment. Raises `NOT_FOUND`."""
+    """What a job, with other params if given, would change now. Raises `NOT_FOUND`."""
     job = site.database.read(lambda tx: history.find_job(tx, job_id))
     mission_id, kind, stated = _parts(job)
     with Previews(site) as previews:
@@ -115,9 +115,9 @@ def sight_now(site: Site, job_id: int, params: JsonObject | None) -> Sight:
 
 
 def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> None:
-    """Keep that `person` has met these held jobs, where nobody and nothing was noted of them before.
+    """Note that `person` has seen these held jobs in a list, if no earlier sight is noted.
 
-    A list shows no file: it never takes the place of a diff that somebody saw.
+    A list shows no file, so it never replaces a diff that a person saw.
     """
     held = [job for job in jobs if job["state"] == State.HELD]
     known = site.database.read(lambda tx: met(tx, [int(str(job["id"])) for job in held], person))
@@ -140,12 +140,12 @@ def _parts(job: JsonObject) -> tuple[int, str, JsonObject]:
 
 
 def _applied(site: Site, made: Sequence[ChangeRow]) -> list[Diff]:
-    """Each file from before its first change to after its last, in the order of the first changes."""
+    """Each file from before its first change to after its last, in the order of their first changes."""
     return [_difference(site, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
 
 
 def _found(site: Site, last: Sequence[ChangeRow]) -> dict[int, DiskState | None]:
-    """What became of files since their last change, by its id; a file that was to be gone is as written when it is."""
+    """The state of files since their last change, by its id; a removed file is as written if there is none."""
     found: dict[int, DiskState | None] = {}
     for root in {change.root for change in last}:
         of_root = {change.path: change for change in last if change.root == root}
@@ -180,7 +180,7 @@ def _kept(site: Site, sha: str) -> bytes | None:
 
 
 def _after(site: Site, change: ChangeRow, sha: str) -> bytes | None:
-    """What a change wrote: what a later one replaced, what stands in the file, or what its job would write again."""
+    """What a change wrote: what a later one replaced, what is in the file, or what its job would write again."""
     kept = _kept(site, sha)
     if kept is not None:
         return kept
@@ -200,7 +200,7 @@ def _on_disk(site: Site, change: ChangeRow) -> bytes | None:
 
 
 def _composed(site: Site, change: ChangeRow) -> bytes | None:
-    """The content from the job's params; whoever calls this compares its hash."""
+    """The content from the job's params; the caller compares its hash."""
     params = from_json(site.database.read(lambda tx: changes.params_of(tx, change.job_id)))
     text = next((params[key] for key in ("content", "new_content") if params.get(key) is not None), None)
     before = None if change.sha256_before is None else _kept(site, change.sha256_before)

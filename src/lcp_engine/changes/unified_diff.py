@@ -1,4 +1,4 @@
-"""Show what a change does to one file, as a unified diff (pure)."""
+"""Compare two contents of a file as a unified diff, with bounded effort. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from lcp_engine.sandbox.read_text import encoding_of
 
 CONTEXT = 3
 MAX_BYTES = 16 * 1024 * 1024
-"""A side that is larger is told in a sentence."""
+"""Above this size of either side, the diff is one sentence."""
 MAX_LINES = 20_000
-"""Lines of a diff; what is left out is counted in its note."""
+"""Lines of a diff; its note counts those that are left out."""
 MAX_EDITS = 400
-"""The most insertions and deletions that are searched for between two anchors; beyond them a part is replaced whole."""
+"""The most insertions and deletions searched for between two anchors; beyond them, that part is replaced whole."""
 EFFORT = 4_000_000
-"""Steps of that search for a whole file: what is left is replaced whole as well, so that any two files end soon."""
+"""Steps of that search for a whole file; then the rest is replaced whole, so that the time is bounded for any input."""
 _NO_END = "\\ No newline at end of file"
 
 
 @dataclass(frozen=True)
 class Diff:
-    """A change of one file. `lines` are those of a unified diff; `note` tells what lines do not."""
+    """A change of one file. `lines` are those of a unified diff; `note` states what they cannot show."""
 
     path: str
     lines: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Diff:
 
 
 def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
-    """What becomes of the file at `path`; None stands for no file. Binary and very large ones are one sentence."""
+    """The change of the file at `path`; None stands for no file. Binary and very large files get one sentence."""
     if before == after:
         return Diff(
             path, note="nothing changes" if before is not None else "there is no file, before and after"
@@ -74,7 +74,7 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
     if before and after and codecs[0] != codecs[1]:
         notes.append(f"encoded as {codecs[0]}, will be {codecs[1]}")
     if not any(_has_bare_line_feed(text) for text in texts):
-        # Where all lines end in CRLF on both sides, saying so on each of them would hide what changes.
+        # If all lines end in CRLF on both sides, showing that on each line would hide the changes.
         texts = [text.replace("\r\n", "\n") for text in texts]
     old, new = (_lines(text) for text in texts)
     head = [f"--- {_name('a', path, before)}", f"+++ {_name('b', path, after)}"]
@@ -102,7 +102,7 @@ def _has_bare_line_feed(text: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their ends: a last line without one is another line than the same with one."""
+    """The lines with their ends: a last line with a line feed differs from the same line without."""
     parts = text.split("\n")
     last = parts.pop()
     lines = [f"{part}\n" for part in parts]
@@ -148,7 +148,7 @@ _Edit = tuple[str, int, int, int, int]
 
 
 def _hunks(edits: Sequence[_Edit]) -> Iterator[list[_Edit]]:
-    """Edits with the lines around them; those that lie near each other share a hunk."""
+    """Edits with the lines around them; those near each other share a hunk."""
     hunk: list[_Edit] = []
     for index, (tag, old_from, old_to, new_from, new_to) in enumerate(edits):
         length = old_to - old_from
@@ -168,7 +168,7 @@ def _hunks(edits: Sequence[_Edit]) -> Iterator[list[_Edit]]:
 
 
 def _edits(old: Sequence[str], new: Sequence[str]) -> list[_Edit]:
-    """What stays and what is replaced, in order, each as long as it can be."""
+    """What stays and what is replaced, in order, each as long as possible."""
     edits: list[_Edit] = []
     old_at = new_at = 0
     for old_from, new_from, length in [*_equal(old, new), (len(old), len(new), 0)]:
@@ -186,7 +186,7 @@ def _edits(old: Sequence[str], new: Sequence[str]) -> list[_Edit]:
 
 
 def _equal(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Runs of equal lines: where they begin on both sides, how long they are."""
+    """Runs of equal lines: where they begin on both sides, and their length."""
     pending = [(0, len(old), 0, len(new))]
     effort = EFFORT
     while pending:
@@ -268,7 +268,7 @@ _Span = tuple[int, int, int, int]
 
 
 def _anchors(old: Sequence[str], new: Sequence[str], span: _Span) -> list[tuple[int, int]]:
-    """Lines that both sides have exactly once, as many of them as stand in the same order (patience diff)."""
+    """The longest sequence of lines that are unique on both sides and in the same order (patience diff)."""
     old_from, old_to, new_from, new_to = span
     old_counts, new_counts = Counter(old[old_from:old_to]), Counter(new[new_from:new_to])
     place = {new[at]: at for at in range(new_from, new_to) if new_counts[new[at]] == 1}

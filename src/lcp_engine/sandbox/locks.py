@@ -112,7 +112,7 @@ class _LocalFiles:
         if wait is Wait.FIRST:
             is_alone = len(files) == 1
             self.found = [
-                self._add(root, path) if is_alone or self._is_apart(f"{root.path}/{path}") else None
+                self._add(root, path) if is_alone or self._is_distinct(f"{root.path}/{path}") else None
                 for root, path in files
             ]
         elif self._lock_existing(files, wait):
@@ -164,14 +164,14 @@ class _LocalFiles:
         except LcpError as error:
             return error
 
-    def _is_apart(self, path: str) -> bool:
+    def _is_distinct(self, path: str) -> bool:
         """Whether a file is none of those before it, is beneath none, and none is beneath it."""
         alike = unicodedata.normalize("NFKC", path).casefold()  # a file system may take these for the same
         above = {alike[:at] for at, character in enumerate(alike) if character == "/"}
-        is_apart = self._seen.isdisjoint({alike, *above}) and alike not in self._above
+        is_distinct = self._seen.isdisjoint({alike, *above}) and alike not in self._above
         self._seen.add(alike)
         self._above |= above
-        return is_apart
+        return is_distinct
 
     def _lock_to_write(self, root: Root, path: str) -> LockedFile | None:
         check_name(path.rpartition("/")[2], path)
