@@ -1,1 +1,1 @@
-"""Measure the engine against its peers: `python -m benchmarks`."""
+"""Compare the engine with its peers: `python -m benchmarks`."""

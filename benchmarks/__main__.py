@@ -1,4 +1,4 @@
-"""Measure the engine against its peers in one run, and write down what came out (benchmarks/results.md)."""
+"""Compare the engine with its peers in one run, and write the figures to benchmarks/results.md."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def _options() -> Options:
     parser.add_argument("cases", nargs="*", metavar="CASE", choices=[[], *CASES], help=", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=5, help="how often the contenders take turns (5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long each works in a round (1)")
-    parser.add_argument(
-        "--directory", type=Path, help="where the scratch files go: the disk that is measured"
-    )
+    parser.add_argument("--directory", type=Path, help="where scratch files are created: the disk to measure")
     parser.add_argument(
         "--postgres", default=os.environ.get("LCP_TEST_POSTGRES_URL"), help="the URL of a server"
     )

@@ -1,4 +1,4 @@
-"""Weigh a runner: memory, disk, CPU while idle, turns of a long mission."""
+"""Measure what a runner costs: memory, disk, CPU while idle, turns of a long mission."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK = 5_000
 IDLE_SECONDS = 20.0
 TURNS = 1000
 SOME = 100
-"""Turns whose median stands for the one they end with."""
+"""The figure of a turn is the median of this many turns, which end with it."""
 LATE_TURN = f"CPU of turn {TURNS:,} of a mission with the script planner"
 
 
@@ -54,7 +54,7 @@ def _weigh(setting: Setting) -> list[Figure]:
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """The bytes of each table and index, the largest first. No engine has the file open in this process."""
+    """The bytes of each table and index, the largest first. No engine may have the file open in this process."""
     connection = sqlite3.connect(path)
     sizes = connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC")
     found = {str(name).replace("sqlite_autoindex_", "key of "): int(size) for name, size in sizes}
@@ -64,7 +64,7 @@ def _sizes(path: Path) -> dict[str, int]:
 
 def _idle(setting: Setting) -> Figure:
     with setting.sqlite() as url, Engine(url) as engine, runner(url) as idle:
-        until_done(engine, engine.enqueue(start.kind))  # from here on the runner is up
+        until_done(engine, engine.enqueue(start.kind))  # from now on the runner is up
         before = _cpu_seconds(idle.pid)
         time.sleep(IDLE_SECONDS)
         used = _cpu_seconds(idle.pid) - before
@@ -75,7 +75,7 @@ def _idle(setting: Setting) -> Figure:
 
 
 def _turns(setting: Setting) -> Figure:
-    """CPU, which others on the machine leave alone; what is spent between the starts of two jobs is a turn."""
+    """CPU time, which other processes hardly affect; a turn is what is spent between the starts of two jobs."""
     late: list[float] = []
 
     def early() -> float:

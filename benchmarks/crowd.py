@@ -1,4 +1,4 @@
-"""Let 8 processes enqueue on one SQLite file: nobody starves, and nobody waits for long."""
+"""Let 8 processes enqueue into one SQLite file: none starves, and none waits for long."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WAIT = "8 processes enqueue on one SQLite file: the longest wait"
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Ten seconds, as long as it takes to starve. A process to which the database is locked ends the run."""
+    """Ten seconds, long enough to starve. A process that finds the database locked ends the run."""
     with setting.sqlite() as url:
-        Engine(url).close()  # the file is there
+        Engine(url).close()  # create the file
         ended = _crowd(url, SECONDS)
     counts, waits = zip(*ended, strict=True)
     share = min(counts) / max(counts)
@@ -52,5 +52,5 @@ def _crowd(url: str, seconds: float) -> list[tuple[int, float]]:
     told = [writer.communicate()[0] for writer in writers]
     failed = [writer.returncode for writer in writers if writer.returncode]
     if failed:
-        raise SystemExit(f"{WRITERS} processes have to enqueue side by side; {len(failed)} of them failed")
+        raise SystemExit(f"{len(failed)} of {WRITERS} processes that enqueue side by side failed")
     return [(int(count), float(wait)) for count, wait in map(json.loads, told)]

@@ -1,4 +1,4 @@
-"""Enqueue jobs for some seconds beside other processes; prints how many, and the longest wait in milliseconds."""
+"""Enqueue jobs for some seconds beside other processes; print how many, and the longest wait in milliseconds."""
 
 from __future__ import annotations
 

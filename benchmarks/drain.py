@@ -1,4 +1,4 @@
-"""Drain jobs that do nothing with one runner process: against Huey and DBOS on SQLite, two more on PostgreSQL."""
+"""Drain no-op jobs with one runner process, compared with Huey and DBOS on SQLite and two more on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.setting import Setting
 ON_SQLITE = "drain no-op jobs, SQLite"
 ONE_BY_ONE = "drain no-op jobs, one commit a job, SQLite"
 ON_POSTGRES = "drain no-op jobs, PostgreSQL"
-SLOW = 30  # DBOS has that many times fewer jobs
+SLOW = 30  # DBOS gets this many times fewer jobs
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Backlogs that take the peer about `seconds`."""
+    """Backlogs that the peer needs about `seconds` for."""
     if setting.peers is None:
         return [Figure(ON_SQLITE, "jobs/s", note="the peers are not installed: see `make bench`")]
     figures = _on_sqlite(setting, int(3000 * setting.seconds))

@@ -1,4 +1,4 @@
-"""Fill a database with missions that ended, and all that their jobs left."""
+"""Fill a database with missions that have ended and everything that their jobs left."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NUMBERS = (
 
 
 def fill_with_ended(database: Database, missions: int, each: int) -> None:
-    """Store `missions` missions of `each` finished jobs in an empty database; the first one ended first."""
+    """Store `missions` missions of `each` finished jobs in an empty database; they ended in order."""
     database.write(partial(_add_missions, missions=missions, each=each))
     for mission in range(1, missions + 1):
         database.write(partial(_add_jobs, mission=mission, each=each))
@@ -62,6 +62,6 @@ def _add_jobs(tx: Tx, mission: int, each: int) -> None:
 
 
 def _count_on(tx: Tx) -> None:
-    """PostgreSQL counts ids by itself only where it gave them."""
+    """PostgreSQL counts only the ids that it assigned itself."""
     for table in ("missions", "jobs"):
         tx.plain(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}))")

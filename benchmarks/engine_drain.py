@@ -1,4 +1,4 @@
-"""Drain a backlog of jobs that do nothing with one runner; prints jobs per second. `most` jobs share a commit."""
+"""Drain a backlog of no-op jobs with one runner; print jobs per second. `most` jobs share a commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fill(tx: Tx, backlog: int) -> None:
 
 
 def check(engine: Engine, backlog: int) -> None:
-    """Every job succeeded at its first attempt, and all of its history is there."""
+    """Check that every job succeeded at its first attempt and has its whole history."""
     (mission,) = engine.missions()
     counts = engine.site.database.read(
         lambda tx: tx.query_plain("SELECT (SELECT count(*) FROM attempts), (SELECT count(*) FROM events)")[0]
@@ -41,7 +41,7 @@ def check(engine: Engine, backlog: int) -> None:
     done = mission.jobs["succeeded"]
     if (done, *counts) != (backlog, backlog, 1 + 3 * backlog):
         raise SystemExit(
-            f"{backlog} jobs have to leave as many attempts and 3 events each; there are {done}, {counts}"
+            f"{done} of {backlog} jobs succeeded; attempts and events are {counts}, expected one and 3 for each job"
         )
 
 

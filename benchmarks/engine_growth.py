@@ -1,4 +1,4 @@
-"""Execute what is queued; prints the most memory that this process ever had, in MiB."""
+"""Execute what is queued; print this process's peak memory in MiB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main(url: str) -> None:
 
 
 def _most() -> int:
-    """In KiB. Not `ru_maxrss`: that counts what the process was before its exec, a copy of its parent."""
+    """In KiB. Not `ru_maxrss`: that includes the copy of the parent that the process was before its exec."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1])

@@ -1,4 +1,4 @@
-"""Execute jobs until stdin closes: the other process of a measurement between two."""
+"""Execute jobs until stdin closes: the second process of a measurement between two."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lcp_engine import Engine
 
 @contextmanager
 def runner(url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Such a process, until the end of the block."""
+    """Run such a process until the end of the block."""
     command = [sys.executable, "-m", "benchmarks.engine_runner", url]
     with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -28,7 +28,7 @@ def runner(url: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def until_done(engine: Engine, job_id: int) -> None:
-    """Wait for a job that another process executes."""
+    """Wait until another process has executed a job."""
     while engine.job(job_id).state != "succeeded":
         time.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""Enqueue jobs, each durable before its call returns: against other queues, SQLAlchemy Core and the bare drivers."""
+"""Enqueue jobs, each durable before its call returns; compare with other queues, SQLAlchemy Core and bare drivers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALUES (%(mission_id)s, %(kind)s, %(params)s, %(state)s, %(at)s) RETURNING id
 
 
 def run(setting: Setting) -> list[Figure]:
-    """The engine validates, counts and writes an event as well; the others insert a row."""
+    """The engine also validates, counts and writes an event; the others only insert a row."""
     figures = _on_sqlite(setting)
     return figures if setting.postgres is None else [*figures, _on_postgres(setting)]
 
@@ -134,7 +134,7 @@ def _core(url: str) -> CoreEngine:
 
 
 def _create(connection: Connection) -> None:
-    """The engine's own tables and indexes; nobody enforces their foreign keys here."""
+    """The engine's own tables and indexes, without enforcing foreign keys."""
     metadata.create_all(connection)
 
 

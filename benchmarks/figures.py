@@ -13,7 +13,7 @@ Contender: TypeAlias = Callable[[], float]
 
 @dataclass(frozen=True)
 class Goal:
-    """What the value of a figure has to reach: at least, or else at most, `bound`."""
+    """The target of a figure: at least, or otherwise at most, `bound`."""
 
     bound: float
     at_least: bool
@@ -28,7 +28,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Figure:
-    """A line of the table. `value` is what the goal speaks of: a ratio of ours to theirs, or ours itself."""
+    """A row of the table. `value` is what the goal is about: the ratio of ours to theirs, or ours itself."""
 
     what: str
     unit: str
@@ -47,7 +47,7 @@ class Figure:
 
 
 def race(contenders: Mapping[str, Contender], rounds: int) -> dict[str, list[float]]:
-    """The measurements of each contender. All take turns, so that they meet the same machine; who begins changes."""
+    """The measurements of each contender. They take turns on the same machine; a different one starts each round."""
     names = list(contenders)
     measured: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
@@ -66,7 +66,7 @@ def ratio(
     peer: str,
     goal: Goal | None = None,
 ) -> Figure:
-    """Ours to theirs: the median of the rounds' ratios; a machine that slows down for a while leaves it alone."""
+    """Ours to theirs: the median of the rounds' ratios, which a machine that slows down for a while hardly affects."""
     value = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
     return Figure(what, unit, statistics.median(ours), peer, statistics.median(theirs), value, goal)
 

@@ -1,4 +1,4 @@
-"""Measure confined file jobs against plain ones: open, read, list."""
+"""Compare confined file jobs with plain file operations: open, read, list."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LISTS: tuple[tuple[str, list[str], float], ...] = (
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Three times the rounds: each takes some milliseconds only."""
+    """Three times as many rounds: each takes only some milliseconds."""
     rounds = 3 * setting.rounds
     with TemporaryDirectory(dir=setting.place) as directory:
         place = Path(directory)
@@ -123,7 +123,7 @@ def read_by_open(paths: list[str]) -> None:
 
 
 def compare_writing(setting: Setting, place: Path, isolation: Isolation) -> Figure:
-    """A job a file: claimed, its intent recorded, the file replaced, the intent closed and the job settled.
+    """One job for each file: claim it, record the intent, replace the file, close the intent, settle the job.
 
     The first jobs, which start the confined process, are left out.
     """
@@ -154,7 +154,7 @@ def compare_writing(setting: Setting, place: Path, isolation: Isolation) -> Figu
 
 
 def compare_isolation(setting: Setting, place: Path) -> Figure:
-    """What a job costs more when a confined process executes it; the first jobs, which start it, are left out."""
+    """What a confined process adds to the cost of a job; the first jobs, which start it, are left out."""
     place.mkdir()
     (place / "a.txt").write_text("x = 1  # a line\n" * 20)
     unit = 1e6 / READS
@@ -183,7 +183,7 @@ def compare_isolation(setting: Setting, place: Path) -> Figure:
 
 
 def weigh_reading(setting: Setting, place: Path) -> Figure:
-    """A file of 1 GB is asked for as a whole, which is above the cap, and then for its last line."""
+    """Read a file of 1 GB as a whole, which exceeds the cap, and then its last line."""
     with (place / "large.txt").open("w") as file:
         for _ in range(1000):
             file.write("0123456789 a line\n" * 55_556)
@@ -255,7 +255,7 @@ def list_by(command: list[str], tree: Path) -> list[str]:
 
 
 def timed(action: Callable[[], object], unit: float) -> Contender:
-    """How long the action takes, in units of which a second has `unit`."""
+    """Time the action, in units of 1/`unit` seconds."""
 
     def measure() -> float:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Time one job at a time, enqueued, claimed and settled, beside much and little history."""
+"""Time one job at a time (enqueue, claim, settle) beside much and little history."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ SELECT 1, 3 * i + place, i, i, event FROM ({numbers}) numbers
 CROSS JOIN (SELECT -1 AS place, 'queued' AS event UNION ALL SELECT 0, 'started' UNION ALL SELECT 1, 'succeeded') three
 """,
 )
-"""Event 1 is the launch; those of job 1 follow."""
+"""Event 1 is the launch; the events of job 1 follow."""
 _NUMBERS = (
     "WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {last}) SELECT i FROM n"
 )
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Commits that wait for no disk: an fsync would hide what is measured."""
+    """Commits do not wait for the disk: an fsync would hide what is measured."""
     figures = _compare(setting, "SQLite", setting.sqlite)
     if setting.postgres is not None:
         figures += _compare(setting, "PostgreSQL", setting.new_postgres)
@@ -58,7 +58,7 @@ def run(setting: Setting) -> list[Figure]:
 
 
 class Hasty(Sqlite):
-    """SQLite that does not wait for the disk."""
+    """SQLite without waiting for the disk."""
 
     def connect(self) -> Connection:
         connection = super().connect()
@@ -90,7 +90,7 @@ def _opened(url: str) -> Database:
 
 
 class Queue:
-    """A database with `finished` jobs in its history, where jobs are done one at a time.
+    """A database with `finished` jobs in its history, in which jobs are done one at a time.
 
     `enqueued` and `done` are the medians of each measurement, in microseconds.
     """
@@ -109,7 +109,7 @@ class Queue:
         )
 
     def measure(self) -> float:
-        """The median of claim and settle, each a transaction, as each enqueue before them."""
+        """The median of a claim and a settlement; each is a transaction, and so is each enqueue before them."""
         self.enqueued.append(_median(lambda: self.database.write(self._enqueue)))
         self.done.append(_median(self._do_one))
         return self.done[-1]
@@ -142,6 +142,6 @@ def _finish(tx: Tx, first: int, last: int) -> None:
 
 
 def _count(tx: Tx, finished: int) -> None:
-    """Set the counters, and let the database learn what it holds, as it would by itself."""
+    """Set the counters, and update the database's statistics, as it would in time."""
     tx.plain(f"UPDATE missions SET events = {1 + 3 * finished}, succeeded = {finished} WHERE id = 1")
     tx.plain("ANALYZE")

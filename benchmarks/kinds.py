@@ -1,4 +1,4 @@
-"""Define the kinds of jobs that are measured: some do nothing, the others tell when they started."""
+"""Define the kinds of jobs to measure: some do nothing, the others report when they started."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ class Nothing(BaseModel):
 
 
 class Number(BaseModel):
-    """What tells one job from the next: equal jobs are no progress."""
+    """Distinguishes each job from the one before it: a mission that repeats equal jobs makes no progress."""
 
     number: int
 
 
 class Started(BaseModel):
-    """When a job started: nanoseconds of the monotonic clock, which all processes of a machine share."""
+    """When a job started, in nanoseconds of the monotonic clock that all processes of a machine share."""
 
     at: int
 
 
 class Spent(BaseModel):
-    """What this process had spent on its CPU when a job started, in nanoseconds."""
+    """The CPU time of this process when a job started, in nanoseconds."""
 
     cpu: int
 
 
 class Marked(BaseModel):
-    """A file that the first attempt leaves."""
+    """A file that the first attempt creates."""
 
     mark: str
 
@@ -47,25 +47,25 @@ def nothing(params: Nothing) -> Nothing:
 
 @worker("bench.start", params=Nothing, result=Started, has_effects=False)
 def start(params: Nothing) -> Started:
-    """Tell when the job started."""
+    """Report when the job started."""
     return Started(at=time.monotonic_ns())
 
 
 @worker("bench.numbered", params=Number, result=Started, has_effects=False)
 def numbered(params: Number) -> Started:
-    """Tell when the job started."""
+    """Report when the job started."""
     return Started(at=time.monotonic_ns())
 
 
 @worker("bench.spent", params=Number, result=Spent, has_effects=False)
 def spent(params: Number) -> Spent:
-    """Tell what this process has spent."""
+    """Report the CPU time of this process."""
     return Spent(cpu=time.process_time_ns())
 
 
 @worker("bench.hanging", params=Marked, result=Nothing, has_effects=False)
 def hanging(params: Marked) -> Nothing:
-    """Hang at the first attempt, until the process is killed."""
+    """Hang at the first attempt until the process is killed."""
     mark = Path(params.mark)
     if not mark.exists():
         mark.touch()

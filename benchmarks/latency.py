@@ -1,4 +1,4 @@
-"""Time the way from a commit in one process to the start of the job in another."""
+"""Time from a commit in one process to the start of the job in another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST = {SQLITE: 2.0, POSTGRES: 3.0}
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Jobs arrive about every 20 ms at a runner that waits for them; a round takes about `seconds` a contender."""
+    """Jobs arrive about every 20 ms at an idle runner; a round takes about `seconds` for each contender."""
     arrivals = max(LEAST, int(setting.seconds / ARRIVAL))
     with ExitStack() as stack:
         raw = stack.enter_context(raw_way(Path(stack.enter_context(TemporaryDirectory(dir=setting.place)))))
@@ -57,7 +57,7 @@ def run(setting: Setting) -> list[Figure]:
 
 @dataclass
 class Way:
-    """One engine with a runner in another process, and what was measured so far, in milliseconds."""
+    """An engine with a runner in another process, and the measurements so far, in milliseconds."""
 
     engine: Engine
     committed: list[int]
@@ -65,7 +65,7 @@ class Way:
     from_call: list[float] = field(default_factory=list)
 
     def measure(self, arrivals: int) -> float:
-        """The median of some arrivals, from commit to start."""
+        """The median of some jobs, from commit to start."""
         self.committed.clear()
         called, jobs = [], []
         for _ in range(arrivals):
@@ -99,12 +99,12 @@ def _figure(name: str, medians: Sequence[float], way: Way) -> Figure:
 @contextmanager
 def _way(url: str) -> Iterator[Way]:
     with Engine(url) as engine, runner(url):
-        until_done(engine, engine.enqueue(start.kind))  # from here on the runner is up
+        until_done(engine, engine.enqueue(start.kind))  # from now on the runner is up
         yield Way(engine, note_commits(engine.site.database))
 
 
 def note_commits(database: Database) -> list[int]:
-    """The times at which this process has committed jobs that are ready, filled as it goes on."""
+    """The times of this process's commits that made jobs ready; grows as it commits."""
     committed: list[int] = []
     ring = database.on_ready
 
@@ -117,7 +117,7 @@ def note_commits(database: Database) -> list[int]:
 
 
 def started_at(engine: Engine, job_id: int) -> int:
-    """When the job started, once it has succeeded."""
+    """When the job started; waits until it has succeeded."""
     while (job := engine.job(job_id)).state != "succeeded":
         time.sleep(ARRIVAL)
     at = (job.result or {})["at"]

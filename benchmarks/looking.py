@@ -17,7 +17,7 @@ GOAL = Goal(2, at_least=False, unit="ms")
 
 
 def look(engine: Engine, mission: int, what: str) -> list[Figure]:
-    """Medians in milliseconds; `mission` lies in the middle of the history."""
+    """Medians in milliseconds; `mission` is in the middle of the history."""
     return [
         Figure(f"{name} {what}", "ms", spent := _median(ask), value=spent, goal=GOAL)
         for name, ask in _questions(engine, mission).items()

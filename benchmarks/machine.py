@@ -1,4 +1,4 @@
-"""Describe the machine, the versions, what an fsync costs: figures mean little without."""
+"""Describe the machine, the versions and the cost of an fsync, without which figures mean little."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK = b"x" * 4096
 
 
 def describe(setting: Setting) -> dict[str, str]:
-    """What the figures were measured on, in lines of name and value."""
+    """What the figures were measured on, by name."""
     return {
         "machine": f"{os.cpu_count()} x {_processor()}, {platform.system()} {platform.release()}",
         "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
@@ -35,7 +35,7 @@ def describe(setting: Setting) -> dict[str, str]:
 
 
 def fsync(place: Path, count: int = 200) -> str:
-    """What an append of 4 KiB and its fdatasync take, in milliseconds: the bound of every durable commit."""
+    """The time of appending 4 KiB and its fdatasync, in milliseconds: no durable commit is faster."""
     spent = []
     with NamedTemporaryFile(dir=place) as file:
         for _ in range(count):

@@ -1,7 +1,7 @@
-"""Answer chat completions on loopback without a model, and tell when each reply left.
+"""Answer chat completions on loopback without a model, and print when each reply was sent.
 
-Arguments: how many turns each mission has. Prints its port, then for each reply of a turn the time on the monotonic
-clock just before it was sent; ends with stdin.
+The argument is the number of turns of each mission. Prints the port, then for each reply to a turn the time on the
+monotonic clock just before it was sent; ends when stdin closes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(turns: int) -> None:
             self.wfile.write(whole)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name of the library
-            """Nothing: stdout is for times."""
+            """Log nothing: stdout is for times."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         print(server.server_address[1], flush=True)

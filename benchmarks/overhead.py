@@ -1,4 +1,4 @@
-"""Time the way from a model's reply to the start of the job that it asks for, through a whole mission."""
+"""Time from a model's reply to the start of the job that it requests, through a whole mission."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(setting: Setting) -> list[Figure]:
 
 @dataclass(frozen=True)
 class Served:
-    """A server of no model, and where it tells when its replies left."""
+    """A server without a model, and the stream of times at which its replies were sent."""
 
     port: int
     times: IO[str]
@@ -45,7 +45,7 @@ class Served:
 
 @dataclass
 class Way:
-    """An engine with such a server, and what was measured so far, in milliseconds."""
+    """An engine with such a server, and the measurements so far, in milliseconds."""
 
     engine: Engine
     served: Served
@@ -53,7 +53,7 @@ class Way:
     times: list[float] = field(default_factory=list)
 
     def measure(self) -> float:
-        """The median of one mission's turns."""
+        """The median over one mission's turns."""
         with TemporaryDirectory() as root:
             mission = self.engine.launch(self._spec(), root=root)
             self.engine.work(until_idle=True, mission_id=mission.id)

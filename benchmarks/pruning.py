@@ -1,4 +1,4 @@
-"""Time counts and lists beside many finished jobs, their pruning, and the waits of a writer beside that."""
+"""Time counts and lists beside many finished jobs, their pruning, and how long a concurrent writer waits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(setting: Setting) -> list[Figure]:
 
 
 def _measure(name: str, new: Callable[[], AbstractContextManager[str]]) -> list[Figure]:
-    """Half of the missions go while nobody writes, the others beside a writer."""
+    """Prune half of the missions while nothing else writes, the others beside a writer."""
     with new() as url, Engine(url) as engine:
         fill_with_ended(engine.site.database, MISSIONS, EACH)
         looks = look(engine, HALF, f"beside {MISSIONS * EACH:,} finished jobs, {name}")
@@ -54,18 +54,18 @@ def _measure(name: str, new: Callable[[], AbstractContextManager[str]]) -> list[
 
 
 def _prune(engine: Engine, last: int) -> float:
-    """Rows per second. Each mission ended at the time that its number says."""
+    """Rows per second. Mission N ended at time N."""
     began = time.perf_counter()
     done = prune(engine.site.database, ended_before=last + 1)
     seconds = time.perf_counter() - began
     if done.missions != HALF:
-        raise SystemExit(f"{HALF} missions have to go; {done.missions} did")
+        raise SystemExit(f"{done.missions} missions were pruned; expected {HALF}")
     return done.rows / seconds
 
 
 @contextmanager
 def _writer(url: str) -> Iterator[dict[str, float]]:
-    """A process that enqueues one job after the other inside `with`; afterwards its waits in milliseconds."""
+    """Enqueue one job after the other in another process; filled with its waits in milliseconds at the end."""
     command = [sys.executable, "-m", "benchmarks.steady_writer", url]
     pipe = subprocess.PIPE
     waits: dict[str, float] = {}
@@ -78,5 +78,5 @@ def _writer(url: str) -> Iterator[dict[str, float]]:
         yield waits
         told = writer.communicate()[0]
     if writer.returncode:
-        raise SystemExit(f"a process has to enqueue beside the prune; it ended with {writer.returncode}")
+        raise SystemExit(f"the process that enqueues beside the prune ended with {writer.returncode}")
     _, waits["longest"], waits["median"] = json.loads(told)

@@ -1,4 +1,4 @@
-"""Claim rows when a datagram says so, with nothing around it: the least that a way between two processes takes."""
+"""Claim a row at each datagram and do nothing else: the least that waking another process costs."""
 
 from __future__ import annotations
 

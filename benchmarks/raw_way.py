@@ -1,4 +1,4 @@
-"""Go from a commit in one process to a start in another with sqlite3 and a datagram alone."""
+"""Time from a commit in one process to a start in another with only sqlite3 and a datagram."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ CREATE INDEX ready ON jobs (id) WHERE state = 'queued';
 
 
 class RawWay:
-    """A database with the other process behind it."""
+    """A database and the other process."""
 
     def __init__(self, connection: sqlite3.Connection, other: Path) -> None:
         self._connection = connection
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._other = str(other)
         self.from_commit: list[float] = []
-        """What was measured so far, in milliseconds."""
+        """The measurements so far, in milliseconds."""
 
     def measure(self, arrivals: int, every: float) -> float:
-        """The median of some arrivals, from commit to start, in milliseconds."""
+        """The median of some jobs, from commit to start, in milliseconds."""
         committed: dict[int, int] = {}
         for _ in range(arrivals):
             time.sleep(random.uniform(0.5, 1.5) * every)

@@ -1,4 +1,4 @@
-"""Time the way back of a dead runner's jobs, on its host and from another one."""
+"""Time until a dead runner's jobs start again, on its host and on another one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import LEASE
 
 BEFORE, BEHIND = 200, 100
-"""Quick jobs before the one that hangs, until many are claimed at once, and behind it."""
+"""Quick jobs before the one that hangs, until many are claimed at once, and after it."""
 ON_ITS_HOST = "SIGKILL of a runner: its jobs run again after a successor is up"
 FROM_AFAR = "SIGKILL of a runner: its job runs again on another host"
 
@@ -34,7 +34,7 @@ _CHARGED = "SELECT job_id FROM attempts WHERE outcome = 'rescued'"
 
 
 def run(setting: Setting) -> list[Figure]:
-    """A runner is killed while a job hangs; others, claimed with it, wait for their start."""
+    """Kill a runner while a job hangs and others, claimed with it, wait to start."""
     returns = [_on_its_host(setting) for _ in range(setting.rounds)]
     slowest = max(one.milliseconds for one in returns)
     unstarted = statistics.median(one.unstarted for one in returns)
@@ -47,7 +47,7 @@ def run(setting: Setting) -> list[Figure]:
 
 @dataclass(frozen=True)
 class Return:
-    """How long it took until all leased jobs had started again, and how many of them had not been started before."""
+    """The time until all leased jobs had started again, and how many of them had not started before."""
 
     milliseconds: float
     unstarted: int
@@ -62,16 +62,16 @@ def _on_its_host(setting: Setting) -> Return:
         (again, count), (up,) = _rows(engine, _AGAIN)[0], _rows(engine, _UP)[0]
         charged = _rows(engine, _CHARGED)
     if charged != [(job,)]:
-        raise SystemExit(f"job {job} alone has to be charged with an attempt; charged are {charged}")
+        raise SystemExit(f"the jobs {charged} are charged with an attempt; expected only job {job}")
     return Return((again - up) / 1000, count - 1)
 
 
 def _from_afar(setting: Setting) -> float:
-    """Milliseconds from the kill to the second start. Nobody on another host sees the lock of the runner."""
+    """Milliseconds from the kill to the second start. The lock of a runner is not visible on another host."""
     with setting.sqlite() as url, Engine(url) as engine, _hung(setting, engine, url) as (job, kill):
         engine.site.database.write(lambda tx: tx.plain("UPDATE runners SET host = 'far', boot = 'far'"))
         with runner(url):
-            until_done(engine, engine.enqueue(start.kind, priority=1))  # from here on the successor is up
+            until_done(engine, engine.enqueue(start.kind, priority=1))  # from now on the successor is up
             kill()
             killed_at = engine.site.database.now()
             until_done(engine, job)
@@ -81,7 +81,7 @@ def _from_afar(setting: Setting) -> float:
 
 @contextmanager
 def _hung(setting: Setting, engine: Engine, url: str) -> Iterator[tuple[int, Callable[[], None]]]:
-    """A job at which a runner hangs, with others claimed behind it, and what kills that runner."""
+    """A job at which a runner hangs, with others claimed after it, and a function that kills that runner."""
     with TemporaryDirectory(dir=setting.place) as directory:
         mark = Path(directory) / "mark"
         job = engine.site.database.write(partial(_fill, mark=str(mark)))

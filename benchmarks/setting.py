@@ -1,4 +1,4 @@
-"""Give the cases what they work with: rounds, seconds, scratch databases, processes."""
+"""Give the cases their rounds, seconds, scratch databases and processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PEERS = Path(__file__).parent / "peers"
 
 @dataclass(frozen=True)
 class Setting:
-    """One run. `seconds` is about how long one contender works in one round; `peers` is the Python that has the peers.
+    """One run. `seconds` is about how long one contender works in one round; `peers` is the Python that the peers use.
 
     `postgres` is the URL of a server where databases may be created; without it the cases on PostgreSQL are left out.
     """
@@ -32,13 +32,13 @@ class Setting:
 
     @contextmanager
     def sqlite(self) -> Iterator[str]:
-        """The URL of a new SQLite file; the file is gone afterwards."""
+        """The URL of a new SQLite file, which is removed afterwards."""
         with TemporaryDirectory(dir=self.place) as directory:
             yield f"sqlite:///{directory}/bench.db"
 
     @contextmanager
     def new_postgres(self) -> Iterator[str]:
-        """The URL of a new PostgreSQL database; it is dropped afterwards."""
+        """The URL of a new PostgreSQL database, which is dropped afterwards."""
         import psycopg
 
         assert self.postgres is not None
@@ -63,7 +63,5 @@ class Setting:
 def _number(command: list[str]) -> float:
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
-        raise SystemExit(
-            f"{' '.join(command)} has to end well; it ended with {ended.returncode}\n{ended.stderr}"
-        )
+        raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}\n{ended.stderr}")
     return float(json.loads(ended.stdout.splitlines()[-1]))

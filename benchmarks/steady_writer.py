@@ -1,4 +1,4 @@
-"""Enqueue jobs until the input ends; prints how many, the longest wait and the median, in milliseconds."""
+"""Enqueue jobs until stdin closes; print how many, and the longest and the median wait in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show figures: a table on a terminal, a page of Markdown."""
+"""Format figures as a table for a terminal or as a page of Markdown."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from benchmarks.figures import Figure
 
 HEADS = ("what", "unit", "engine", "peer", "peer's", "value", "goal", "", "note")
 METHOD = """\
-Contenders take turns in {rounds} rounds of about {seconds:g} s each, all in one run on one machine; who begins changes
-with each round. What the engine and a peer reached is a median over the rounds, a ratio the median of the rounds'
-ratios. SQLite runs in WAL mode with `synchronous=FULL`, for the peers as for the engine, and PostgreSQL as the table
-says; only beside a history do commits wait for no disk, so that an fsync hides nothing. Every drain checks that all its
-jobs are done and all of its rows are there. Absolute figures belong to this machine at this hour; ratios count.
+Contenders take turns in {rounds} rounds of about {seconds:g} s each, all in one run on one machine; a different one
+starts each round. The figures of the engine and of a peer are medians over the rounds, a ratio is the median of the
+rounds' ratios. SQLite runs in WAL mode with `synchronous=FULL` for the peers and the engine alike, PostgreSQL as the
+table says; only the cases about history commit without waiting for the disk, so that an fsync hides nothing. Every
+drain checks that all jobs are done and all rows are stored. Absolute figures hold for this machine at this time; the
+ratios are what counts.
 """
 
 
 def as_text(figures: Sequence[Figure]) -> str:
-    """Columns, as wide as they have to be."""
+    """Columns as wide as their contents."""
     rows = [HEADS, *map(_cells, figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -25,7 +26,7 @@ def as_text(figures: Sequence[Figure]) -> str:
 
 
 def as_page(figures: Sequence[Figure], machine: Mapping[str, str], rounds: int, seconds: float) -> str:
-    """The table with what it was measured on, and how."""
+    """The table, the machine that was measured, and the method."""
     rows = [HEADS, tuple("---" for _ in HEADS), *map(_cells, figures)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     about = "\n".join(f"| {name} | {value} |" for name, value in machine.items())
