@@ -38,7 +38,7 @@ from tests.model.replies import (
 from tests.model.rules import DONE, QUESTION, SECOND, TURN, Ask, Job, Limits, Mission, Reply, Runner, Spec
 from tests.model.world import RefusedError, World
 
-from lcp_engine.core.decisions import FailedCheck
+from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.outcome import Succeeded

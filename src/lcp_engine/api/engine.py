@@ -25,8 +25,7 @@ from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.clock import Clock
-from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.recurrence import read_recurrence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.explain_policy import explain_job

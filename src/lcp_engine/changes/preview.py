@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.clock import Micros
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.outcome import outcome_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError

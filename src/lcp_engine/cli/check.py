@@ -57,8 +57,7 @@ def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) 
 
 def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
     """The check object of one reply (CONTRACT.md)."""
-    from lcp_engine.core.decide import PlanState, decide
-    from lcp_engine.core.decisions import Correct
+    from lcp_engine.core.decide import Correct, PlanState, decide
     from lcp_engine.core.mission.spec import Limits
     from lcp_engine.core.protocol.actions import Malformed
     from lcp_engine.core.protocol.read_reply import reader_of

@@ -27,7 +27,7 @@ from lcp_engine.cli.output import (
     tell,
     when,
 )
-from lcp_engine.core.mission.variables import Variable
+from lcp_engine.core.mission.parse import Variable
 from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import subject
 from lcp_engine.engine.reports.agent_response import respond_as_agent

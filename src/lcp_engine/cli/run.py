@@ -21,8 +21,7 @@ from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.core.job_states import State
-from lcp_engine.core.mission.cost_bound import WorstCase
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.spec import MissionSpec, WorstCase
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.plans.turn_queue import TURN_ATTEMPTS

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 
-from lcp_engine.core.decisions import FailedCheck
+from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.spec import AcceptCheck, FileQuotes
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import LcpError

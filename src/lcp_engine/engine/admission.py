@@ -11,8 +11,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.gating import Judgement, NewJob
 from lcp_engine.core.job_states import Role, State
-from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated

@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Explained, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import NO_WORKER, Admission, params_of, permission_ruling

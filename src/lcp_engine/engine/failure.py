@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from lcp_engine.clock import Micros, iso
-from lcp_engine.core.decisions import End
+from lcp_engine.core.decide import End
 from lcp_engine.core.protocol.actions import Action, ErrorAction, Malformed
 from lcp_engine.errors import AgentError, ErrorCode, Failed, Json
 from lcp_engine.store.db.json_text import to_json

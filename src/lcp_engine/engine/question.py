@@ -10,8 +10,7 @@ from pydantic import JsonValue, TypeAdapter
 from lcp_engine.clock import SECOND
 from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
-from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.plans.job_view import seen_job

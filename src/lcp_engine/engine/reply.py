@@ -8,8 +8,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
-from lcp_engine.core.decide import PlanState, decide
-from lcp_engine.core.decisions import (
+from lcp_engine.core.decide import (
     AskAgain,
     AskPerson,
     Claim,
@@ -19,12 +18,14 @@ from lcp_engine.core.decisions import (
     End,
     FailedCheck,
     Outcome,
+    PlanState,
     Verify,
     Wait,
+    decide,
 )
 from lcp_engine.core.gating import NewJob
 from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Role
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from lcp_engine.clock import Micros, iso
-from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import Cron, Every, Onward, Recurrence, first_due
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.missions import steer

@@ -11,7 +11,7 @@ from typing import TypeAlias, assert_never
 from pydantic import BaseModel
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.decisions import End, FailedCheck, Outcome
+from lcp_engine.core.decide import End, FailedCheck, Outcome
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.reasons import ReasonCode, because

@@ -10,8 +10,7 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import Role, State
-from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.plans.progress import refresh
 from lcp_engine.engine.plans.turn_queue import acting_plan

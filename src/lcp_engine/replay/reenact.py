@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND
-from lcp_engine.core.decisions import FailedCheck
+from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.job_states import (
     BACK_OFF,
     CANCEL,
@@ -30,7 +30,7 @@ from lcp_engine.core.job_states import (
     Role,
     State,
 )
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import ReasonCode, recorded, stated
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.missions import steer

@@ -11,8 +11,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import PathPolicy
 from lcp_engine.engine.admission import beneath
 from lcp_engine.engine.instance import Site

@@ -6,9 +6,8 @@ import time
 from dataclasses import replace
 
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
-from lcp_engine.core.decisions import FailedCheck
-from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.decide import FailedCheck
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,

@@ -7,8 +7,18 @@ from typing import TypeAlias
 
 import pytest
 
-from lcp_engine.core.decide import PlanState, decide
-from lcp_engine.core.decisions import AskAgain, Claim, Continue, Correct, Decision, End, Outcome, Wait
+from lcp_engine.core.decide import (
+    AskAgain,
+    Claim,
+    Continue,
+    Correct,
+    Decision,
+    End,
+    Outcome,
+    PlanState,
+    Wait,
+    decide,
+)
 from lcp_engine.core.gating import Judgement
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict

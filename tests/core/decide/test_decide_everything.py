@@ -9,21 +9,19 @@ from lcp_engine.core.decide import (
     MAX_CLARIFICATIONS,
     MAX_REFUSED,
     MAX_VERIFICATIONS,
-    Choice,
-    PlanState,
-    decide,
-    end_by_person,
-)
-from lcp_engine.core.decisions import (
     AskAgain,
     AskPerson,
+    Choice,
     Claim,
     Continue,
     Correct,
     End,
     Outcome,
+    PlanState,
     Verify,
     Wait,
+    decide,
+    end_by_person,
 )
 from lcp_engine.core.gating import Judgement, NewJob
 from lcp_engine.core.job_states import State

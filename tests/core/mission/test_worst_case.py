@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lcp_engine.core.mission.cost_bound import WorstCase
-from lcp_engine.core.mission.spec import Limits
+from lcp_engine.core.mission.spec import Limits, WorstCase
 
 
 def test_a_mission_that_asks_no_model_has_no_tokens() -> None:

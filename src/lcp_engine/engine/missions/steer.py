@@ -12,8 +12,7 @@ from sqlalchemy import bindparam, null, select, text, update
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import OPEN, RETRY, RETRY_HELD, Role, State
 from lcp_engine.core.mission.parse import with_limits
-from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.people.approve import locked_job, worker_of
 from lcp_engine.engine.plans.progress import cancel_mission, refresh

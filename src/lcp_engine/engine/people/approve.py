@@ -6,7 +6,7 @@ from pydantic import BaseModel, JsonValue
 from sqlalchemy import bindparam, update
 
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, REJECT, Role, State
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.admission import Admission, ruling_on

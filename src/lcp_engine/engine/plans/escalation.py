@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 from sqlalchemy import bindparam, select
 
-from lcp_engine.core.decide import end_by_person
-from lcp_engine.core.decisions import AskPerson, Claim, End, Outcome
+from lcp_engine.core.decide import AskPerson, Claim, End, Outcome, end_by_person
 from lcp_engine.core.job_states import State
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.db.json_text import from_json, to_json

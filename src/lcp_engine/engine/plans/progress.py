@@ -8,10 +8,9 @@ from typing import TypeAlias
 from pydantic import JsonValue
 from sqlalchemy import bindparam, select, update
 
-from lcp_engine.core.decide import Usage
-from lcp_engine.core.decisions import End, Outcome
+from lcp_engine.core.decide import End, Outcome, Usage
 from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, Role, State, Transition
-from lcp_engine.core.mission.stored import spec_of
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.plans.escalation import answered_end
