@@ -43,7 +43,7 @@ _KINDS = st.sampled_from(
 
 
 @given(_RULES, _RULES, _KINDS, st.lists(st.sampled_from(PATHS[:-1]), max_size=3))
-def test_an_explanation_comes_to_the_verdict_of_the_judgement(
+def test_an_explanation_comes_to_the_verdict_of_the_evaluation(
     mission: list[Rule], user: list[Rule], kind: tuple[str, bool, bool], paths: list[str]
 ) -> None:
     policy = Policy(mission, user)

@@ -1,30 +1,36 @@
-"""Decide what a plan does after a reply. Pure: no clock, no database, no randomness, no kind names."""
+"""Decide what a plan does after a reply, and the state of each requested job (R5, R6).
+
+Pure: no clock, no database, no randomness, no kind names.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import TypeAlias, assert_never
 
-from lcp_engine.core.gating import Judgement, NewJob, Room, place
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import Limits
+from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
     CreateFollowupJobs,
     ErrorAction,
+    JobSpec,
     Malformed,
     Manner,
     MissionComplete,
     Problem,
     WriteFile,
 )
+from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.errors import ErrorCode
 
 
 class Outcome(StrEnum):
-    """What ended a plan; a limit that did is `limit:<name>` instead."""
+    """What ended a plan. A plan that a limit ended has `limit:<name>` instead."""
 
     MISSION_COMPLETE = "mission_complete"
     ANALYSIS_RESULT = "analysis_result"
@@ -54,7 +60,7 @@ class Continue:
 
 @dataclass(frozen=True)
 class Wait:
-    """Store the jobs; none of them runs before a person says so."""
+    """Store the jobs; none of them runs until a person decides."""
 
     jobs: tuple[NewJob, ...]
     stalled: int
@@ -62,7 +68,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class AskAgain:
-    """Ask the next turn at once: every job was rejected, acceptance checks do not pass, or a person has spoken."""
+    """Ask the next turn at once: every job was rejected, checks failed, or a person has sent a message."""
 
     jobs: tuple[NewJob, ...]
     stalled: int
@@ -71,7 +77,7 @@ class AskAgain:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the planner would end the plan with, if it is done."""
+    """How the planner ends the plan if its work is accepted."""
 
     outcome: Outcome
     message: str | None = None
@@ -79,7 +85,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verify:
-    """Ask the planner whether these questions can be answered with yes; the claim counts when they can (R9)."""
+    """Ask the planner these questions; the claim counts if it answers all of them with yes (R9)."""
 
     claim: Claim
     questions: tuple[str, ...]
@@ -87,7 +93,7 @@ class Verify:
 
 @dataclass(frozen=True)
 class AskPerson:
-    """Put a question to a person, in the engine's own name; the plan waits for the answer, which the planner reads.
+    """Ask a person in the engine's own name; the plan waits for the answer, which the planner then reads.
 
     Where a `claim` was refused for `failed_checks` checks, the person may also accept it or give up (`end_by_person`).
     """
@@ -107,7 +113,7 @@ class Correct:
 
 @dataclass(frozen=True)
 class End:
-    """The plan is over; `limit` made this turn the last, whatever its reply ended it with (R6).
+    """End the plan. `limit` is the one that made this turn the last, whatever its reply says (R6).
 
     `code` is the error if the outcome alone does not name it; `failed_checks` are those that a person accepted.
     """
@@ -134,12 +140,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class PlanState:
-    """All that `decide` looks at besides the reply.
+    """All that `decide` needs besides the reply.
 
-    `judgements` belong to the requested jobs in order; a job without one is held. `jobs_left` and `bytes_left` are
+    `evaluations` are those of the requested jobs, in order; a job without one is held. `jobs_left` and `bytes_left` are
     what the caps still allow. `clarifications` counts the rounds of questions to a person, `verifications` those of
     checks that did not pass. `last_turn` names the limit that made this turn the last (R6). `unheard`: a
-    person has said something that this turn did not hear (R14).
+    person has sent a message since this turn was asked (R14).
 
     Acceptance (R9): `failed_checks` do not pass now; `to_verify` are questions that the planner is asked before its
     plan may end; `refused` counts how often either sent it back. In the turn that answers these questions, `claim` is
@@ -147,7 +153,7 @@ class PlanState:
     """
 
     limits: Limits
-    judgements: tuple[Judgement, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
     jobs_left: int = 0
     bytes_left: int | None = None
     corrections: int = 0
@@ -177,7 +183,7 @@ class Choice(IntEnum):
 
 
 def decide(state: PlanState, reply: Action | Malformed) -> Decision:
-    """What follows from `reply`. Total: every state and every reply gives a decision (the table in DESIGN.md)."""
+    """The decision on `reply`. Total: there is one for every state and every reply (the table in docs/rules.md)."""
     if state.claim is not None and not isinstance(reply, Malformed):
         return _finish_verified(state, state.claim, reply)
     match reply:
@@ -228,19 +234,19 @@ def _correct(state: PlanState, malformed: Malformed) -> Decision:
 
 
 def _finish(state: PlanState, claim: Claim) -> Decision:
-    """The planner says that it is done: that counts when the acceptance checks pass (R9)."""
+    """The planner claims to be done: that counts if the acceptance checks pass (R9)."""
     if state.failed_checks:
         return _refuse(state, claim, state.failed_checks)
     if not state.to_verify:
         return _end(state, claim)
     if state.last_turn is not None:
-        fact = f"it leaves no turn to verify that it is done: {'; '.join(state.to_verify)}"
+        fact = f"no turn is left to verify that it is done: {'; '.join(state.to_verify)}"
         return _end_on_limit(state.last_turn, fact)
     return Verify(claim, state.to_verify)
 
 
 def _finish_verified(state: PlanState, claim: Claim, reply: Action) -> Decision:
-    """The planner has verified what it claimed: nothing but the end that it claimed follows, or the next turn."""
+    """The planner has verified its claim: the plan ends as claimed, or the next turn is asked."""
     match reply:
         case AnalysisResult() | MissionComplete():
             failed_checks = state.failed_checks
@@ -283,13 +289,13 @@ def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
         message = f"at most {limits.max_followups} jobs in one reply; this one has {len(requested)}"
         return _correct(state, Malformed(errors=(Problem(path="new_jobs", message=message),)))
     room = Room(state.jobs_left, state.bytes_left)
-    jobs = place(limits, room, requested, state.judgements, in_order=are_steps)
+    jobs = place(limits, room, requested, state.evaluations, in_order=are_steps)
     refused = len(jobs) == len(requested) and all(job.state is State.REJECTED for job in jobs)
-    known = state.judgements[: len(requested)]
-    repeated = len(known) == len(requested) and all(one.seen or one.twin for one in known)
+    known = state.evaluations[: len(requested)]
+    repeated = len(known) == len(requested) and all(one.is_repeated or one.is_held_already for one in known)
     stalled = state.stalled + 1 if refused or repeated else 0
     if stalled >= limits.max_stalled:
-        message = f"{stalled} replies in a row asked for nothing new"
+        message = f"{stalled} replies in a row requested nothing new"
         return End(Outcome.NO_PROGRESS, succeeded=False, message=message)
     if any(job.state is State.QUEUED for job in jobs):
         return Continue(jobs, stalled)
@@ -310,3 +316,129 @@ def _ask_about_verification(reply: CreateFollowupJobs | WriteFile) -> AskPerson:
 def _end_on_limit(name: str, fact: str) -> End:
     message = f"the mission reached {name}, and its last turn did not end it: {fact}"
     return End(f"limit:{name}", succeeded=False, message=message, limit=name)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of a requested job before it is stored.
+
+    `verdict` is the strictest of policy and permission; `refusal` is the code of a denial. `is_repeated`: the same
+    job was requested before and no file has changed since; `is_held_already`: an equal one is held now (R11). Equal
+    jobs share `key`. `depth` counts plans within plans, `written_bytes` what the job would write.
+    """
+
+    verdict: Verdict
+    reason: Reason | None = None
+    refusal: ErrorCode = ErrorCode.PATH_DENIED
+    is_repeated: bool = False
+    is_held_already: bool = False
+    key: str | None = None
+    depth: int = 0
+    written_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job to store: the index of the requested one, its state, and why.
+
+    `after` is the index of the job that must succeed first; the job is blocked while that one is open.
+    """
+
+    index: int
+    state: State
+    reason: Reason | None = None
+    refusal: ErrorCode | None = None
+    after: int | None = None
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the limits of a mission still allow."""
+
+    jobs: int = 0
+    bytes: int | None = None
+
+
+def place(
+    limits: Limits,
+    room: Room,
+    requested: Sequence[JobSpec],
+    evaluations: Sequence[Evaluation],
+    *,
+    in_order: bool,
+) -> tuple[NewJob, ...]:
+    """The state of each job, without those that are held already (R11); a job without an evaluation is held.
+
+    `in_order`: each waits for the one before it, and those after a refused one are refused. Otherwise those above
+    `max_followups` are held at least.
+    """
+    known = _known(evaluations, len(requested))
+    if not in_order:
+        most = limits.max_followups
+        known = (*known[:most], *(_at_least_held(evaluation, most) for evaluation in known[most:]))
+    placed: list[NewJob] = []
+    held: set[str | None] = set()
+    for index, (spec, evaluation) in enumerate(zip(requested, known, strict=True)):
+        job = _gate(index, spec, evaluation)
+        if job.state is not State.REJECTED and (evaluation.is_held_already or evaluation.key in held):
+            if in_order:
+                break  # what comes after it has been asked for with it
+            continue
+        if job.state is not State.REJECTED:
+            exceeded = _exceeded(limits, evaluation, room)
+            if exceeded is not None:
+                job = NewJob(index, State.REJECTED, exceeded, ErrorCode.LIMIT_REACHED)
+        if in_order and placed:
+            job = _behind(placed[-1], job)
+        if job.state is not State.REJECTED:
+            left = None if room.bytes is None else room.bytes - evaluation.written_bytes
+            room = Room(room.jobs - 1, left)
+        if job.state is State.HELD and evaluation.key is not None:
+            held.add(evaluation.key)
+        placed.append(job)
+    return tuple(placed)
+
+
+def _known(evaluations: Sequence[Evaluation], count: int) -> tuple[Evaluation, ...]:
+    unjudged = Evaluation(Verdict.HOLD, reason=because(ReasonCode.NOT_JUDGED))
+    return (*evaluations[:count], *[unjudged] * (count - len(evaluations)))
+
+
+def _at_least_held(evaluation: Evaluation, most: int) -> Evaluation:
+    if evaluation.verdict is Verdict.DENY:
+        return evaluation
+    return replace(evaluation, verdict=Verdict.HOLD, reason=because(ReasonCode.MAX_FOLLOWUPS, most=most))
+
+
+def _gate(index: int, spec: JobSpec, evaluation: Evaluation) -> NewJob:
+    match evaluation.verdict:
+        case Verdict.DENY:
+            return NewJob(index, State.REJECTED, evaluation.reason, evaluation.refusal)
+        case Verdict.HOLD:
+            return NewJob(index, State.HELD, evaluation.reason)
+        case Verdict.AUTO if spec.auto_dispatch is False:
+            return NewJob(index, State.HELD, because(ReasonCode.PLANNER_REVIEW))
+        case Verdict.AUTO:
+            return NewJob(index, State.QUEUED)
+        case _:
+            assert_never(evaluation.verdict)
+
+
+def _behind(before: NewJob, job: NewJob) -> NewJob:
+    if job.state is State.REJECTED:
+        return job
+    if before.state is State.REJECTED:
+        return NewJob(job.index, State.REJECTED, because(ReasonCode.STEP_REFUSED), before.refusal)
+    state = State.BLOCKED if job.state is State.QUEUED else job.state
+    return replace(job, state=state, after=before.index)
+
+
+def _exceeded(limits: Limits, evaluation: Evaluation, room: Room) -> Reason | None:
+    if room.jobs < 1:
+        return because(ReasonCode.MAX_JOBS, most=limits.max_jobs)
+    if evaluation.depth > limits.max_depth:
+        return because(ReasonCode.MAX_DEPTH, most=limits.max_depth, depth=evaluation.depth)
+    if room.bytes is not None and evaluation.written_bytes > room.bytes:
+        most, needed = limits.max_bytes_written, evaluation.written_bytes
+        return because(ReasonCode.MAX_BYTES_WRITTEN, most=most, left=room.bytes, needed=needed)
+    return None

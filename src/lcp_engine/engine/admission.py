@@ -9,7 +9,7 @@ from os.path import relpath
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from lcp_engine.core.gating import Judgement, NewJob
+from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Policy, Rule, Verdict
@@ -50,28 +50,31 @@ class Admission:
 
 @dataclass(frozen=True)
 class Requested:
-    """A requested job beside what judging found out about it; `sight` is what it would change at that moment."""
+    """A requested job with its evaluation; `sight` is what it would change at that moment."""
 
     spec: JobSpec
     worker: Worker[BaseModel] | None
     params: BaseModel | None
     fingerprint: str
-    judgement: Judgement
+    evaluation: Evaluation
     sight: Sight | None = None
 
 
-def judge(
+def evaluate_jobs(
     ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
 ) -> list[Requested]:
-    """Look at every job that a turn at `depth` requested; nothing is stored."""
-    return [_judge(ledger, admission, mission, depth, job) for job in jobs]
+    """Evaluate the jobs that a turn at `depth` requested; nothing is stored."""
+    return [_evaluate(ledger, admission, mission, depth, job) for job in jobs]
 
 
 def store(
     ledger: Ledger, mission: MissionRow, plan: PlanRow, request: Requested, job: NewJob, *, asked: JobRow,
     after_id: int | None = None,
 ) -> int:  # fmt: skip
-    """Store a job as it was placed; `asked` is the turn that requested it, `after_id` what it waits for. Its id."""
+    """Store a job in the state that was decided; `asked` is the turn that requested it, `after_id` the job before it.
+
+    Returns its id.
+    """
     worker, role, state = request.worker, Role.WORK, job.state
     reason: Reason | str | None = STEP_ORDER if state is State.BLOCKED else job.reason
     if worker is not None and worker.executed_by is ExecutedBy.PLANNER:
@@ -98,7 +101,7 @@ def store(
             state=state,
             reason=reason,
             priority=0 if role is Role.WORK else TURN_PRIORITY,
-            depth=request.judgement.depth,
+            depth=request.evaluation.depth,
             fingerprint=request.fingerprint,
             max_attempts=1 if worker is None else worker.max_attempts,
             error=error,
@@ -114,7 +117,7 @@ def store(
 
 
 def reserved_bytes(ledger: Ledger, admission: Admission, mission: MissionRow) -> int:
-    """What jobs that are not settled yet would write: it counts for `max_bytes_written` as if it were written."""
+    """Bytes that unsettled jobs would write: they count for `max_bytes_written` as if they were written."""
     return sum(
         _reserved(admission.workers.get(job.kind), job)
         for job in live_jobs(ledger, mission)
@@ -143,7 +146,9 @@ def beneath(files: Iterable[str], root: str) -> tuple[str, ...]:
     return tuple(relpath(file, root) for file in files if file.startswith(f"{root.rstrip('/')}/"))
 
 
-def _judge(ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, job: JobSpec) -> Requested:
+def _evaluate(
+    ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, job: JobSpec
+) -> Requested:
     worker = admission.workers.get(job.kind)
     params = None if worker is None else params_of(worker, job.params)
     mark = fingerprint(job.kind, job.params if params is None else _plain(params))
@@ -151,21 +156,25 @@ def _judge(ledger: Ledger, admission: Admission, mission: MissionRow, depth: int
     seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
     if worker is None or params is None:
         return Requested(
-            job, None, None, mark, Judgement(Verdict.HOLD, stated(NO_WORKER), seen=seen, twin=twin, key=mark)
+            job,
+            None,
+            None,
+            mark,
+            Evaluation(Verdict.HOLD, stated(NO_WORKER), is_repeated=seen, is_held_already=twin, key=mark),
         )
     spec = spec_of(mission.spec)
     verdict, reason, refusal = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
-    judgement = Judgement(
+    evaluation = Evaluation(
         verdict,
         reason,
         refusal,
-        seen=seen,
-        twin=twin,
+        is_repeated=seen,
+        is_held_already=twin,
         key=mark,
         depth=depth + 1 if worker.executed_by is ExecutedBy.PLANNER else depth,
         written_bytes=worker.written_bytes(params),
     )
-    return Requested(job, worker, params, mark, judgement)
+    return Requested(job, worker, params, mark, evaluation)
 
 
 def ruling_on(
@@ -184,7 +193,7 @@ def ruling_on(
 
 
 def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, Reason] | None:
-    """What the kind itself has against a job that policy would run; None where it has nothing."""
+    """What the kind's permission level makes of a job that policy would run; None if it changes nothing."""
     if worker.executed_by is ExecutedBy.PERSON:
         return Verdict.HOLD, because(ReasonCode.QUESTION)
     match worker.permission:
@@ -198,7 +207,7 @@ def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Ver
 
 
 def params_of(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> BaseModel | None:
-    """The params; None where this worker does not take them (a kind that was not known when the reply was read)."""
+    """The params; None if the worker does not accept them (its kind was unknown when the reply was read)."""
     try:
         return worker.params.model_validate(
             {key: value for key, value in params.items() if value is not None}
@@ -215,7 +224,7 @@ READING = "read_file"
 
 
 def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> tuple[Kind, ...]:
-    """The kinds that are not denied altogether; a rule about paths may still hold or deny a job."""
+    """The kinds that policy does not deny outright; a rule about paths may still hold or deny a job."""
     policy = admission.policy(spec, root)
     kinds: list[Kind] = []
     for name, worker in admission.workers.items():
@@ -233,7 +242,7 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
 
 
 def writable(admission: Admission, spec: MissionSpec, root: str | None) -> Mapping[str, Sequence[str]]:
-    """The files that each kind may write, where policy names them one by one; other kinds may write any."""
+    """The files that each kind may write, if policy lists them one by one; other kinds may write any."""
     policy = admission.policy(spec, root)
     named = {
         kind: policy.only_files(kind, has_effects=worker.has_effects, writes=True)
@@ -244,6 +253,6 @@ def writable(admission: Admission, spec: MissionSpec, root: str | None) -> Mappi
 
 
 def may_read(admission: Admission, spec: MissionSpec, root: str | None) -> Callable[[str], bool]:
-    """Whether a path may be asked for by `read_file`."""
+    """Returns whether `read_file` may read a path."""
     judge = admission.policy(spec, root).for_kind(READING, has_effects=False, writes=False)
     return lambda path: judge(path).verdict is not Verdict.DENY

@@ -17,13 +17,13 @@ from lcp_engine.core.decide import (
     Decision,
     End,
     FailedCheck,
+    NewJob,
     Outcome,
     PlanState,
     Verify,
     Wait,
     decide,
 )
-from lcp_engine.core.gating import NewJob
 from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Role
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import (
@@ -38,7 +38,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.engine.admission import Admission, Requested, judge, reserved_bytes, store
+from lcp_engine.engine.admission import Admission, Requested, evaluate_jobs, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.plans.escalation import ask_person
 from lcp_engine.engine.plans.operator_messages import is_unheard
@@ -88,7 +88,7 @@ def apply_reply(
         reply = _as_verdict(reply, spec.planner.dialect)
     requested: list[Requested] = []
     if isinstance(reply, CreateFollowupJobs | WriteFile):
-        requested = judge(ledger, admission, mission, job.depth, reply.requested)
+        requested = evaluate_jobs(ledger, admission, mission, job.depth, reply.requested)
     if previews:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim)
@@ -98,7 +98,7 @@ def apply_reply(
         state = replace(state, failed_checks=facts, to_verify=to_verify)
     if not requested:
         state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
-    if state.bytes_left is not None and any(request.judgement.written_bytes for request in requested):
+    if state.bytes_left is not None and any(request.evaluation.written_bytes for request in requested):
         state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, admission, mission))
     decision = decide(state, reply)
     error = _error(reply, decision, mission, ledger.tx.now)
@@ -113,7 +113,7 @@ def _state(mission: MissionRow, plan: PlanRow, turn: TurnRow, requested: Sequenc
     most = limits.max_bytes_written
     return PlanState(
         limits=limits,
-        judgements=tuple(request.judgement for request in requested),
+        evaluations=tuple(request.evaluation for request in requested),
         jobs_left=limits.max_jobs - mission.requested,
         bytes_left=None if most is None else most - mission.bytes_written,
         corrections=plan.corrections,

@@ -7,8 +7,7 @@ from itertools import groupby
 
 import pytest
 
-from lcp_engine.core.decide import AskAgain, AskPerson, Continue, Correct, Decision, End, Verify, Wait
-from lcp_engine.core.gating import NewJob
+from lcp_engine.core.decide import AskAgain, AskPerson, Continue, Correct, Decision, End, NewJob, Verify, Wait
 from lcp_engine.errors import ErrorCode
 
 

@@ -14,12 +14,12 @@ from lcp_engine.core.decide import (
     Correct,
     Decision,
     End,
+    Evaluation,
     Outcome,
     PlanState,
     Wait,
     decide,
 )
-from lcp_engine.core.gating import Judgement
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
@@ -39,19 +39,19 @@ from lcp_engine.errors import ErrorCode
 
 _Tell: TypeAlias = Callable[[Decision], str]
 
-AUTO = Judgement(Verdict.AUTO)
-DENY = Judgement(Verdict.DENY, stated("policy denies it"))
-AGAIN = Judgement(Verdict.AUTO, seen=True)
-TWIN = Judgement(Verdict.HOLD, seen=True, twin=True)
-BIG = Judgement(Verdict.AUTO, written_bytes=60)
-JUDGEMENTS = {
+AUTO = Evaluation(Verdict.AUTO)
+DENY = Evaluation(Verdict.DENY, stated("policy denies it"))
+AGAIN = Evaluation(Verdict.AUTO, is_repeated=True)
+TWIN = Evaluation(Verdict.HOLD, is_repeated=True, is_held_already=True)
+BIG = Evaluation(Verdict.AUTO, written_bytes=60)
+EVALUATIONS = {
     "auto": AUTO,
-    "hold": Judgement(Verdict.HOLD, stated("policy holds it")),
+    "hold": Evaluation(Verdict.HOLD, stated("policy holds it")),
     "deny": DENY,
     "again": AGAIN,
     "twin": TWIN,
-    "equal": Judgement(Verdict.HOLD, key="the same job"),
-    "deep": Judgement(Verdict.AUTO, depth=6),
+    "equal": Evaluation(Verdict.HOLD, key="the same job"),
+    "deep": Evaluation(Verdict.AUTO, depth=6),
     "60bytes": BIG,
 }
 DONE = MissionComplete(summary="all done")
@@ -164,10 +164,10 @@ def test_the_table(rule: str, known: str, reply: str, decision: str, tell: _Tell
 
 def read_state(known: str) -> PlanState:
     facts = dict(word.split("=", 1) for word in known.split() if "=" in word)
-    judgements = [JUDGEMENTS[word] for word in _repeated(word for word in known.split() if "=" not in word)]
+    evaluations = [EVALUATIONS[word] for word in _repeated(word for word in known.split() if "=" not in word)]
     numbers = {name: int(value) for name, value in facts.items() if value.isdigit()}
     return state(
-        judgements=tuple(judgements),
+        evaluations=tuple(evaluations),
         overflow=facts.get("overflow", "refuse"),
         last_turn=facts.get("last_turn"),
         failed_checks=tuple(facts.get("failed_checks", "")),
@@ -210,7 +210,7 @@ def test_a_reply_with_too_many_jobs_names_the_cap_and_the_number() -> None:
 
 
 def test_each_step_waits_for_the_one_before_it() -> None:
-    decision = decide(state(judgements=(AUTO,) * 3), jobs(None, None, None).in_manner(Manner.STEPS))
+    decision = decide(state(evaluations=(AUTO,) * 3), jobs(None, None, None).in_manner(Manner.STEPS))
     assert isinstance(decision, Continue)
     assert [job.after for job in decision.jobs] == [None, 0, 1]
 
@@ -223,8 +223,8 @@ def test_a_plan_that_asks_too_often_for_clarification_ends_with_a_code_of_its_ow
 
 
 def test_repetitions_are_counted_and_a_new_job_ends_the_row() -> None:
-    def stalled(known: int, *judgements: Judgement) -> int:
-        decision = decide(state(judgements=judgements, stalled=known), jobs(*[None] * len(judgements)))
+    def stalled(known: int, *evaluations: Evaluation) -> int:
+        decision = decide(state(evaluations=evaluations, stalled=known), jobs(*[None] * len(evaluations)))
         assert isinstance(decision, Continue | Wait | AskAgain)
         return decision.stalled
 
@@ -247,7 +247,7 @@ def test_whatever_ends_the_last_turn_names_the_limit(reply: Action | Malformed) 
 
 
 def test_a_rejection_says_which_cap_and_how_much_is_left() -> None:
-    decision = decide(state(judgements=(BIG,), bytes_left=10), jobs(None))
+    decision = decide(state(evaluations=(BIG,), bytes_left=10), jobs(None))
     assert isinstance(decision, AskAgain)
     (job,) = decision.jobs
     assert job.refusal is ErrorCode.LIMIT_REACHED

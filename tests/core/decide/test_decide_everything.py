@@ -16,6 +16,8 @@ from lcp_engine.core.decide import (
     Continue,
     Correct,
     End,
+    Evaluation,
+    NewJob,
     Outcome,
     PlanState,
     Verify,
@@ -23,7 +25,6 @@ from lcp_engine.core.decide import (
     decide,
     end_by_person,
 )
-from lcp_engine.core.gating import Judgement, NewJob
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict
@@ -53,13 +54,13 @@ _LIMITS = st.builds(
     max_corrections=_SMALL,
     max_stalled=st.integers(1, 4),
 )
-_JUDGEMENTS = st.builds(
-    Judgement,
+_EVALUATIONS = st.builds(
+    Evaluation,
     verdict=st.sampled_from(Verdict),
     reason=st.none() | _TEXTS,
     refusal=st.sampled_from([ErrorCode.PATH_DENIED, ErrorCode.NOT_ALLOWED]),
-    seen=st.booleans(),
-    twin=st.booleans(),
+    is_repeated=st.booleans(),
+    is_held_already=st.booleans(),
     key=st.none() | _TEXTS,
     depth=_SMALL,
     written_bytes=_SMALL,
@@ -67,7 +68,7 @@ _JUDGEMENTS = st.builds(
 _STATES = st.builds(
     PlanState,
     limits=_LIMITS,
-    judgements=st.lists(_JUDGEMENTS, max_size=7).map(tuple),
+    evaluations=st.lists(_EVALUATIONS, max_size=7).map(tuple),
     jobs_left=st.integers(-2, 6),
     bytes_left=st.none() | st.integers(-2, 9),
     corrections=_SMALL,
@@ -149,7 +150,9 @@ def test_a_decision_says_truly_whether_anything_runs(state: PlanState, reply: Ac
             assert any(job.state is State.QUEUED for job in jobs)
         case Wait(jobs):
             assert not any(job.state is State.QUEUED for job in jobs)
-            assert any(job.state is State.HELD for job in jobs) or any(j.twin for j in state.judgements)
+            assert any(job.state is State.HELD for job in jobs) or any(
+                j.is_held_already for j in state.evaluations
+            )
         case AskAgain(jobs):
             assert all(job.state is State.REJECTED for job in jobs)
             assert not (jobs and decision.failed_checks)
@@ -201,19 +204,19 @@ def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: t
     assert sum(job.state is State.QUEUED for job in jobs) <= limits.max_followups
     assert len(accepted) <= max(0, state.jobs_left)
     assert len({job.index for job in jobs}) == len(jobs)
-    known = dict(enumerate(state.judgements[: len(requested)]))
+    known = dict(enumerate(state.evaluations[: len(requested)]))
     if state.bytes_left is not None and accepted:
         assert sum(known[job.index].written_bytes for job in accepted if job.index in known) <= max(
             0, state.bytes_left
         )
     for job in jobs:
-        judgement = known.get(job.index)
+        evaluation = known.get(job.index)
         if job.state is State.QUEUED:
-            assert judgement is not None
-            assert judgement.verdict is Verdict.AUTO
+            assert evaluation is not None
+            assert evaluation.verdict is Verdict.AUTO
             assert requested[job.index].auto_dispatch is not False
-            assert judgement.depth <= limits.max_depth
-        if judgement is not None and judgement.verdict is Verdict.DENY:
+            assert evaluation.depth <= limits.max_depth
+        if evaluation is not None and evaluation.verdict is Verdict.DENY:
             assert job.state is State.REJECTED
         assert (job.state is State.REJECTED) == (job.refusal is not None)
         assert job.state in (State.QUEUED, State.HELD, State.REJECTED, State.BLOCKED)
@@ -233,7 +236,7 @@ def test_auto_dispatch_true_never_loosens_what_policy_says(
         placed = decision.jobs if isinstance(decision, Continue | Wait | AskAgain) else ()
         for job in placed:
             verdict = (
-                state.judgements[job.index].verdict if job.index < len(state.judgements) else Verdict.HOLD
+                state.evaluations[job.index].verdict if job.index < len(state.evaluations) else Verdict.HOLD
             )
             assert verdict is not Verdict.DENY or job.state is State.REJECTED
             assert verdict is not Verdict.HOLD or job.state in (State.HELD, State.REJECTED)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcp_engine.core.protocol.framing import Framed, Unframed, find_object
+from lcp_engine.core.protocol.strict_json import Framed, Unframed, find_object
 
 OBJECT = '{"ok": true, "n": [1, {"a": "ä\\n\\u00e9 😀"}]}'
 BOM, THOUGHT, FENCE = "byte order mark", "<think> section", "Markdown fence"

@@ -18,9 +18,8 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
-from lcp_engine.core.protocol.framing import Unframed, find_object
 from lcp_engine.core.protocol.problems import Findings, join, name_unknown, param_names, shortened
-from lcp_engine.core.protocol.strict_json import shown
+from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
 
 Dialect: TypeAlias = Literal["lcp", "universal"]

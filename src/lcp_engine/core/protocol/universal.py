@@ -9,7 +9,6 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SkipValidation
 
 from lcp_engine.core.protocol.actions import Action, Malformed, Manner, Problem
-from lcp_engine.core.protocol.framing import Unframed, find_object
 from lcp_engine.core.protocol.json_schema import (
     DIALECT,
     Schema,
@@ -23,7 +22,7 @@ from lcp_engine.core.protocol.json_schema import (
 )
 from lcp_engine.core.protocol.problems import Findings, join, shortened
 from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object
-from lcp_engine.core.protocol.strict_json import shown
+from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 
 MOST_QUESTIONS = 3
 
