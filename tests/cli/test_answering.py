@@ -24,7 +24,7 @@ def test_an_answer_picks_an_option_and_the_mission_goes_on(asking: Lcp) -> None:
     answered = asking("answer", 2, "b")
     assert answered.out == "job 2 answered: blue (option 2)\n"
     assert "lcp work" in answered.err
-    assert asking("answer", 2, "2", "-q").out == "job 2 was answered before: blue (option 2)\n"
+    assert asking("answer", 2, "2", "-q").out == "job 2 was already answered: blue (option 2)\n"
     otherwise = asking("answer", 2, "red")
     assert (otherwise.code, otherwise.err.count("\n")) == (5, 1)
     assert asking("work", "--until-idle", "-q").code == 0
@@ -36,7 +36,7 @@ def test_an_answer_comes_from_stdin_or_a_file(asking: Lcp) -> None:
         "job 2 answered: neither,\\nreally"
     )
     (asking.home / "same.txt").write_text("neither,\nreally")
-    assert "was answered before" in asking("answer", 2, "--file", "same.txt").out
+    assert "was already answered" in asking("answer", 2, "--file", "same.txt").out
     job = asking("answer", 2, "--file", "-", "--json", stdin="neither,\nreally").object
     assert (job["state"], job["id"]) == ("succeeded", 2)
 
@@ -50,7 +50,7 @@ def test_approving_a_question_says_how_to_answer_it(asking: Lcp) -> None:
     ("arguments", "code", "said"),
     [
         ((), 2, "Missing"), (("x", "yes"), 2, "x"), ((2,), 2, "TEXT or --file FILE is needed"),
-        ((2, "yes", "--file", "f"), 2, "one is needed"), ((2, "  "), 2, "blank"), ((99, "yes"), 1, "job 99"),
+        ((2, "yes", "--file", "f"), 2, "cannot be combined"), ((2, "  "), 2, "blank"), ((99, "yes"), 1, "job 99"),
         ((1, "yes"), 2, "a succeeded agent_plan"), ((2, "--file", "nowhere"), 1, "No such file"),
         ((2, "--file", "root"), 1, "directory"), ((2, "--file", "raw"), 2, "byte 0 is not"),
     ],
@@ -69,7 +69,7 @@ def test_what_is_no_answer_is_refused_in_one_line(
 
 def test_what_is_said_is_shown_and_leads_to_a_turn(asking: Lcp) -> None:
     said = asking("say", 1, "Any colour will do.", "--job", 2)
-    assert said.out == "mission 1: the planner reads it in its next turn\n"
+    assert said.out == "mission 1: the planner reads the message in its next turn\n"
     assert "lcp work" in said.err
     assert asking("work", "--until-idle", "-q").code == 0
     shown = asking("show", 1)
@@ -92,14 +92,14 @@ def test_a_person_relays_between_a_mission_and_any_chat_window(lcp: Lcp) -> None
     mission = lcp.mission(planner="human")
     waits = lcp("run", mission, "--root", "root", "--approve", "all")
     assert (waits.code, "`lcp answer 1 --file REPLY`" in waits.err) == (3, True)
-    assert lcp("approve", "--all").out == "no job is held\n", "it takes a reply and no yes"
+    assert lcp("approve", "--all").out == "No held jobs.\n", "it takes a reply and no yes"
     prompt = lcp("job", 1, "--prompt").out
     assert "# Goal\nTry it." in prompt
     assert prompt.strip() in lcp("job", 1).out
     assert lcp("job", 1, "--json").object["prompt"] == prompt.removesuffix("\n")
     (lcp.home / "reply.json").write_text(json.dumps(lcp.complete))
     assert lcp("answer", 1, "--file", "reply.json", "-q").out == "job 1 answered\n"
-    assert lcp("answer", 1, "--file", "reply.json", "-q").out == "job 1 was answered before\n"
+    assert lcp("answer", 1, "--file", "reply.json", "-q").out == "job 1 was already answered\n"
     assert lcp("answer", 1, "something else").code == 5
     assert lcp("work", "--until-idle", "-q").code == 0
     assert lcp("show", 1, "--json").object["status"] == "completed"

@@ -169,7 +169,7 @@ def test_what_is_said_reaches_the_planner_and_the_job_is_asked_about_again(askin
     with Terminal(asking, *RUN) as terminal:
         terminal.expect(QUESTION)
         terminal.answer("s")
-        terminal.expect("the job stays held: ")
+        terminal.expect("(the job stays held): ")
         terminal.answer("rather in docs")
         assert "turn 2" in terminal.expect("job 2 (1 of 2)")
         terminal.expect(QUESTION)
@@ -205,7 +205,7 @@ def test_a_question_takes_the_number_of_an_option_or_words(lcp: Lcp) -> None:
     with Terminal(lcp, *RUN) as terminal:
         assert "Which\\x1b[2J colour?\r\n  1) red\r\n  2) blue" in terminal.expect("(empty: later): ")
         terminal.answer("3")
-        assert "options 1 to 2" in terminal.expect("(empty: later): ")
+        assert "options are 1 to 2" in terminal.expect("(empty: later): ")
         terminal.answer("2")
         terminal.expect("your answer (empty: later): ")
         terminal.answer("because")
@@ -266,7 +266,7 @@ def test_control_c_leaves_and_control_d_puts_off(asking: Lcp) -> None:
 
 def test_control_d_at_a_second_question_goes_back_to_the_first(asking: Lcp) -> None:
     with Terminal(asking, *RUN) as terminal:
-        for word, prompt in (("n", "no reason): "), ("s", "stays held: ")):
+        for word, prompt in (("n", "no reason): "), ("s", "stays held): ")):
             terminal.expect(QUESTION)
             terminal.answer(word)
             terminal.expect(prompt)

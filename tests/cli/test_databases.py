@@ -49,8 +49,8 @@ def test_backup_and_prune_say_what_they_did(lcp: Lcp) -> None:
     assert "copy.db has " in lcp("db", "backup", "copy.db").out
     assert lcp("db", "backup", "copy.db").code == 2
     assert lcp("db", "check", "--db", f"sqlite:///{lcp.home / 'copy.db'}").out == "ok\n"
-    assert lcp("db", "prune", "--older-than", "0s", "--dry-run").out == "missions that would go: 0\n"
-    assert "takes a number with s, m, h, d or w" in lcp("db", "prune", "--older-than", "soon").err
+    assert lcp("db", "prune", "--older-than", "0s", "--dry-run").out == "missions to remove: 0\n"
+    assert "expects a number with s, m, h, d or w" in lcp("db", "prune", "--older-than", "soon").err
 
 
 TAMPERING = {

@@ -32,7 +32,7 @@ def test_held_lists_what_waits_and_why(waiting: Lcp) -> None:
 def test_deciding_twice_is_harmless_and_deciding_otherwise_a_conflict(waiting: Lcp) -> None:
     assert waiting("approve", 2).out == "job 2 approved\n"
     again = waiting("approve", 2)
-    assert (again.code, again.out) == (0, "job 2 was approved before\n")
+    assert (again.code, again.out) == (0, "job 2 was already approved\n")
     otherwise = waiting("reject", 2, "--reason", "no")
     assert otherwise.code == 5
     assert otherwise.err.startswith("job 2 has to be held to be rejected; it is queued: ")
@@ -86,7 +86,7 @@ def test_all_lists_what_it_decides_and_asks_nobody_without_a_terminal(waiting: L
     listed = done.err.splitlines()
     assert listed[0].split() == ["id", "kind", "about", "held", "since", "why"]
     assert [line.split()[0] for line in listed[1:3]] == ["2", "3"]
-    assert waiting("approve", "--all").out == "no job is held\n"
+    assert waiting("approve", "--all").out == "No held jobs.\n"
 
 
 def test_who_says_no_to_all_has_decided_nothing(waiting: Lcp) -> None:
@@ -120,10 +120,10 @@ def test_params_are_edited_in_the_editor_of_the_user(waiting: Lcp) -> None:
 
 @pytest.mark.parametrize(
     ("editor", "fact"),
-    [("false", "ended with 1"), ("true", "as they were"), ("truncate -s0", "is empty"),
+    [("false", "ended with 1"), ("true", "are unchanged"), ("truncate -s0", "is empty"),
      ("no-such-editor", "not be started"), ("sed -i s/{/[/", "JSON object"),
      ("sed -i s/content/text/", "params.text: unknown param"),
-     ('sed -i s/"b"/".env"/g', "denied"), ('"', "is no command"), (" ", "blank")],
+     ('sed -i s/"b"/".env"/g', "denied"), ('"', "is not a command"), (" ", "blank")],
 )  # fmt: skip
 def test_an_edit_that_comes_to_nothing_changes_nothing(waiting: Lcp, editor: str, fact: str) -> None:
     before = waiting("job", 2, "--json").object

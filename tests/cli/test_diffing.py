@@ -31,7 +31,7 @@ def test_a_held_job_shows_what_it_would_change_and_nothing_of_it_steers_the_term
 
 
 def test_a_mission_shows_everything_that_it_changed(waiting: Lcp) -> None:
-    assert waiting("diff", "--mission", 1).err == "mission 1 has changed no file\n"
+    assert waiting("diff", "--mission", 1).err == "mission 1 has changed no files\n"
     waiting("approve", 2)
     waiting("work", "--until-idle", "-q")
     for arguments in (("diff", "--mission", 1), ("diff", 1)):  # job 1 is a turn

@@ -16,7 +16,7 @@ def test_a_fork_is_queued_and_says_what_has_changed(lcp: Lcp) -> None:
     assert (done.code, done.out) == (0, "2\n")
     assert done.err == (
         "a.md is changed since job 2 (read_file)\n"
-        "mission 2 goes on from turn 2 of mission 1: `lcp work --until-idle`\n"
+        "mission 2 continues from turn 2 of mission 1: `lcp work --until-idle`\n"
     )
     lcp("work", "--until-idle")
     assert lcp("show", 2, "--json").object["outcome"] == "mission_complete"
@@ -39,10 +39,10 @@ def test_what_cannot_be_forked_is_told_in_one_line(lcp: Lcp) -> None:
     lcp("run", lcp.mission(lcp.complete), "--root", "root")
     assert lcp("fork", 1).code == 2
     none = lcp("fork", 1, "--turn", 9)
-    assert (none.code, none.err) == (1, "mission 1 has the turns 1 to 1; there is no turn 9\n")
+    assert (none.code, none.err) == (1, "mission 1 has no turn 9; its turns are 1 to 1\n")
     missing = lcp("fork", 1, "--turn", 1, "--reply", "no.json")
     assert (missing.code, missing.err) == (
-        2, "reply 'no.json' has to be a readable file: No such file or directory\n",
+        2, "reply 'no.json' cannot be read: No such file or directory\n",
     )  # fmt: skip
     assert lcp("fork", 1, "--turn", 1, "--planner", "nobody", "--json").error["error_code"] == "NO_PLANNER"
     assert lcp("fork", 8, "--turn", 1).err == "mission 8 is not in the database\n"

@@ -44,7 +44,7 @@ def test_the_first_signal_ends_a_run_after_the_job_under_way(
     go.touch()
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "`lcp work --until-idle` goes on with mission 1" in err
+    assert "`lcp work --until-idle` continues mission 1" in err
     states = {job["kind"]: job["state"] for job in json.loads(lcp_with_plugin.run("jobs", "--json").out)}
     assert states["wait_for"] == "succeeded"
     assert lcp_with_plugin.run("work", "--until-idle", "-q").code == 0

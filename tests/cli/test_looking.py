@@ -109,7 +109,7 @@ def test_a_report_comes_in_every_form(lcp: Lcp) -> None:
     assert lcp("report", 1, "--format", "json").json == lcp("--json", "report", 1).json
     refused = lcp("report", 1, "--since", 3)
     assert (refused.code, refused.out) == (2, "")
-    assert "--since belongs to --format structured" in refused.err
+    assert "--since needs --format structured" in refused.err
 
 
 def test_each_suggested_command_is_one(lcp: Lcp) -> None:

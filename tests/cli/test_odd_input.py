@@ -49,12 +49,12 @@ def test_a_limit_may_be_as_large_as_one_likes(lcp: Lcp) -> None:
 @pytest.mark.parametrize(
     ("line", "fact"),
     [
-        (DEEP, "it nests too deep"),
+        (DEEP, "it is nested too deeply"),
         ('{"id": NaN, "text": ""}', "it has NaN"),
-        ('{"id": 1e999, "text": ""}', "no float holds"),
-        ("\xff", "has to be a JSON object"),
-        ("[]", "not []"),
-        ('{"id": 1,\n', "it is none from line 1, column 10, on"),
+        ('{"id": 1e999, "text": ""}', "outside the range of floats"),
+        ("\xff", "is not a JSON object"),
+        ("[]", "it is []"),
+        ('{"id": 1,\n', "invalid from line 1, column 10"),
         ('{"id": 1}', '"text"'),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_line_that_cannot_be_read_is_named(lcp: Lcp, line: str, fact: str) -> 
     path.write_bytes(line.encode("latin-1"))
     done = lcp("check", "--jsonl", path)
     assert done.code == 2
-    assert done.err.startswith(f"{path}: line 1 has to ")
+    assert done.err.startswith(f"{path}: line 1 ")
     assert fact in done.err
     assert done.err.count("\n") == 1
 
@@ -73,18 +73,18 @@ def test_params_are_a_json_object(lcp: Lcp, params: str) -> None:
     for arguments in (["approve", 1, "--params", params], ["try", "list_files", params, "--root", "root"]):
         done = lcp(*arguments)
         assert (done.code, done.err.count("\n")) == (2, 1)
-        assert "has to be a JSON object" in done.err
+        assert "is not a JSON object" in done.err
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("diff 1 --mission 1", "lcp diff: exactly one of a job and --mission M is expected"),
-        ("diff", "lcp diff: exactly one of a job and --mission M is expected"),
+        ("diff 1 --mission 1", "lcp diff: exactly one of J and --mission M is expected"),
+        ("diff", "lcp diff: exactly one of J and --mission M is expected"),
         ("undo 1 --job 1", "lcp undo: exactly one of M and --job J is expected"),
-        ("approve 1 --mission 1", "lcp approve: --mission belongs to --all"),
+        ("approve 1 --mission 1", "lcp approve: --mission needs --all"),
         ("reject 1 --reason", "lcp reject: option '--reason' requires an argument"),
-        ("reject 1 --reason=", "lcp reject: --reason has to say something; it is blank"),
+        ("reject 1 --reason=", "lcp reject: --reason is blank; a reason is needed"),
         ("answer 1", "lcp answer: TEXT or --file FILE is needed"),
         ("jobs --limit x", "lcp jobs: invalid value for '--limit': 'x' is not a valid integer"),
     ],
@@ -98,10 +98,10 @@ def test_what_a_command_cannot_mean_is_told_in_its_own_words(lcp: Lcp, command: 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("missions", "there is no mission\n"),
-        ("jobs --kind paint", "there is no such job\n"),
-        ("held", "nothing waits for a person\n"),
-        ("schedule list", "there is no schedule; `lcp schedule add` makes one\n"),
+        ("missions", "No missions.\n"),
+        ("jobs --kind paint", "No jobs.\n"),
+        ("held", "No jobs wait for a person.\n"),
+        ("schedule list", "No schedules; `lcp schedule add` creates one.\n"),
     ],
 )
 def test_a_list_of_nothing_says_so(lcp: Lcp, command: str, said: str) -> None:
@@ -118,7 +118,7 @@ def test_a_variable_that_a_mission_does_not_have_is_refused(lcp: Lcp) -> None:
 
 def test_all_where_nothing_is_held_says_so(lcp: Lcp) -> None:
     assert lcp("launch", lcp.mission(lcp.complete), "--root", "root").code == 0
-    assert lcp("approve", "--all", "--mission", 1).out == "no job of mission 1 is held\n"
+    assert lcp("approve", "--all", "--mission", 1).out == "No held jobs in mission 1.\n"
     assert lcp("approve", "--all", "--mission", 1, "--json").json == []
 
 

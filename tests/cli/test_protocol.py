@@ -138,7 +138,7 @@ def test_a_strict_schema_closes_every_object_and_needs_every_key(lcp: Lcp, name:
 def test_only_a_dialect_has_a_strict_schema(lcp: Lcp) -> None:
     done = lcp("schema", "mission", "--strict")
     assert done.code == 2
-    assert done.err == "--strict is for the schemas lcp and universal; 'mission' is neither\n"
+    assert done.err == "--strict is only for the schemas lcp and universal, not 'mission'\n"
 
 
 def _parts(schema: object) -> list[dict[str, JsonValue]]:
@@ -151,4 +151,4 @@ def _parts(schema: object) -> list[dict[str, JsonValue]]:
 
 def test_an_unknown_schema_is_answered_with_the_nearest(lcp: Lcp) -> None:
     done = lcp("schema", "list_fils")
-    assert (done.code, done.err) == (2, "there is no schema 'list_fils'; did you mean 'list_files'?\n")
+    assert (done.code, done.err) == (2, "unknown schema 'list_fils'; did you mean 'list_files'?\n")

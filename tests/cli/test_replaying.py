@@ -41,7 +41,7 @@ def test_the_scratch_database_and_root_are_kept_on_demand(lcp: Lcp) -> None:
     assert lcp("show", 1, "--json", "--db", f"sqlite:///{lcp.home / 'again' / 'replay.db'}").object["status"]
     refused = lcp("replay", 1, "--keep", "again")
     assert (refused.code, refused.err) == (
-        2, "the directory again for a replay has to be empty; it is not\n",
+        2, "the directory again is not empty; a replay needs an empty one\n",
     )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_what_cannot_be_replayed_is_told_in_one_line(lcp: Lcp) -> None:
     lcp("launch", lcp.mission(lcp.complete), "--root", "root")
     running = lcp("replay", 1)
     assert (running.code, running.err) == (
-        5, "mission 1 has to have ended to be replayed; it is running\n",
+        5, "mission 1 is running; only missions that have ended can be replayed\n",
     )  # fmt: skip
     assert lcp("replay", 2, "--json").error["error_code"] == "NOT_FOUND"
     assert lcp("replay", "x").code == 2

@@ -27,13 +27,13 @@ def listed_objects(done: Done) -> list[Object]:
 def test_a_schedule_is_added_listed_launched_and_removed(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete, name="survey")
     added = lcp("schedule", "add", "hourly", mission, "--root", "root", "--every", "90m")
-    assert (added.code, added.out[:31]) == (0, "schedule hourly is due next at ")
-    assert added.err.splitlines()[-1] == "a runner (`lcp work`) launches it then"
+    assert (added.code, added.out[:31]) == (0, "schedule hourly is next due at ")
+    assert added.err.splitlines()[-1] == "a runner (`lcp work`) will launch it then"
     due = datetime.fromisoformat(added.out.split()[-1])
     assert timedelta(minutes=89) < due - datetime.now(UTC) <= timedelta(minutes=90)
     make_due(lcp)
     overdue = lcp("schedule", "list").err
-    assert overdue == "schedule hourly is overdue, and no runner launches anything: start `lcp work`\n"
+    assert overdue == "schedule hourly is overdue because no runner is started: start `lcp work`\n"
     assert lcp("work", "--until-idle", "-q").code == 0
     listed = lcp("schedule", "list")
     assert listed.err == ""

@@ -45,7 +45,7 @@ def test_changes_are_listed_in_order_with_their_sizes(written: Lcp) -> None:
 
 def test_a_mission_that_changed_nothing_says_so(lcp: Lcp) -> None:
     assert lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q").code == 0
-    assert lcp("changes", 1).out == "mission 1 has changed no file\n"
+    assert lcp("changes", 1).out == "mission 1 has changed no files\n"
     assert lcp("changes", 1, "--json").json == []
 
 
@@ -58,7 +58,7 @@ def test_an_undo_says_what_it_did_and_how_to_take_it_back(written: Lcp) -> None:
     assert (planned.code, planned.out) == (0, "new/deep/c.md would be removed\na.md would be restored\n")
     done = written("undo", 1)
     assert done.code == 0
-    assert done.out == "new/deep/c.md removed\na.md restored\n`lcp undo --job 8` takes that back\n"
+    assert done.out == "new/deep/c.md removed\na.md restored\n`lcp undo --job 8` reverts this\n"
     assert sorted(path.name for path in written.root.iterdir()) == ["a.md", "main.py"]
     assert (written.root / "a.md").read_text() == "# a\n"
     assert "1 restored, 1 removed" in written("jobs", "--kind", "undo").out

@@ -61,12 +61,12 @@ def test_global_options_stand_before_or_after_the_command(lcp: Lcp) -> None:
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [
-        ("runn", "there is no command 'runn'; did you mean 'run'?"),
+        ("runn", "unknown command 'runn'; did you mean 'run'?"),
         ("db chek", "did you mean 'check'?"),
         ("run", "missing argument 'MISSION'"),
         ("missions --limits 3", "--limit"),
         ("show one", "is not a valid integer"),
-        ("run survey --set x", "--set takes name=value, not 'x'"),
+        ("run survey --set x", "--set expects name=value, not 'x'"),
     ],
 )
 def test_usage_errors_take_one_line_and_exit_with_2(
@@ -118,7 +118,10 @@ def test_a_full_disk_behind_what_is_printed_is_no_defect(lcp: Lcp, buffered: str
             check=False,
         )
         err = subprocess.run(lcp.command("show", 1), env=environment, stderr=full, check=False)
-    assert (out.returncode, out.stderr) == (1, "the system refused: No space left on device\n")
+    assert (out.returncode, out.stderr) == (
+        1,
+        "the operating system reported an error: No space left on device\n",
+    )
     assert err.returncode == 1
 
 

@@ -250,9 +250,7 @@ def test_a_running_mission_can_be_forked(lab: Lab) -> None:
 def test_turns_that_are_not_there_are_refused(lab: Lab) -> None:
     lab.run(ask("a"), DONE)
     for turn in (0, 3, -1):
-        with pytest.raises(
-            LcpError, match=f"mission 1 has the turns 1 to 2; there is no turn {turn}"
-        ) as raised:
+        with pytest.raises(LcpError, match=f"mission 1 has no turn {turn}; its turns are 1 to 2") as raised:
             lab.engine.fork(1, turn=turn)
         assert raised.value.code == "NOT_FOUND"
     with pytest.raises(LcpError, match="mission 7 is not in the database"):
@@ -261,7 +259,7 @@ def test_turns_that_are_not_there_are_refused(lab: Lab) -> None:
 
 def test_a_mission_without_a_planner_is_refused(lab: Lab) -> None:
     job_id = lab.engine.enqueue("do", {})
-    with pytest.raises(LcpError, match="needs turns to be forked; it has no planner") as raised:
+    with pytest.raises(LcpError, match="has no planner; only a turn can be forked") as raised:
         lab.engine.fork(lab.engine.job(job_id).mission_id, turn=1)
     assert raised.value.code == "WRONG_STATE"
 

@@ -380,7 +380,9 @@ def test_a_state_is_compared_with_its_error(lab: Lab) -> None:
 
 def test_a_mission_that_goes_on_is_refused(lab: Lab) -> None:
     mission_id = lab.launch(ask("a"), DONE)
-    with pytest.raises(LcpError, match="mission 1 has to have ended to be replayed; it is running") as raised:
+    with pytest.raises(
+        LcpError, match="mission 1 is running; only missions that have ended can be replayed"
+    ) as raised:
         lab.engine.replay(mission_id)
     assert raised.value.code == "WRONG_STATE"
     with pytest.raises(LcpError, match="mission 9 is not in the database"):
@@ -392,7 +394,7 @@ def test_a_mission_whose_contents_were_pruned_is_refused(lab: Lab) -> None:
     lab.run(ask(write("a.txt", "after")), DONE, policy=[FREE])
     (sha,) = lab.rows("SELECT sha256 FROM blobs")[0]
     change(lab, f"DELETE FROM blobs WHERE sha256 = '{sha}'")
-    with pytest.raises(LcpError, match=f"mission 1 needs the contents {sha} to be replayed") as raised:
+    with pytest.raises(LcpError, match=f"mission 1 cannot be replayed: the contents {sha}") as raised:
         lab.engine.replay(1)
     assert raised.value.code == "WRONG_STATE"
 
@@ -400,13 +402,13 @@ def test_a_mission_whose_contents_were_pruned_is_refused(lab: Lab) -> None:
 def test_a_mission_whose_replies_were_pruned_is_refused(lab: Lab) -> None:
     lab.run(ask("a"), DONE)
     change(lab, "UPDATE turns SET reply = NULL WHERE number = 2")
-    with pytest.raises(LcpError, match="mission 1 needs the reply to question 2"):
+    with pytest.raises(LcpError, match="mission 1 cannot be replayed: the reply to question 2"):
         lab.engine.replay(1)
 
 
 def test_a_directory_that_is_in_use_is_not_taken(lab: Lab, tmp_path: Path) -> None:
     lab.run(DONE)
-    with pytest.raises(LcpError, match="has to be empty; it is not"):
+    with pytest.raises(LcpError, match="is not empty"):
         lab.engine.replay(1, keep=tmp_path)
 
 

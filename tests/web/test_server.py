@@ -106,7 +106,7 @@ def test_the_command_prints_a_link_that_lets_in_and_listens_on_loopback_only(tmp
     assert listening == {"127.0.0.1"}
     code, err = page.end()
     assert code == 0
-    assert err == "the link lets a browser in; Ctrl-C ends the page\n"
+    assert err == "the link gives access to the page: keep it secret; Ctrl-C stops the server\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

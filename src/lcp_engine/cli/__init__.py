@@ -1,4 +1,4 @@
-"""Offer the engine on the command line: `lcp`."""
+"""The command line `lcp`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """The console script: runs the command that `sys.argv` names, and exits with its code."""
+    """Run the command in `sys.argv` and exit with its code."""
     import sys
 
     from lcp_engine.cli.app import start

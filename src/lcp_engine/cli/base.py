@@ -28,7 +28,7 @@ SETTINGS: Mapping[str, Sequence[str] | int] = {
 
 @dataclass
 class Invocation:
-    """One call of `lcp`: what the global options say."""
+    """The global options of one call of `lcp`."""
 
     db: str | None = None
     json: bool = False
@@ -43,14 +43,14 @@ class Invocation:
 
     @property
     def database_url(self) -> str:
-        """Where the database is: `--db`, else the settings. Raises `INVALID_ARGUMENT` for a URL of neither kind."""
+        """`--db`, else the URL of the settings. Raises `INVALID_ARGUMENT` unless it is an SQLite or PostgreSQL URL."""
         from lcp_engine.settings import read_url
 
         return self.settings.url if self.db is None else read_url(self.db)
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        """The engine over the database, which is created where it is the default one and not there yet."""
+        """Open the engine; the default database is created if it does not exist."""
         from lcp_engine.api import Engine
         from lcp_engine.settings import make_room
 
@@ -73,7 +73,7 @@ class Invocation:
 
 @contextmanager
 def naming(url: str) -> Iterator[None]:
-    """Errors about the version of "the database" say which one it is."""
+    """Add the database's URL to errors about its version."""
     from lcp_engine.errors import ErrorCode, LcpError
     from lcp_engine.settings import shown_url
 
@@ -90,17 +90,17 @@ pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 
 def _keep(context: click.Context, option: Parameter, value: str | bool | None) -> None:
-    """Note a global option where it is given; the one nearer to the end wins."""
+    """Store a global option, given before or after the command's name; the last one wins."""
     if value and option.name is not None:
         setattr(context.ensure_object(Invocation), option.name, value)
 
 
 def global_options(*, hidden: bool) -> list[Parameter]:
-    """`--db`, `--json`, `--quiet`, `--verbose`; commands take them too, and only `lcp --help` explains them."""
+    """`--db`, `--json`, `--quiet` and `--verbose`, which every command takes; only `lcp --help` lists them."""
     texts = {
-        ("--json",): "Print JSON: one value, or one object a line from run, work and watch.",
-        ("-q", "--quiet"): "No progress.",
-        ("-v", "--verbose"): "More progress.",
+        ("--json",): "Print JSON: one value; run, work and watch print one object a line.",
+        ("-q", "--quiet"): "Print no progress.",
+        ("-v", "--verbose"): "Print more progress.",
     }
     url = click.Option(
         ["--db"],
@@ -108,8 +108,8 @@ def global_options(*, hidden: bool) -> list[Parameter]:
         expose_value=False,
         callback=_keep,
         hidden=hidden,
-        help="The database: sqlite:///PATH or postgresql://HOST/NAME  [env: LCP_DATABASE_URL; default: a file of "
-        "this user, see `lcp db path`]",
+        help="The database: sqlite:///PATH or postgresql://HOST/NAME  [env: LCP_DATABASE_URL; default: a file in "
+        "your data directory, see `lcp db path`]",
     )
     flags = [
         click.Option(list(names), is_flag=True, expose_value=False, callback=_keep, hidden=hidden, help=text)
@@ -119,7 +119,7 @@ def global_options(*, hidden: bool) -> list[Parameter]:
 
 
 class _WithExamples(click.Command):
-    """A command that takes the global options as well; `examples` end its help."""
+    """A command that also takes the global options, and whose help ends with `examples`."""
 
     def __init__(self, *args: object, examples: Sequence[str] = (), **kwargs: object) -> None:
         kwargs.setdefault("context_settings", dict(SETTINGS))
@@ -128,7 +128,7 @@ class _WithExamples(click.Command):
         self.params.extend(global_options(hidden=True))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Like click's, but each usage error knows its command."""
+        """Like click's, but every usage error knows its command."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as refused:
@@ -136,7 +136,7 @@ class _WithExamples(click.Command):
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, each on its line."""
+        """Write the examples, one a line."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
@@ -144,7 +144,7 @@ class _WithExamples(click.Command):
 
 
 class Count(click.IntRange):
-    """A whole number within bounds, which click's own messages call an "integer range"."""
+    """Like click.IntRange, but messages call it an integer and not an "integer range"."""
 
     name = "integer"
 
@@ -154,12 +154,12 @@ class LcpCommand(_WithExamples):
 
 
 class LcpGroup(_WithExamples, click.Group):
-    """A group of commands, which names the nearest of them for an unknown one."""
+    """A group of commands; for an unknown command it suggests the nearest name."""
 
     command_class = LcpCommand
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Like click's, but without any argument the help is printed, and it is a usage error."""
+        """Like click's, but without arguments the help goes to stderr and the call is a usage error."""
         if not args:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(Exit.USAGE)
@@ -168,21 +168,21 @@ class LcpGroup(_WithExamples, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Like click's, but an unknown name is answered with the nearest one."""
+        """Like click's, but for an unknown name the nearest one is suggested."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             refuse_name(ctx, args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
 
 def refuse_name(context: click.Context, name: str, known: Sequence[str]) -> NoReturn:
-    """Raise a usage error for a command that there is not."""
+    """Raise the usage error for an unknown command."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-    raise click.UsageError(f"there is no command {name!r}; {hint}", context)
+    hint = f"did you mean {close[0]!r}?" if close else f"the commands are {', '.join(known)}"
+    raise click.UsageError(f"unknown command {name!r}; {hint}", context)
 
 
 def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
-    """The JSON object that `text` is, called `name`. Raises `INVALID_ARGUMENT` for anything else, NaN as well."""
+    """Parse a JSON object; errors call it `name`. Raises `INVALID_ARGUMENT` for anything else, also for NaN."""
     import json
 
     from lcp_engine.core.safe_text import shortened
@@ -194,31 +194,31 @@ def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
     except (ValueError, RecursionError) as refused:
         why = str(refused)
         if isinstance(refused, RecursionError):
-            why = "it nests too deep"
+            why = "it is nested too deeply"
         elif isinstance(refused, json.JSONDecodeError):
-            why = f"it is none from line {refused.lineno}, column {refused.colno}, on"
+            why = f"invalid from line {refused.lineno}, column {refused.colno}"
         elif why.startswith("Out of range float"):
-            why = "it has NaN, or a number that no float holds"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object: {why}") from refused
+            why = "it has NaN or a number outside the range of floats"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} is not a JSON object: {why}") from refused
     if not isinstance(value, dict):
         fact = shortened(json.dumps(value), 60)
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} has to be a JSON object, not {fact}")
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} is not a JSON object: it is {fact}")
     return value
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:
-    """`name=value` options as a mapping. Raises a usage error for one without a name or a `=`."""
+    """Parse `name=value` options. Raises a usage error for a value without a name or `=`."""
     found: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.strip():
-            raise click.UsageError(f"{option} takes name=value, not {value!r}")
+            raise click.UsageError(f"{option} expects name=value, not {value!r}")
         found[name.strip()] = text
     return found
 
 
 class Exit(IntEnum):
-    """What a script may branch on."""
+    """The exit codes of all commands; scripts may branch on them."""
 
     DONE = 0
     FAILED = 1
@@ -230,7 +230,7 @@ class Exit(IntEnum):
 
 
 def exit_of_mission(status: str, outcome: str | None) -> Exit:
-    """The exit code of a mission that nobody works on any more."""
+    """The exit code for a mission that no runner is working on."""
     match status:
         case "completed":
             return Exit.DONE
@@ -250,5 +250,5 @@ _OF_CODES = {
 
 
 def exit_of_error(code: str) -> Exit:
-    """The exit code of a command that ended with this error code: most are plain failures."""
+    """The exit code of a command that ended with this error code."""
     return _OF_CODES.get(code, Exit.FAILED)

@@ -14,7 +14,15 @@ from rich.text import Text
 
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.output import last_cell, make_console, make_table, print_json, print_out, print_wide, tell
+from lcp_engine.cli.output import (
+    last_cell,
+    make_console,
+    make_table,
+    print_err,
+    print_json,
+    print_out,
+    print_wide,
+)
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.core.summaries import size
@@ -34,29 +42,27 @@ _WORDS = {"created": "put back", "changed": "restored", "removed": "removed"}
     "diff",
     cls=LcpCommand,
     examples=(
-        "lcp diff 12            what held job 12 would change now, or what job 12 has changed",
-        "lcp diff --mission 3   what mission 3 has changed, each file from its first content to its last",
+        "lcp diff 12            what held job 12 would change, or what job 12 has changed",
+        "lcp diff --mission 3   all changes of mission 3, each file from its first content to its last",
     ),
 )
 @click.argument("job", type=int, metavar="[J]", required=False)
-@click.option("--mission", type=int, metavar="M", help="Everything that mission M has changed.")
+@click.option("--mission", type=int, metavar="M", help="Show all changes of mission M.")
 @pass_invocation
 def diff_command(invocation: Invocation, job: int | None, mission: int | None) -> int:
     """Show what job J would change, or has changed, as a unified diff.
 
-    What you see of a held job is what your approval of it binds to. A turn changes no file: where job J is one, J is
-    read as the number of a mission.
+    Your approval of a held job is bound to the diff you were shown. Turns change no files: if job J is a turn, J is
+    taken as the number of a mission.
     """
     if (job is None) == (mission is None):
-        raise click.UsageError(
-            "exactly one of a job and --mission M is expected", click.get_current_context()
-        )
+        raise click.UsageError("exactly one of J and --mission M is expected", click.get_current_context())
     with invocation.engine() as engine:
         found = None if job is None else engine.job(job)
         if found is not None and found.kind == TURN_KIND:
             mission = engine.mission(found.id).id
             if not (invocation.quiet or invocation.json):
-                tell(f"job {mission} is a turn, which changes no file; this is mission {mission}")
+                print_err(f"job {mission} is a turn, which changes no files; showing mission {mission}")
             found = None
         if found is not None:
             diffs = engine.diff(found.id)
@@ -69,12 +75,14 @@ def diff_command(invocation: Invocation, job: int | None, mission: int | None) -
     elif diffs:
         print_diffs(diffs)
     elif not invocation.quiet:
-        tell(f"job {job} changes no file" if found is not None else f"mission {mission} has changed no file")
+        print_err(
+            f"job {job} changes no files" if found is not None else f"mission {mission} has changed no files"
+        )
     return Exit.DONE
 
 
 def print_diffs(diffs: Sequence[Diff]) -> None:
-    """Diffs on stdout: coloured on a terminal, and in a pager where they are longer than it."""
+    """Print diffs on stdout: coloured on a terminal, and in a pager if they are longer than it."""
     console = make_console(sys.stdout)
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
         show_diffs(console, diffs)
@@ -83,7 +91,7 @@ def print_diffs(diffs: Sequence[Diff]) -> None:
 
 
 def show_diffs(console: Console, diffs: Sequence[Diff]) -> None:
-    """Diffs on any console; what a path or a file holds cannot steer it."""
+    """Print diffs on a console; control characters of paths and files are escaped."""
     for diff in diffs:
         if not diff.lines:
             console.print(Text(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": ")))
@@ -96,7 +104,7 @@ def show_diffs(console: Console, diffs: Sequence[Diff]) -> None:
 
 
 def show_excerpt(console: Console, diffs: Sequence[Diff], most: int) -> int:
-    """The first lines of diffs, each at most three lines of the terminal long; how many are left out."""
+    """Print the first `most` lines, each cut to three lines of the terminal; how many are left out."""
     room, width = most, 3 * console.width
     for diff in diffs:
         lines = tuple(shortened(line, width) for line in diff.lines[:room])
@@ -106,7 +114,7 @@ def show_excerpt(console: Console, diffs: Sequence[Diff], most: int) -> int:
 
 
 def _visible(line: str) -> str:
-    """A line with its tabs, and everything else that is no visible character escaped."""
+    """A line with everything but tabs and visible characters escaped."""
     return "\t".join(map(one_line, line.split("\t")))
 
 
@@ -114,10 +122,9 @@ def _visible(line: str) -> str:
 @click.argument("mission", type=int, metavar="M")
 @pass_invocation
 def changes_command(invocation: Invocation, mission: int) -> int:
-    """List what mission M did to files, in order: by which job, to which size, and what became of it.
+    """List the file changes of mission M in order, with job, sizes and state.
 
-    An intent is a change that was begun and not confirmed; one that is void never happened; one in conflict met a file
-    that somebody else had changed.
+    State intent: begun and not confirmed; void: never happened; conflict: the file had been changed by someone else.
     """
     with invocation.engine() as engine:
         engine.mission(mission)
@@ -127,20 +134,20 @@ def changes_command(invocation: Invocation, mission: int) -> int:
     elif found:
         _print_changes(found)
     else:
-        print_out(f"mission {mission} has changed no file")
+        print_out(f"mission {mission} has changed no files")
     return Exit.DONE
 
 
 @click.command("undo", cls=LcpCommand, examples=("lcp undo 3 --dry-run", "lcp undo 3", "lcp undo --job 14"))
 @click.argument("mission", type=int, metavar="[M]", required=False)
-@click.option("--job", type=int, metavar="J", help="Take back what job J did, instead of a whole mission.")
-@click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; do nothing.")
+@click.option("--job", type=int, metavar="J", help="Undo only the changes of job J.")
+@click.option("--dry-run", is_flag=True, help="Check and print what would be done; change nothing.")
 @pass_invocation
 def undo_command(invocation: Invocation, mission: int | None, job: int | None, dry_run: bool) -> int:
-    """Bring files back to what they were before mission M, or before job J.
+    """Restore files to what they were before mission M, or before job J.
 
-    All files or none: where one is not what the last change left, or a later job has changed it, nothing is done, and
-    the exit code is 5. An undo is a job itself: `lcp undo --job` of it takes it back.
+    All files or none: if one differs from what the last change left, or a later job has changed it, nothing is done
+    and the exit code is 5. An undo is a job itself, which `lcp undo --job` can undo.
     """
     if (mission is None) == (job is None):
         raise click.UsageError("exactly one of M and --job J is expected", click.get_current_context())
@@ -155,14 +162,14 @@ def undo_command(invocation: Invocation, mission: int | None, job: int | None, d
 
 def _print_undo(done: Undo, name: str) -> None:
     if done.resumed is not None and not done.dry_run:
-        print_out(f"job {done.resumed}, an undo that was interrupted, is finished")
+        print_out(f"job {done.resumed}, an interrupted undo, is finished")
     for file in done.files:
         word = _WORDS[str(file["change"])]
         print_out(f"{one_line(str(file['path']))} {f'would be {word}' if done.dry_run else word}")
     if not done.files:
         print_out(f"{name} has nothing to undo")
     elif not done.dry_run:
-        print_out(f"`lcp undo --job {done.job_id}` takes that back")
+        print_out(f"`lcp undo --job {done.job_id}` reverts this")
 
 
 def _print_changes(changes: list[JsonObject]) -> None:
@@ -179,7 +186,7 @@ def _print_changes(changes: list[JsonObject]) -> None:
 
 
 def _sizes(change: Mapping[str, JsonValue]) -> str:
-    """The size before, where there was a file, and after, where there is one."""
+    """The sizes before and after; - where there is no file."""
     both = (
         change["size_before"],
         None if change["sha256_after"] is None else change["size_bytes"],

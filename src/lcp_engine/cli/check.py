@@ -30,17 +30,17 @@ from lcp_engine.errors import ErrorCode, LcpError
     type=click.Choice(["lcp", "universal"]),
     default="lcp",
     show_default=True,
-    help="What FILE is read as; universal is translated into the action it stands for.",
+    help="The dialect of FILE; universal is translated into the equivalent action.",
 )
 @click.option(
-    "--jsonl", is_flag=True, help='Read {"id", "text"} a line; print a check with the id a line, in order.'
+    "--jsonl", is_flag=True, help='Read {"id", "text"} a line; print a check with its id a line, in order.'
 )
 @pass_invocation
 def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) -> int:
-    """Say whether FILE (- or nothing: stdin) is a valid reply, and if not, every reason.
+    """Check whether FILE (- or nothing: stdin) is a valid reply; execute nothing.
 
-    Prints a check object: valid, action, errors, recovered, warnings. A mission's default cap holds: more than 5 jobs
-    in one reply are not valid. Exit code 0: valid, with --jsonl all of them; 1: not.
+    Prints a check object: valid, action, errors, recovered, warnings. The default limit applies: a reply with more
+    than 5 jobs is not valid. Exit code 0: valid, with --jsonl all of them; 1: not.
     """
     data = _read(file)
     if not jsonl:
@@ -56,7 +56,7 @@ def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) 
 
 
 def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
-    """The check object of one reply (CONTRACT.md)."""
+    """The check object of one reply, as `lcp check` prints it."""
     from lcp_engine.core.decide import Correct, PlanState, decide
     from lcp_engine.core.mission.spec import Limits
     from lcp_engine.core.protocol.actions import Malformed
@@ -87,7 +87,7 @@ def _read(file: str) -> bytes:
         return Path(file).read_bytes()
     except OSError as refused:
         code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
-        raise LcpError(code, f"{file!r} has to be a readable file: {refused.strerror}") from refused
+        raise LcpError(code, f"{file!r} cannot be read: {refused.strerror}") from refused
 
 
 def _lines(data: bytes, file: str) -> Iterator[tuple[JsonValue, str]]:
@@ -98,7 +98,7 @@ def _lines(data: bytes, file: str) -> Iterator[tuple[JsonValue, str]]:
         entry = read_object(line, f"{source}: line {number}")
         text = entry.get("text")
         if not isinstance(text, str):
-            message = f'{source}: line {number} has to have an "id" and a "text" that is a string'
+            message = f'{source}: line {number} needs an "id" and a "text" that is a string'
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         yield entry.get("id"), text
 
@@ -118,14 +118,14 @@ def _lines(data: bytes, file: str) -> Iterator[tuple[JsonValue, str]]:
     required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="What the job is confined to.",
+    help="The directory the job is confined to.",
 )
 @pass_invocation
 def try_command(invocation: Invocation, kind: str, params: str, root: Path) -> int:
     """Run one job of KIND with PARAMS now and print its result: {"ok", "result", "error"}.
 
-    PARAMS is a JSON object, @FILE or - for stdin. What policy would hold runs, what it denies is denied; nothing is
-    stored. Exit code 1: not ok.
+    PARAMS is a JSON object, @FILE or - for stdin. A job that policy would hold runs; one that it denies is denied.
+    Nothing is stored. Exit code 1: not ok.
     """
     from lcp_engine.core.policy import Policy
     from lcp_engine.engine.run_job import run_job
@@ -148,4 +148,4 @@ def _text(stated: str) -> str:
         fact = refused.strerror
     except UnicodeDecodeError as refused:
         fact = f"byte {refused.start} is not UTF-8"
-    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"PARAMS {stated} has to be a readable file: {fact}")
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"PARAMS {stated} cannot be read: {fact}")

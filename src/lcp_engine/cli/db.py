@@ -1,4 +1,4 @@
-"""Look after the database (`lcp db`)."""
+"""Check, back up, prune and measure the database (`lcp db`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpGroup, naming, pass_invocation
-from lcp_engine.cli.output import make_table, print_json, print_out, print_wide, tell, when
+from lcp_engine.cli.output import make_table, print_err, print_json, print_out, print_wide, when
 from lcp_engine.clock import SECOND
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size
@@ -20,21 +20,23 @@ if TYPE_CHECKING:
     from lcp_engine.store.maintenance.stats import Overview
 
 _SMALL = 16 * 1024 * 1024
-"""Bytes of a database whose tables are measured at once."""
+"""Databases up to this many bytes are measured without --sizes."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def age_in_micros(text: str) -> int:
-    """`30d` in microseconds. Raises a usage error for what is no age."""
+    """Parse an age such as `30d` into microseconds. Raises a usage error for anything else."""
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) < 7 and unit in _UNITS):
-        raise click.UsageError(f"--older-than takes a number with s, m, h, d or w, like 30d; not {text!r}")
+        raise click.UsageError(
+            f"--older-than expects a number with s, m, h, d or w, such as 30d, not {text!r}"
+        )
     return int(number) * _UNITS[unit] * SECOND
 
 
 @click.group("db", cls=LcpGroup)
 def db_command() -> None:
-    """Look after the database: --db, else LCP_DATABASE_URL, else a file of this user."""
+    """Manage the database: --db, else LCP_DATABASE_URL, else a file in your data directory."""
 
 
 @db_command.command("path")
@@ -52,7 +54,7 @@ def path_command(invocation: Invocation) -> int:
 @db_command.command("upgrade")
 @pass_invocation
 def upgrade_command(invocation: Invocation) -> int:
-    """Bring the database to the newest schema; a new one is created. Other commands do so by themselves."""
+    """Upgrade the database to the newest schema, or create it. Other commands do so automatically."""
     from lcp_engine.store.db.open import open_database
     from lcp_engine.store.maintenance.check import find_version
     from lcp_engine.store.schema import HEAD
@@ -80,10 +82,11 @@ def upgrade_command(invocation: Invocation) -> int:
 @db_command.command("check")
 @pass_invocation
 def check_command(invocation: Invocation) -> int:
-    """Check that the database is whole, while others use it.
+    """Check that the database is consistent, also while it is in use.
 
-    The file and its references, the numbers of events, every job against its history, attempts, approvals, leases,
-    counters, and every kept content against its hash. Changes nothing. Exit code 1: something is wrong, and named.
+    Checks the file and its references, the numbers of events, each job against its history, attempts, approvals,
+    leases, counters, and each stored content against its hash. Changes nothing. Exit code 1: faults were found; they
+    are listed.
     """
     from lcp_engine.store.maintenance.check import check_database
 
@@ -95,7 +98,7 @@ def check_command(invocation: Invocation) -> int:
         print_json({"ok": not faults, "faults": [*faults]})
     else:
         for fault in faults:
-            tell(one_line(fault))
+            print_err(one_line(fault))
         if not faults:
             print_out("ok")
     return Exit.FAILED if faults else Exit.DONE
@@ -105,13 +108,13 @@ def check_command(invocation: Invocation) -> int:
     "backup", examples=("lcp db backup lcp-backup.db", "lcp db backup --force /backups/lcp.dump")
 )
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--force", is_flag=True, help="Replace FILE where it is there.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @pass_invocation
 def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
-    """Copy the database into FILE while others use it; nobody waits for that.
+    """Copy the database to FILE while it is in use, without blocking others.
 
-    The copy is one state of it, whole or not there at all, and readable by this user alone. SQLite gives a database
-    that --db opens; PostgreSQL an archive of pg_dump for pg_restore.
+    The copy is one consistent state, complete or not there at all, and readable by this user alone. SQLite gives a
+    database that --db opens, PostgreSQL an archive of pg_dump for pg_restore.
     """
     from lcp_engine.store.maintenance.backup import back_up
 
@@ -129,19 +132,24 @@ def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
     "prune", examples=("lcp db prune --older-than 30d --dry-run", "lcp db prune --older-than 12w --keep 100")
 )
 @click.option(
-    "--older-than", required=True, metavar="AGE", help="How long ago a mission ended at least: 30d, 12w, 36h."
+    "--older-than",
+    required=True,
+    metavar="AGE",
+    help="Only missions that ended at least this long ago: 30d, 12w, 36h.",
 )
 @click.option(
-    "--keep", type=Count(min=0), default=0, metavar="N", help="Keep the N missions that ended last."
+    "--keep", type=Count(min=0), default=0, metavar="N", help="Keep the N missions that ended most recently."
 )
-@click.option("--preimages", is_flag=True, help="Also missions whose changes of files could still be undone.")
-@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@click.option(
+    "--preimages", is_flag=True, help="Also remove missions whose file changes could still be undone."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @pass_invocation
 def prune_command(invocation: Invocation, older_than: str, keep: int, preimages: bool, dry_run: bool) -> int:
-    """Remove missions that ended long ago, with contents and runners that nobody refers to any more.
+    """Remove missions that ended long ago, with the contents and runners that only they referred to.
 
-    Missions in which something still waits, and those whose changes of files could be undone, stay. It works in short
-    transactions beside runners. The space is used again; with SQLite, `lcp db backup` makes a smaller file.
+    Missions with held jobs, and those whose file changes could be undone, stay. Short transactions leave room for
+    runners. The space is reused; with SQLite, `lcp db backup` makes a smaller file.
     """
     from lcp_engine.store.maintenance.prune import prune
 
@@ -155,26 +163,24 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
         print_json({**asdict(done), "dry_run": dry_run})
         return Exit.DONE
     if dry_run:
-        print_out(f"missions that would go: {done.missions:,}")
+        print_out(f"missions to remove: {done.missions:,}")
     else:
         gone = f"rows: {done.rows:,}, contents: {done.contents:,}, runners: {done.runners:,}"
         print_out(f"missions removed: {done.missions:,} ({gone})")
     if done.kept_for_undo:
-        tell(
+        print_err(
             f"{done.kept_for_undo} more stay because their changes can be undone; --preimages removes them too"
         )
     return Exit.DONE
 
 
 @db_command.command("stats")
-@click.option(
-    "--sizes", is_flag=True, help="Measure each table, however large; that reads the whole database."
-)
+@click.option("--sizes", is_flag=True, help="Measure each table; this reads the whole database.")
 @pass_invocation
 def stats_command(invocation: Invocation, sizes: bool) -> int:
-    """Print what the database holds.
+    """Print how many missions, jobs and contents the database holds, and its size.
 
-    How many rows and bytes each table has with its indexes is told of a small database, and with --sizes of any.
+    Rows and bytes of each table, with its indexes, are printed for a small database, or with --sizes for any.
     """
     from lcp_engine.store.maintenance.check import measure
     from lcp_engine.store.maintenance.stats import overview
@@ -189,7 +195,7 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
         return Exit.DONE
     _print_overview(held)
     if found is None:
-        tell("its tables are measured with --sizes, which reads all of it")
+        print_err("--sizes measures its tables, which reads the whole database")
         return Exit.DONE
     print_out("")
     shown = make_table("table", "rows", "size", numbers=("rows", "size"))

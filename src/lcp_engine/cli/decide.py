@@ -19,7 +19,7 @@ from lcp_engine.cli.base import (
     pass_invocation,
     read_object,
 )
-from lcp_engine.cli.output import fail, make_console, print_json, print_out, tell
+from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -40,10 +40,10 @@ MOST_BYTES = 16 * 1024 * 1024
 
 def _jobs_options(command: F) -> F:
     command = click.argument("jobs", type=int, nargs=-1, metavar="J…")(command)
-    command = click.option("--mission", type=int, metavar="M", help="Only jobs of this mission, with --all.")(
+    command = click.option("--mission", type=int, metavar="M", help="With --all: only jobs of this mission.")(
         command
     )
-    return click.option("--all", "all_held", is_flag=True, help="Every held job, or those of --mission.")(
+    return click.option("--all", "all_held", is_flag=True, help="All held jobs, or those of --mission.")(
         command
     )
 
@@ -59,7 +59,7 @@ def _jobs_options(command: F) -> F:
 )
 @_jobs_options
 @click.option("--params", metavar="JSON", help="Run the job with these params instead.")
-@click.option("--edit", is_flag=True, help="Edit the job's params in $VISUAL or $EDITOR first.")
+@click.option("--edit", is_flag=True, help="First edit the job's params in $VISUAL or $EDITOR.")
 @pass_invocation
 def approve_command(
     invocation: Invocation,
@@ -72,24 +72,24 @@ def approve_command(
 ) -> int:
     """Let held jobs run; a runner (`lcp work`) executes them.
 
-    An approval is for what you were shown last (`lcp diff J`), else for what was there when the job was held.
-    Approving twice is harmless. Exit code 5: the file is another by now, and its diff is shown; or somebody decided
-    otherwise. With --json the jobs that were approved are printed, and on stderr an error a line for each other one;
-    where none was, only one error.
+    An approval is bound to what you were shown last (`lcp diff J`), else to the file as it was when the job was held.
+    Approving twice is harmless. Exit code 5: the file has changed since, and the new diff is shown; or the job was
+    rejected before. With --json the approved jobs are printed, and on stderr one error a line for each other job; if
+    none was approved, one error for all.
     """
     revised = None if params is None else read_object(params, "--params")
     if (revised is not None or edit) and (all_held or len(jobs) != 1):
-        raise click.UsageError("--params and --edit belong to exactly one job", click.get_current_context())
+        raise click.UsageError("--params and --edit need exactly one job", click.get_current_context())
     if revised is not None and edit:
-        raise click.UsageError("--params or --edit is given, not both", click.get_current_context())
+        raise click.UsageError("--params and --edit cannot be combined", click.get_current_context())
     with invocation.engine() as engine:
-        ids = _chosen(invocation, engine, jobs, mission, word="approve" if all_held else None)
+        ids = _select_jobs(invocation, engine, jobs, mission, word="approve" if all_held else None)
         if not ids:
-            return _say_none(invocation, mission)
+            return _print_none(invocation, mission)
         if edit:
             revised = _edited(engine, ids[0])
 
-        code = _each(
+        code = _decide_each(
             invocation,
             engine,
             ids,
@@ -98,7 +98,7 @@ def approve_command(
             show_conflict=_show_again,
         )
     if code == Exit.DONE and not (invocation.json or invocation.quiet):
-        tell("`lcp work --until-idle` executes what is approved")
+        print_err("`lcp work --until-idle` executes approved jobs")
     return code
 
 
@@ -108,26 +108,26 @@ def approve_command(
     examples=('lcp reject 12 --reason "the licence must not change"',),
 )
 @_jobs_options
-@click.option("--reason", required=True, metavar="TEXT", help="Why; the planner reads it.")
+@click.option("--reason", required=True, metavar="TEXT", help="The reason; the planner reads it.")
 @pass_invocation
 def reject_command(
     invocation: Invocation, jobs: Sequence[int], all_held: bool, mission: int | None, reason: str
 ) -> int:
-    """Refuse held jobs; the planner reads the reason in its next turn."""
+    """Reject held jobs; the planner reads the reason in its next turn."""
     if not reason.strip():
-        raise click.UsageError("--reason has to say something; it is blank", click.get_current_context())
+        raise click.UsageError("--reason is blank; a reason is needed", click.get_current_context())
     with invocation.engine() as engine:
-        ids = _chosen(invocation, engine, jobs, mission, word="reject" if all_held else None)
+        ids = _select_jobs(invocation, engine, jobs, mission, word="reject" if all_held else None)
         if not ids:
-            return _say_none(invocation, mission)
-        return _each(invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason))
+            return _print_none(invocation, mission)
+        return _decide_each(invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason))
 
 
 @click.command("cancel", cls=LcpCommand)
 @click.argument("mission", type=int, metavar="M")
 @pass_invocation
 def cancel_command(invocation: Invocation, mission: int) -> int:
-    """Stop mission M; what is written stays written."""
+    """Stop mission M; its file changes stay."""
     with invocation.engine() as engine:
         engine.cancel(mission)
         _print_mission(invocation, engine, mission)
@@ -141,17 +141,17 @@ def cancel_command(invocation: Invocation, mission: int) -> int:
 )
 @click.argument("mission", type=int, metavar="M")
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Another limit, e.g. limits.max_jobs=200."
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a limit, e.g. limits.max_jobs=200."
 )
 @pass_invocation
 def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]) -> int:
-    """Go on with mission M, which has ended: the planner gets another turn from the next runner."""
+    """Continue mission M, which has ended: its planner gets another turn."""
     limits = {_limit(key): _scalar(text) for key, text in pairs(settings, "--set").items()}
     with invocation.engine() as engine:
         engine.resume(mission, limits=limits)
         _print_mission(invocation, engine, mission)
     if not (invocation.json or invocation.quiet):
-        tell("`lcp work --until-idle` goes on with the mission")
+        print_err("`lcp work --until-idle` continues the mission")
     return Exit.DONE
 
 
@@ -159,7 +159,7 @@ def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]
 @click.argument("job", type=int, metavar="J")
 @pass_invocation
 def retry_command(invocation: Invocation, job: int) -> int:
-    """Queue job J again, which failed, was skipped or was cancelled."""
+    """Queue job J again; it must have failed, or have been skipped or cancelled."""
     with invocation.engine() as engine:
         queued = engine.retry(job)
     if invocation.json:
@@ -167,23 +167,23 @@ def retry_command(invocation: Invocation, job: int) -> int:
     else:
         print_out(f"job {job} {queued.state}")
         if queued.state == "queued" and not invocation.quiet:
-            tell("`lcp work --until-idle` executes it")
+            print_err("`lcp work --until-idle` executes it")
     return Exit.DONE
 
 
-def _chosen(
+def _select_jobs(
     invocation: Invocation, engine: Engine, jobs: Sequence[int], mission: int | None, *, word: str | None
 ) -> Sequence[int]:
-    """The jobs to decide; with a `word`, that is done to all that are held: they are listed, a terminal is asked."""
+    """The jobs to decide on. With a `word`, all held ones: they are listed, and a terminal is asked to confirm."""
     context = click.get_current_context()
     if word is None:
         if mission is not None:
-            raise click.UsageError("--mission belongs to --all", context)
+            raise click.UsageError("--mission needs --all", context)
         if not jobs:
-            raise click.UsageError("one or more jobs are needed, or --all", context)
+            raise click.UsageError("no job is given; name one or more, or --all", context)
         return jobs
     if jobs:
-        raise click.UsageError("--all takes no jobs", context)
+        raise click.UsageError("--all cannot be combined with job numbers", context)
     if mission is not None:
         engine.mission(mission)
     held = engine.jobs(mission_id=mission, states=["held"])
@@ -196,7 +196,7 @@ def _chosen(
     if sys.stdin.isatty() and sys.stderr.isatty():
         these = "this job" if len(held) == 1 else f"these {len(held)} jobs"
         if not click.confirm(f"{word} {these}?", err=True):
-            tell("nothing was decided")
+            print_err("nothing was decided")
             context.exit(Exit.FAILED)
     return [job.id for job in held]
 
@@ -209,7 +209,7 @@ def _takes_an_answer(engine: Engine, job: Job, awaited: Collection[int]) -> bool
 
 
 def _list(jobs: Sequence[Job]) -> None:
-    """Held jobs as a table on stderr: what all means is seen before it is done."""
+    """List on stderr what --all is about to decide."""
     from lcp_engine.cli.jobs import held_table, overview
 
     console = make_console(sys.stderr)
@@ -229,29 +229,29 @@ def _edited(engine: Engine, job_id: int) -> dict[str, JsonValue]:
 
     job = engine.job(job_id)
     if job.state != "held":
-        message = f"job {job_id} has to be held to be edited; it is {job.state}"
+        message = f"job {job_id} is {job.state}; only held jobs can be edited"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     return edit_params(job.params)
 
 
 def _show_again(engine: Engine, job_id: int) -> None:
-    """What a job that stays held would change now: the next approval is for that."""
+    """Show what a job would change now; the next approval is bound to that."""
     from lcp_engine.cli.changes import show_diffs
 
     if engine.job(job_id).state == "held":
         show_diffs(make_console(sys.stderr), engine.diff(job_id))
 
 
-def _say_none(invocation: Invocation, mission: int | None) -> int:
-    """What `--all` came to where nothing is held."""
+def _print_none(invocation: Invocation, mission: int | None) -> int:
+    """Print that `--all` found no job."""
     if invocation.json:
         print_json([])
     else:
-        print_out("no job is held" if mission is None else f"no job of mission {mission} is held")
+        print_out("No held jobs." if mission is None else f"No held jobs in mission {mission}.")
     return Exit.DONE
 
 
-def _each(
+def _decide_each(
     invocation: Invocation,
     engine: Engine,
     ids: Sequence[int],
@@ -260,7 +260,7 @@ def _each(
     *,
     show_conflict: Callable[[Engine, int], None] = lambda engine, job: None,
 ) -> int:
-    """Decide on every job; one that cannot be decided does not keep the others from it."""
+    """Decide on each job, also after one was refused; returns the gravest exit code."""
     from lcp_engine.api.bulk import each_outcome
 
     decided: list[int] = []
@@ -273,17 +273,17 @@ def _each(
             continue
         decided.append(job_id)
         if not invocation.json:
-            print_out(f"job {job_id} {word if outcome else f'was {word} before'}")
+            print_out(f"job {job_id} {word if outcome else f'was already {word}'}")
     if not invocation.json:
         return max((fail(failed, as_json=False) for failed in refused), default=Exit.DONE)
     if refused and not decided:
-        return fail(_together(refused), as_json=True)
+        return fail(_combine(refused), as_json=True)
     print_json([engine.job(job_id).json for job_id in decided])
     return max((fail(failed, as_json=True) for failed in refused), default=Exit.DONE)
 
 
-def _together(refused: Sequence[Failed]) -> Failed:
-    """One error for all: the gravest code, every message."""
+def _combine(refused: Sequence[Failed]) -> Failed:
+    """One error for all jobs: the gravest code and every message."""
     gravest = max(refused, key=lambda failed: exit_of_error(failed.code))
     return replace(gravest, message="; ".join(failed.message for failed in refused))
 
@@ -303,7 +303,9 @@ def _limit(key: str) -> str:
     group, _, name = key.partition(".")
     if group != "limits" or name not in Limits.model_fields:
         hint = nearest(name or group, list(Limits.model_fields))
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--set takes limits.NAME=VALUE here, not {key!r}; {hint}")
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"--set expects limits.NAME=VALUE here, not {key!r}; {hint}"
+        )
     return name
 
 
@@ -321,7 +323,7 @@ def _scalar(text: str) -> JsonValue:
         "lcp answer 12 2                         the second option",
         "lcp answer 12 --file answer.txt",
         "lcp answer 12 - < answer.txt",
-        "lcp answer 14 --file reply.json         the reply of a planner that is a person",
+        "lcp answer 14 --file reply.json         submit the reply of a human planner",
     ),
 )
 @click.argument("job", type=int, metavar="J")
@@ -329,10 +331,10 @@ def _scalar(text: str) -> JsonValue:
 @click.option("--file", metavar="FILE", help="Read the answer from FILE; - is stdin.")
 @pass_invocation
 def answer_command(invocation: Invocation, job: int, text: str | None, file: str | None) -> int:
-    """Answer question J, or bring the reply to turn J where a person is the planner.
+    """Answer question J, or submit the reply to turn J of a human planner.
 
-    With options, the number of one or the beginning of exactly one stands for it; words of your own always do. The same
-    answer twice is harmless. Exit code 5: somebody decided otherwise before.
+    If the question has options, give the number or the unique beginning of one, or an answer of your own. The same
+    answer twice is harmless. Exit code 5: the question was answered differently before.
     """
     said = read_words(text, file)
     with invocation.engine() as engine:
@@ -342,9 +344,9 @@ def answer_command(invocation: Invocation, job: int, text: str | None, file: str
         print_json(answered.json)
         return Exit.DONE
     shown = "" if answered.kind == TURN_KIND else f": {_shown(answered)}"
-    print_out(f"job {job} {'answered' if is_new else 'was answered before'}{shown}")
+    print_out(f"job {job} {'answered' if is_new else 'was already answered'}{shown}")
     if is_new and not invocation.quiet:
-        tell("`lcp work --until-idle` goes on with the mission")
+        print_err("`lcp work --until-idle` continues the mission")
     return Exit.DONE
 
 
@@ -358,15 +360,15 @@ def answer_command(invocation: Invocation, job: int, text: str | None, file: str
 )
 @click.argument("mission", type=int, metavar="M")
 @click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--job", type=int, metavar="J", help="What is said is about this job.")
+@click.option("--job", type=int, metavar="J", help="The message is about this job.")
 @click.option("--file", metavar="FILE", help="Read the text from FILE; - is stdin.")
 @pass_invocation
 def say_command(
     invocation: Invocation, mission: int, text: str | None, job: int | None, file: str | None
 ) -> int:
-    """Tell the planner of mission M something: it is asked again, with these words.
+    """Send the planner of mission M a message, which it reads in a new turn.
 
-    Nothing is approved or rejected by it, what is held stays held.
+    This approves and rejects nothing: held jobs stay held.
     """
     said = read_words(text, file)
     with invocation.engine() as engine:
@@ -374,26 +376,22 @@ def say_command(
             engine.say(mission, said, job_id=job)
         except LcpError as refused:
             code = fail(refused.failed, as_json=invocation.json)
-            # No conflict: nobody has decided otherwise.
+            # Not a conflict: nothing was decided differently.
             return Exit.FAILED if refused.code is ErrorCode.WRONG_STATE else code
         found = engine.mission(mission)
     if invocation.json:
         print_json(found.json)
         return Exit.DONE
-    print_out(f"mission {mission}: the planner reads it in its next turn")
+    print_out(f"mission {mission}: the planner reads the message in its next turn")
     if found.jobs.get("running", 0) == 0 and not invocation.quiet:
-        tell("`lcp work --until-idle` asks the planner")
+        print_err("`lcp work --until-idle` runs the planner's next turn")
     return Exit.DONE
 
 
 def read_words(text: str | None, file: str | None) -> str:
-    """What a person says: an argument, a file, or stdin. Raises a usage error unless it is exactly one of them."""
+    """The text of an argument, a file or stdin. Raises a usage error unless exactly one of them is given."""
     if (text is None) == (file is None):
-        said = (
-            "TEXT or --file FILE is needed"
-            if text is None
-            else "TEXT and --file are both given, one is needed"
-        )
+        said = "TEXT or --file FILE is needed" if text is None else "TEXT and --file cannot be combined"
         raise click.UsageError(said, click.get_current_context())
     if text is not None and text != "-":
         return text
@@ -410,18 +408,18 @@ def _read(file: str) -> str:
                 data = opened.read(MOST_BYTES + 1)
     except OSError as refused:
         code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
-        raise LcpError(code, f"{source!r} has to be a readable file: {refused.strerror}") from refused
+        raise LcpError(code, f"{source!r} cannot be read: {refused.strerror}") from refused
     if len(data) > MOST_BYTES:
-        raise LcpError(ErrorCode.TOO_LARGE, f"{source}: at most {MOST_BYTES} bytes are read; this has more")
+        raise LcpError(ErrorCode.TOO_LARGE, f"{source} is larger than {MOST_BYTES:,} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as refused:
-        message = f"{source}: UTF-8 is expected; byte {refused.start} is not"
+        message = f"{source}: byte {refused.start} is not UTF-8"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
 
 
 def _shown(job: Job) -> str:
-    """The answer as it was taken: with options, which of them it is."""
+    """The stored answer, with the option that it selected."""
     result = job.result or {}
     answer = one_line(shortened(str(result.get("answer")), 100))
     if result.get("option") is not None:

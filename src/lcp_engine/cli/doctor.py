@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.load_mission import Wish, load
+from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SECONDS = 150.0
-"""About how long a model is examined at most."""
+"""The time limit for testing a model, approximately."""
 _GOALS = (
     "Describe this project.",
     "List the Python files.",
@@ -44,7 +44,7 @@ _GOALS = (
 )
 
 BUSY_SECONDS = 3.0
-"""How long the examination waits for a database that is locked."""
+"""How long the checks wait for a locked database."""
 
 
 @click.command(
@@ -52,17 +52,17 @@ BUSY_SECONDS = 3.0
     cls=LcpCommand,
     examples=("lcp doctor", "lcp doctor --planner local", "lcp doctor --mission mission.yaml --root DIR"),
 )
-@click.option("--planner", metavar="NAME", help="Examine this planner, as the settings describe it.")
-@click.option("--mission", metavar="MISSION", help="Examine the planner and the root of this mission.")
-@click.option("--root", type=click.Path(path_type=Path), metavar="DIR", help="Examine this root.")
+@click.option("--planner", metavar="NAME", help="Check this planner with the settings of your configuration.")
+@click.option("--mission", metavar="MISSION", help="Check the planner and the root of this mission.")
+@click.option("--root", type=click.Path(path_type=Path), metavar="DIR", help="Check this root.")
 @pass_invocation
 def doctor_command(
     invocation: Invocation, planner: str | None, mission: str | None, root: Path | None
 ) -> int:
-    """Examine the installation, and with --planner or --mission what answers and how well.
+    """Check the installation, and with --planner or --mission also the planner.
 
-    Each line is ok, warn or fail, with what to do. A model is asked ten short questions, which costs their tokens.
-    Exit code 1: something does not work.
+    Each line is ok, warn or fail, with advice. A model is asked ten short questions, which cost tokens. Exit code 1:
+    something does not work.
     """
     found: list[Finding] = []
     for finding in _examine(invocation, planner, mission, root):
@@ -96,14 +96,14 @@ def _examine(
         yield broken("settings", error.failed)
         return
     yield well(
-        "settings", f"{config_path()}{'' if config_path().exists() else ' (not there; defaults hold)'}"
+        "settings", f"{config_path()}{'' if config_path().exists() else ' (does not exist; defaults apply)'}"
     )
     yield from examine_installation(url, shown_url(url), os.environ)
     yield examine_isolation(settings.isolation)
     spec = None if planner is None else PlannerSpec(type=planner)
     if mission is not None:
         try:
-            loaded, root = load(Wish(mission, root, planner), Surroundings(settings.planners))
+            loaded, root = load(MissionOptions(mission, root, planner), Surroundings(settings.planners))
         except LcpError as error:
             yield broken("mission", error.failed)
             return
@@ -115,7 +115,7 @@ def _examine(
 
 
 def _examine_planner(spec: PlannerSpec, surroundings: Surroundings) -> Iterator[Finding]:
-    """What is found about a planner; one that asks no model cannot be examined further."""
+    """Check a planner; one that uses no model is only constructed."""
     from lcp_engine.core.protocol.actions import Malformed
     from lcp_engine.core.protocol.read_reply import reader_of
     from lcp_engine.planners.llm.factories import Placed
@@ -136,13 +136,13 @@ def _examine_planner(spec: PlannerSpec, surroundings: Surroundings) -> Iterator[
             questions = _questions(spec.dialect, workers)
             yield from examine(planner.model_planner, questions, is_valid, seconds=SECONDS)
         else:
-            yield well("planner", f"{spec.type}, which asks no model")
+            yield well("planner", f"{spec.type}, which uses no model")
     except LcpError as error:
         yield broken("planner", error.failed)
 
 
 def _questions(dialect: Dialect, workers: Workers) -> list[Question]:
-    """Ten short questions: five first turns, and five last ones, in which only an end is allowed."""
+    """Ten short questions: five first turns, and five last turns, which may only end the mission."""
     from lcp_engine.planners.base import Kind, Question
 
     kinds = tuple(
@@ -167,13 +167,13 @@ def _questions(dialect: Dialect, workers: Workers) -> list[Question]:
 
 
 def examine_installation(url: str, shown_url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """What is found about the database at `url` and its runtime directory; nothing is created but that directory."""
+    """Check the database at `url` and its runtime directory, which is the only thing created."""
     yield from _guarded("database", lambda: _database(url, shown_url))
     yield from _guarded("runtime directory", lambda: _runtime(url, environment))
 
 
 def examine_root(path: Path) -> Iterator[Finding]:
-    """What is found about a mission's root, and what keeps jobs inside it."""
+    """Check a mission's root and how jobs are confined to it."""
     yield from _guarded("root", lambda: _root(path))
 
 
@@ -193,18 +193,18 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
         return
     if version != HEAD:
         if version > HEAD:
-            fact = f"{shown} stands at version {version}, this engine knows up to {HEAD}"
+            fact = f"{shown} has version {version}; this engine knows versions up to {HEAD}"
             yield broken("database", Failed(ErrorCode.DATABASE_VERSION, fact))
         else:
-            fact = f"{shown} stands at version {version}, this engine at {HEAD}"
-            yield doubtful("database", fact, "The next command upgrades it; `lcp db upgrade` does so now.")
+            fact = f"{shown} has version {version}; this engine uses {HEAD}"
+            yield doubtful("database", fact, "The next command upgrades it; `lcp db upgrade` does it now.")
         return
     faults = check_database(url, BUSY_SECONDS)
     if faults:
-        yield Finding("database", Grade.FAIL, f"{shown}: {faults[0]}", "`lcp db check` names every fault.")
+        yield Finding("database", Grade.FAIL, f"{shown}: {faults[0]}", "`lcp db check` lists every fault.")
         return
     try_writing(url, BUSY_SECONDS)
-    yield well("database", f"{shown} is whole, writable, at version {version}")
+    yield well("database", f"{shown} is consistent, writable, at version {version}")
 
 
 def _new_database(url: str, shown: str) -> Finding:
@@ -212,9 +212,9 @@ def _new_database(url: str, shown: str) -> Finding:
     place = backend.path.parent if isinstance(backend, Sqlite) else None
     if place is not None and not os.access(place, os.W_OK | os.X_OK):
         return broken(
-            "database", Failed(ErrorCode.FILE_SYSTEM, f"{place} has to be writable for {shown}; it is not")
+            "database", Failed(ErrorCode.FILE_SYSTEM, f"{place} is not writable; {shown} is created there")
         )
-    return well("database", f"{shown} is not there yet; the first command creates it")
+    return well("database", f"{shown} does not exist yet; the first command creates it")
 
 
 def _runtime(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -227,13 +227,15 @@ def _root(path: Path) -> Iterator[Finding]:
             well("root", root.path)
             if os.access(root.path, os.W_OK)
             else doubtful(
-                "root", f"{root.path} can be read and not written", "Missions that write need its permission."
+                "root",
+                f"{root.path} can be read but not written",
+                "Missions that write files need write permission.",
             )
         )
         if root.kernel:
             yield well("confinement", "the kernel resolves every path beneath the root (openat2)")
         else:
-            fact = "a walk without links resolves every path: this kernel has no openat2"
+            fact = "paths are resolved step by step without following links: this kernel has no openat2"
             yield doubtful(
-                "confinement", fact, "It is as safe, and slower; links within the root are refused."
+                "confinement", fact, "This is as safe but slower; links within the root are refused."
             )

@@ -16,7 +16,7 @@ from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.records import Job
 
 _WIDTH = 100
-# What people are told of a job, by event. The others are told with --verbose only.
+# The state to colour a line by, for job events that are shown; others are shown with --verbose only.
 _JOB_EVENTS = {
     "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "retried_held": "held",
     "refused": "rejected", "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled",
@@ -29,15 +29,15 @@ _AS_WORDS = {"held_again": "held", "retried_held": "held", "refused": "rejected"
 
 
 class Follower:
-    """The events that came since the last look. With `past` the history so far is news as well."""
+    """Reads new events of a mission or of all. With `past` it begins with those stored already."""
 
     def __init__(self, engine: Engine, mission_id: int | None = None, *, past: bool = True) -> None:
         self._engine = engine
         self._mission_id = mission_id
         self._seen: dict[int, int] = {} if past else engine.event_counts()
 
-    def news(self) -> list[JsonObject]:
-        """New events in the order in which they happened; each is news once."""
+    def new_events(self) -> list[JsonObject]:
+        """The events since the last call, in the order in which they happened."""
         found = [event for mission in self._changed() for event in self._of(mission)]
         return sorted(found, key=lambda event: str(event["at"])) if self._mission_id is None else found
 
@@ -56,8 +56,8 @@ class Follower:
         return events
 
 
-class Narrator:
-    """Turns events into lines; looks jobs up as they are when the line is written."""
+class EventFormatter:
+    """Describes events in lines; a job is shown in its current state."""
 
     def __init__(self, engine: Engine, *, verbose: bool = False, names_mission: bool = False) -> None:
         self._engine = engine
@@ -65,9 +65,9 @@ class Narrator:
         self._names_mission = names_mission
 
     def line(self, event: JsonObject) -> Text | None:
-        """The line for an event; None for one that only --verbose tells."""
+        """The line for an event; None for one that only --verbose shows."""
         if event["event"] == "said":
-            text: Text | None = said_line(event)
+            text: Text | None = message_line(event)
         else:
             text = self._job_line(event) if event["job_id"] is not None else self._mission_line(event)
         if text is None and self._verbose:
@@ -113,7 +113,7 @@ class Narrator:
         return Text.assemble(text, (f"  {one_line(asked)}", "dim"))
 
     def _is_corrected(self, job: Job) -> bool:
-        """Whether the question of this turn was put again."""
+        """Whether a corrective turn follows this one."""
         asked = [
             event for event in self._engine.events(job.mission_id, job_id=job.id) if event["event"] == "asked"
         ]
@@ -145,16 +145,16 @@ class Narrator:
         return Text(f"  {event['event']!s:<10}{job}  {data}".rstrip(), style="dim")
 
 
-def said_line(event: JsonObject) -> Text:
-    """What a person said to a planner, as a line."""
+def message_line(event: JsonObject) -> Text:
+    """A person's message to a planner, as a line."""
     data = _data(event)
     about = "" if event["job_id"] is None else f" about job {event['job_id']}"
     said = one_line(shortened(str(data.get("text")), 300))
     return Text.assemble(("  said      ", "magenta"), f"{one_line(str(data.get('by')))}{about}: {said}")
 
 
-def told(job: Job) -> str:
-    """Why a job stands where it stands, or what came of it."""
+def summarize(job: Job) -> str:
+    """Why a job is in its state, or its result, in short."""
     if job.error is not None:
         return f"{job.error.get('error_code')}: {_message(job.error)}"
     if job.reason:
@@ -165,7 +165,7 @@ def told(job: Job) -> str:
 
 
 def _said(result: Mapping[str, JsonValue]) -> str:
-    """The first line of what the planner said."""
+    """The first line of the planner's own words."""
     said = result.get("commentary") or result.get("summary") or result.get("error") or ""
     return str(said).strip().partition("\n")[0]
 

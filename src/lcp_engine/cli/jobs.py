@@ -14,16 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.events import told
+from lcp_engine.cli.events import summarize
 from lcp_engine.cli.output import (
     coloured,
     last_cell,
     make_console,
     make_table,
+    print_err,
     print_json,
     print_out,
     print_wide,
-    tell,
     until,
     when,
 )
@@ -41,7 +41,7 @@ MOST_LINES = 20
 MOST_HELD = 50
 
 MANY = 10
-"""From so many held jobs on, an overview comes first."""
+"""From this many held jobs on, an overview comes first."""
 MOST_GROUPS = 10
 
 
@@ -78,9 +78,9 @@ def jobs_command(
     found.reverse()
     _print_jobs(found, as_json=invocation.json)
     if not (found or invocation.json or invocation.quiet):
-        tell("there is no such job")
+        print_err("No jobs.")
     if limit is None and len(found) == most and not invocation.quiet:
-        tell(f"these are the newest {most}; --limit shows more")
+        print_err(f"these are the newest {most}; use --limit for more")
     return Exit.DONE
 
 
@@ -90,10 +90,10 @@ def jobs_command(
               help=f"Only the first N.  [default: {MOST_HELD} in a table, all in JSON]")  # fmt: skip
 @pass_invocation
 def held_command(invocation: Invocation, mission: int | None, limit: int | None) -> int:
-    """List what waits for a person: jobs that need a yes or a no, and questions that need an answer.
+    """List what waits for a person: held jobs to approve or reject, and questions to answer.
 
-    Many of them begin with an overview by kind and directory. `lcp diff J` shows what one would change, `lcp job J` its
-    params; `lcp approve J`, `lcp reject J` and `lcp answer J` decide.
+    A long list begins with an overview by kind and directory. `lcp diff J` shows what a job would change, `lcp job J`
+    its params; `lcp approve J`, `lcp reject J` and `lcp answer J` decide.
     """
     with invocation.engine() as engine:
         if mission is not None:
@@ -107,7 +107,7 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
         return Exit.DONE
     _print_held(found, listed, expiries, awaited, of_one_mission=mission is not None)
     if not (listed or invocation.quiet):
-        tell("nothing waits for a person")
+        print_err("No jobs wait for a person.")
     return Exit.DONE
 
 
@@ -125,7 +125,7 @@ def _print_held(
     if listed:
         print_wide(held_table(listed, expiries, of_one_mission=of_one_mission))
     if len(found) > len(listed):
-        print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists all of them")
+        print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists them all")
     for job in listed:
         if is_question(job, awaited):
             print_out(f"\n{block(question_text(job))}")
@@ -133,19 +133,17 @@ def _print_held(
 
 @click.command("job", cls=LcpCommand)
 @click.argument("job", type=int, metavar="J")
-@click.option(
-    "--prompt", "only_prompt", is_flag=True, help="Print what the planner was asked, and nothing else."
-)
+@click.option("--prompt", "only_prompt", is_flag=True, help="Print only the prompt of a turn.")
 @pass_invocation
 def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
-    """Show job J: its params, its result, its attempts and its events; of a turn also what the planner was asked."""
+    """Show job J with its params, result, attempts and events; of a held turn also the prompt."""
     with invocation.engine() as engine:
         found = engine.job(job)
         events = engine.events(found.mission_id, job_id=job)
         turns = engine.turns(found.mission_id, job_id=job) if found.kind == TURN_KIND else []
     prompt = turns[0]["prompt"] if turns else None
     if only_prompt and not isinstance(prompt, str):
-        raise LcpError(ErrorCode.NOT_FOUND, f"job {job} has to be a turn whose prompt is stored; it has none")
+        raise LcpError(ErrorCode.NOT_FOUND, f"job {job} has no stored prompt; only turns do")
     if invocation.json:
         print_json({**found.json, "events": [*events], **({"prompt": prompt} if turns else {})})
     elif only_prompt:
@@ -181,7 +179,7 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
             shortened(subject(job.json), 50),
             coloured(job.state),
             when(str(job.json["created_at"])),
-            last_cell(shortened(told(job), 90)),
+            last_cell(shortened(summarize(job), 90)),
         )
     print_wide(table)
 
@@ -208,7 +206,7 @@ def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None
 
 
 def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) -> None:
-    """Keys and values; what has lines is shown as lines, and cut where it is long."""
+    """Print keys and values; long texts are cut."""
     console.print(Text(title, style="bold"))
     for key, item in value.items():
         if isinstance(item, str) and "\n" in item:
@@ -217,7 +215,7 @@ def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) 
             for line in lines[:MOST_LINES]:
                 console.print(f"    │ {shortened(line, 160)}")
             if len(lines) > MOST_LINES:
-                console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json has them all")
+                console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json shows them all")
         else:
             shown = one_line(item) if isinstance(item, str) else json_line(item)
             console.print(f"  {one_line(key)}: {shortened(shown, 300)}")
@@ -240,7 +238,7 @@ def _print_attempts(console: Console, job: Job) -> None:
 
 
 def overview(jobs: Sequence[Job]) -> Table:
-    """A line for each kind and directory, the largest first."""
+    """A row for each kind and directory, the largest group first."""
     groups = count_groups(jobs)
     table = make_table("jobs", "kind", "where", numbers=("jobs",))
     for kind, where, count in groups[:MOST_GROUPS]:
@@ -252,7 +250,7 @@ def overview(jobs: Sequence[Job]) -> Table:
 
 
 def held_table(jobs: Sequence[Job], expiries: Mapping[int, str], *, of_one_mission: bool) -> Table:
-    """Held jobs with how long they wait and why; nothing that is the same for all of them."""
+    """Held jobs with since when and why; without the mission column if all are of one."""
     columns = ["id", "kind", "about", "held since", "why"]
     if not of_one_mission:
         columns.insert(1, "mission")
@@ -273,7 +271,7 @@ def held_table(jobs: Sequence[Job], expiries: Mapping[int, str], *, of_one_missi
 
 
 def count_groups(jobs: Sequence[Job]) -> list[tuple[str, str, int]]:
-    """Kind, directory, how many. Where directories are many, those at the top of the root stand for them."""
+    """Kind, directory and count; many directories are grouped by those at the top of the root."""
     paths = [(job.kind, _path(job)) for job in jobs]
     counts = Counter((kind, _directory(path)) for kind, path in paths)
     if len(counts) > MOST_GROUPS:
@@ -305,8 +303,8 @@ def answer_with(job: Job) -> str:
 
 
 def question_text(job: Job) -> str:
-    """What a person is asked, with the options and the command that answers."""
+    """The question with its options and the command that answers it."""
     if job.kind != KIND:
-        shows = f"`lcp job {job.id} --prompt` shows the question"
-        return f"job {job.id}: {shows}, {answer_with(job)} brings the planner's reply"
+        shows = f"`lcp job {job.id} --prompt` shows the prompt"
+        return f"job {job.id}: {shows}, {answer_with(job)} submits the planner's reply"
     return f"job {job.id}: {as_question(job.params)}\n  {answer_with(job)}"

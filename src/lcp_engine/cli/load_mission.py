@@ -1,4 +1,4 @@
-"""Load the mission that the command line names: a file, stdin, or a shipped mission."""
+"""Load the mission named on the command line: a file, stdin, or a shipped mission."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What `lcp run` and `lcp launch` are told about a mission."""
+class MissionOptions:
+    """The options of the command line that name a mission."""
 
     mission: str
     root: Path | None = None
@@ -31,17 +31,17 @@ class Wish:
     variables: Mapping[str, str] | None = None
 
 
-def load(wish: Wish, surroundings: Surroundings = NOWHERE) -> tuple[MissionSpec, Path]:
+def load(options: MissionOptions, surroundings: Surroundings = NOWHERE) -> tuple[MissionSpec, Path]:
     """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`, `NO_PLANNER`."""
-    text, source, base = _read(wish.mission)
-    settings = [*wish.settings]
-    if wish.planner is not None:
-        settings.insert(0, f"planner={json_line({'type': wish.planner})}")
+    text, source, base = _read(options.mission)
+    settings = [*options.settings]
+    if options.planner is not None:
+        settings.insert(0, f"planner={json_line({'type': options.planner})}")
     elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
         settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
-    spec = parse_mission(text, source=source, variables=wish.variables or {}, settings=settings)
-    make_planner(spec.planner, surroundings)  # an engine asks that too, but by then there is a database
-    return spec, resolve_root(spec.root, base, wish.root)
+    spec = parse_mission(text, source=source, variables=options.variables or {}, settings=settings)
+    make_planner(spec.planner, surroundings)  # before a database is created
+    return spec, resolve_root(spec.root, base, options.root)
 
 
 def _set_planner(settings: Sequence[str]) -> bool:
@@ -49,7 +49,7 @@ def _set_planner(settings: Sequence[str]) -> bool:
 
 
 def _read(mission: str) -> tuple[str, str, Path]:
-    """The text, what it is called, and the directory that its root is relative to."""
+    """The text, its name in messages, and the directory that its root is relative to."""
     here = Path.cwd()
     if mission == "-":
         return _decoded(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"), "stdin", here
@@ -59,9 +59,9 @@ def _read(mission: str) -> tuple[str, str, Path]:
     shipped = shipped_missions()
     if mission in shipped:
         return _decoded(_bytes(shipped[mission]), mission), mission, here
-    fact = "it is a directory" if path.is_dir() else "it is neither"
+    fact = "is a directory" if path.is_dir() else "does not exist"
     names = ", ".join(shipped)
-    message = f"mission {mission!r} has to be a file or the name of a shipped mission ({names}); {fact}"
+    message = f"mission {mission!r} {fact}; a file or the name of a shipped mission ({names}) is expected"
     raise LcpError(ErrorCode.NOT_FOUND, message)
 
 
@@ -70,17 +70,17 @@ def _bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as refused:
-        message = f"mission {str(path)!r} has to be a readable file: {refused.strerror}"
+        message = f"mission {str(path)!r} cannot be read: {refused.strerror}"
         raise LcpError(ErrorCode.INVALID_MISSION, message) from refused
 
 
 def _decoded(data: bytes, source: str) -> str:
     if len(data) > MOST_BYTES:
         raise LcpError(
-            ErrorCode.INVALID_MISSION, f"{source}: a mission has at most {MOST_BYTES} bytes; this has more"
+            ErrorCode.INVALID_MISSION, f"{source} is larger than {MOST_BYTES:,} bytes, the limit of a mission"
         )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as refused:
-        message = f"{source}: UTF-8 is expected; byte {refused.start} is not"
+        message = f"{source}: byte {refused.start} is not UTF-8"
         raise LcpError(ErrorCode.INVALID_MISSION, message) from refused

@@ -14,17 +14,17 @@ from rich.tree import Tree
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pass_invocation
-from lcp_engine.cli.events import Follower, Narrator, said_line, told
+from lcp_engine.cli.events import EventFormatter, Follower, message_line, summarize
 from lcp_engine.cli.output import (
     coloured,
     last_cell,
     make_console,
     make_table,
+    print_err,
     print_json,
     print_json_line,
     print_out,
     print_wide,
-    tell,
     when,
 )
 from lcp_engine.core.mission.parse import Variable
@@ -37,19 +37,21 @@ from lcp_engine.shipped_missions import Offer, offers
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.records import Job, Mission
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 FORMATS = ("text", "json", "structured", "agent")
 MOST_LINES = 20
-"""A list of the text shows at most that many rows."""
+"""Rows of a list in the text."""
 
 
 @click.command("missions", cls=LcpCommand)
-@click.option("--limit", type=Count(1), help="At most so many.  [default: 50 in a table, all in JSON]")
-@click.option("--schedule", metavar="NAME", help="Only those that this schedule launched.")
-@click.option("--shipped", is_flag=True, help="The missions that come with the engine, for `lcp run NAME`.")
+@click.option(
+    "--limit", type=Count(1), metavar="N", help="List at most N.  [default: 50 in a table, all in JSON]"
+)
+@click.option("--schedule", metavar="NAME", help="Only missions launched by this schedule.")
+@click.option("--shipped", is_flag=True, help="List the shipped missions, for `lcp run NAME`.")
 @pass_invocation
 def missions_command(invocation: Invocation, limit: int | None, schedule: str | None, shipped: bool) -> int:
-    """List missions, the newest first."""
+    """List missions, newest first."""
     if shipped:
         print_offers(offers(), as_json=invocation.json)
         return Exit.DONE
@@ -57,7 +59,7 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
         most = limit or (None if invocation.json else 50)
         found = engine.missions(limit=most, schedule=schedule)
         if schedule is not None and not found:
-            engine.schedule(schedule)  # it launched nothing yet, or is not there
+            engine.schedule(schedule)  # raises if it does not exist
     if invocation.json:
         print_json([mission.json for mission in found])
         return Exit.DONE
@@ -77,7 +79,7 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
         )
     print_wide(table)
     if not (found or invocation.quiet):
-        tell("there is no mission" if schedule is None else f"schedule {schedule} has launched no mission")
+        print_err("No missions." if schedule is None else f"No missions of schedule {schedule}.")
     return Exit.DONE
 
 
@@ -98,7 +100,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
             for file in files
             if disk_note(file.disk)
         ]
-        said = [said_line(event) for event in engine.events(mission, event="said")]
+        said = [message_line(event) for event in engine.events(mission, event="said")]
     tree = _tree(found, jobs, steps)
     for line in [*said, *astray]:
         tree.add(line)
@@ -118,18 +120,18 @@ def show_command(invocation: Invocation, mission: int) -> int:
     "--since",
     type=Count(0),
     metavar="EVENT",
-    help="With structured: what is new and which milestone was reached since that event.  [default: the last question]",
+    help="With structured: report what is new since this event.  [default: the last question]",
 )
 @pass_invocation
 def report_command(invocation: Invocation, mission: int, form: str | None, since: int | None) -> int:
-    """Report on mission M: what was done, files written, limits reached, what waits, what failed, what was said.
+    """Report on mission M: jobs done, files written, limits reached, held and failed jobs, messages.
 
-    text is Markdown, set on a terminal; json is the same as data; structured is for a program that shows it to a person
-    and takes decisions: blocks, forms for what waits, progress; agent is the answer to a request. Everything but the
-    planner's words is taken from the history of jobs.
+    text is Markdown, formatted on a terminal; json is the same as data; structured is for programs that show it to a
+    person and take decisions: blocks, forms for held jobs, progress; agent is the answer to a request. Everything but
+    the planner's own words comes from the history of jobs.
     """
     if since is not None and form != "structured":
-        raise click.UsageError("--since belongs to --format structured", click.get_current_context())
+        raise click.UsageError("--since needs --format structured", click.get_current_context())
     with invocation.engine() as engine:
         print_report(engine, mission, form or ("json" if invocation.json else "text"), since)
     return Exit.DONE
@@ -140,7 +142,7 @@ def _counts(mission: Mission) -> str:
 
 
 def _tree(mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int]) -> Tree:
-    """Turns in order, each with the jobs that it asked for; a sub-plan's turns stand under its step."""
+    """Turns in order, each with the jobs it requested; the turns of a sub-plan are under its step."""
     title = Text.assemble(
         (f"mission {mission.id} {one_line(mission.name)}", "bold"), "  ", coloured(mission.status)
     )
@@ -161,7 +163,7 @@ def _tree(mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int]) -> Tr
 
 
 def _place(job: Job) -> tuple[float, bool, int]:
-    """By turn; a turn that was not asked yet is the last."""
+    """By turn; a turn not asked yet is the last."""
     turn = job.json["turn"]
     return (turn if isinstance(turn, int) else math.inf, job.kind != TURN_KIND, job.id)
 
@@ -172,7 +174,7 @@ def _line(job: Job) -> Text:
     text = Text.assemble(
         (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job.json)}  ", coloured(job.state)
     )
-    why = told(job)
+    why = summarize(job)
     return text.append(f"  {one_line(shortened(why, 120))}", style="dim") if why else text
 
 
@@ -180,25 +182,25 @@ def _line(job: Job) -> Text:
 @click.argument("mission", type=int, required=False, metavar="[M]")
 @pass_invocation
 def watch_command(invocation: Invocation, mission: int | None) -> int:
-    """Print what happens in mission M from its start, until it ends or waits; without M, in all from now on.
+    """Print the events of mission M from its start until it ends or waits; without M, new events of all missions.
 
-    The exit code is that of `lcp run`; without M it goes on until it is interrupted.
+    The exit code is that of `lcp run`; without M it runs until it is interrupted.
     """
     with invocation.engine() as engine:
         follower = Follower(engine, mission, past=mission is not None)
-        narrator = Narrator(engine, verbose=invocation.verbose, names_mission=mission is None)
+        formatter = EventFormatter(engine, verbose=invocation.verbose, names_mission=mission is None)
         while True:
-            # Asked before the events are read: what happened until then is among them.
+            # Read before the events, so that they include everything up to the end.
             end = None if mission is None else _exit_at_rest(engine, mission)
-            for event in follower.news():
-                _print(event, None if invocation.json else narrator)
+            for event in follower.new_events():
+                _print(event, None if invocation.json else formatter)
             if end is not None:
                 return end
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def _exit_at_rest(engine: Engine, mission_id: int) -> Exit | None:
-    """The exit code of a mission that has ended and has nothing running, or that waits."""
+    """The exit code of a mission at rest; None while jobs are queued or running."""
     mission = engine.mission(mission_id)
     counts = mission.jobs
     if mission.status == "running" or counts.get("queued", 0) + counts.get("running", 0):
@@ -206,20 +208,20 @@ def _exit_at_rest(engine: Engine, mission_id: int) -> Exit | None:
     return exit_of_mission(mission.status, mission.outcome)
 
 
-def _print(event: JsonObject, narrator: Narrator | None) -> None:
+def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
     import sys
 
-    if narrator is None:
+    if formatter is None:
         print_json_line(event)
         return
-    line = narrator.line(event)
+    line = formatter.line(event)
     if line is not None:
         make_console(sys.stdout).print(line)
         sys.stdout.flush()
 
 
 def print_report(engine: Engine, mission_id: int, form: str = "text", since: int | None = None) -> None:
-    """The report on stdout. `since` is the number of the event that a structured report goes on from."""
+    """Print the report on stdout. `since` is the event after which a structured report begins."""
     if form == "json":
         print_json(make_report(engine.facts(mission_id)))
     elif form == "structured":
@@ -233,19 +235,19 @@ def print_report(engine: Engine, mission_id: int, form: str = "text", since: int
 
 
 def _print_text(markdown: str) -> None:
-    """Markdown, set on a terminal and as it is elsewhere."""
+    """Print Markdown, formatted on a terminal."""
     shown = block(markdown)
     if not sys.stdout.isatty():
         print_out(shown)
         return
     from rich.markdown import Markdown
 
-    # A link shows where it leads: what is named and where it goes may differ.
+    # Without hyperlinks the target of each link is visible: text and target may differ.
     make_console(sys.stdout).print(Markdown(shown, hyperlinks=False), soft_wrap=False)
 
 
 def print_offers(offers: Sequence[Offer], *, as_json: bool) -> None:
-    """Each with what it does, who plans it, and the variables that `--var` gives a value."""
+    """Print each shipped mission with its description, planner and variables."""
     if as_json:
         print_json([_shown(offer) for offer in offers])
         return

@@ -28,28 +28,28 @@ COLOURS = {
     "rejected": "red", "skipped": "dim", "cancelled": "dim", "waiting": "yellow", "completed": "green",
 }  # fmt: skip
 
-# What files and streams meet without anybody's fault, such as a full disk behind stdout.
-_SURROUNDINGS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+# Errors of the environment, such as a full disk behind stdout; not defects of lcp.
+_ENVIRONMENT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def print_json(value: Printable) -> None:
-    """Print the one value of `--json`: for eyes on a terminal, on one line for programs."""
+    """Print the value of `--json`: indented on a terminal, else on one line."""
     print_out(json_block(value) if sys.stdout.isatty() else json_line(value))
 
 
 def print_json_line(value: Printable) -> None:
-    """Print one of many objects, at once."""
+    """Print one object on a line and flush it."""
     print_out(json_line(value))
     sys.stdout.flush()
 
 
 def print_out(text: str) -> None:
-    """Print data."""
+    """Print data on stdout."""
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
 def make_console(stream: TextIO) -> Console:
-    """A console that takes nothing in a text for an order: no markup, no emoji names, no highlighting."""
+    """A console that prints text as it is: no markup, no emoji names, no highlighting."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
@@ -63,7 +63,7 @@ def coloured(word: str) -> Text:
 
 
 def make_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
-    """An open table; the columns of `numbers` are aligned to the right."""
+    """A table without a border; the columns of `numbers` are aligned to the right."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -74,14 +74,14 @@ def make_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
 
 
 def last_cell(text: str) -> Text:
-    """The text of a last column, which is cut where the terminal ends."""
+    """The text of the last column, cut at the edge of the terminal."""
     from rich.text import Text
 
     return Text(one_line(text), no_wrap=True, overflow="ellipsis")
 
 
 def print_wide(shown: Table | Tree) -> None:
-    """Print a table or a tree as wide as the terminal, or as wide as it needs to be where nobody looks."""
+    """Print a table or a tree: as wide as the terminal, uncut without one."""
     console = make_console(sys.stdout)
     if not sys.stdout.isatty():
         console.width = 1000
@@ -91,7 +91,7 @@ def print_wide(shown: Table | Tree) -> None:
 
 
 def until(at: str | None) -> str:
-    """How long it is until then on a terminal; the time itself for programs."""
+    """The time left until `at` on a terminal, else `at` itself."""
     if at is None or not sys.stdout.isatty():
         return at or "-"
     from lcp_engine.core.summaries import duration
@@ -101,12 +101,12 @@ def until(at: str | None) -> str:
 
 
 def seconds_until(at: str, now: datetime) -> float:
-    """Seconds from `now` to a time in ISO 8601; negative where it has passed."""
+    """Seconds from `now` to an ISO 8601 time; negative if it has passed."""
     return (datetime.fromisoformat(at) - now).total_seconds()
 
 
 def when(at: str | None) -> str:
-    """An age on a terminal; the time itself for programs."""
+    """The age of `at` on a terminal, else `at` itself."""
     if at is None or not sys.stdout.isatty():
         return at or "-"
     from lcp_engine.core.summaries import age
@@ -115,32 +115,34 @@ def when(at: str | None) -> str:
 
 
 def explain(error: BaseException, *, as_json: bool) -> int:
-    """Tell on stderr what ended the command; the exit code."""
+    """Print on stderr what ended the command; returns the exit code."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        tell("interrupted")
+        print_err("interrupted")
         return Exit.INTERRUPTED
     if isinstance(error, LcpError):
         return fail(error.failed, as_json=as_json)
     if isinstance(error, click.ClickException):
         return _refuse_usage(error, as_json=as_json)
-    if isinstance(error, OSError) and error.errno in _SURROUNDINGS:
-        where = f" {error.filename!r}" if error.filename else ""
-        refused = Failed(ErrorCode.FILE_SYSTEM, f"the system refused{where}: {error.strerror}")
+    if isinstance(error, OSError) and error.errno in _ENVIRONMENT:
+        where = f" for {error.filename!r}" if error.filename else ""
+        refused = Failed(
+            ErrorCode.FILE_SYSTEM, f"the operating system reported an error{where}: {error.strerror}"
+        )
         return fail(refused, as_json=as_json)
     return fail(_defect(error), as_json=as_json)
 
 
 def fail(failed: Failed, *, as_json: bool) -> int:
-    """Print `failed` as a person or a program reads it; the exit code."""
+    """Print `failed` as a line or as JSON; returns the exit code."""
     if as_json:
-        tell(json_line({"error": agent_error(failed).as_json()}))
+        print_err(json_line({"error": agent_error(failed).as_json()}))
     else:
-        tell(one_line(failed.message))
+        print_err(one_line(failed.message))
     return exit_of_error(failed.code)
 
 
 def agent_error(failed: Failed) -> AgentError:
-    """`failed` with ids of its own and the time."""
+    """`failed` with new ids and the current time."""
     from datetime import UTC, datetime
     from uuid import uuid4
 
@@ -152,8 +154,8 @@ def agent_error(failed: Failed) -> AgentError:
     )
 
 
-def tell(line: str) -> None:
-    """Write a line to stderr, if anybody reads it."""
+def print_err(line: str) -> None:
+    """Write a line to stderr; a closed stderr is ignored."""
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -163,7 +165,7 @@ def tell(line: str) -> None:
 
 def _refuse_usage(error: click.ClickException, *, as_json: bool) -> int:
     message = error.format_message().rstrip(".")
-    if not message[:2].isupper():  # a placeholder such as TEXT stays as the help writes it
+    if not message[:2].isupper():  # a placeholder such as TEXT keeps its case
         message = message[:1].lower() + message[1:]
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
@@ -173,11 +175,11 @@ def _refuse_usage(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def _defect(error: BaseException) -> Failed:
-    """A surprise: what it was, and where its traceback is."""
+    """An unexpected exception, with the path of its stored traceback."""
     fact = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     kept = _keep_traceback(error)
-    where = f"; its traceback is in {kept}" if kept else ""
-    return Failed(ErrorCode.WORKER_FAILED, f"lcp met a defect of its own, {fact}{where}")
+    where = f"; the traceback is in {kept}" if kept else ""
+    return Failed(ErrorCode.WORKER_FAILED, f"internal error of lcp: {fact}{where}")
 
 
 def _keep_traceback(error: BaseException) -> Path | None:

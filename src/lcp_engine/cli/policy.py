@@ -18,17 +18,17 @@ _STYLES = {"auto": "green", "hold": "yellow", "deny": "red"}
 
 @click.group("policy", cls=LcpGroup)
 def policy_command() -> None:
-    """Look at the rules that decide which jobs run, wait for a person, or are denied."""
+    """Explain the rules that decide which jobs run, wait for a person, or are denied."""
 
 
 @policy_command.command("explain", examples=("lcp policy explain 12",))
 @click.argument("job", type=int, metavar="J")
 @pass_invocation
 def explain_command(invocation: Invocation, job: int) -> int:
-    """Show every rule that is looked at for job J, in order, and which one decides.
+    """Show every rule that is checked for job J, in order, and the one that decides.
 
-    Rules are those of now: the mission's, and the policy in your configuration file. What else can hold a job or refuse
-    it (the level of its kind, the planner, limits) is listed as a gate; the strictest gate decides.
+    The rules are today's: the mission's, and the policy in your configuration file. Whatever else can hold or reject a
+    job (the permission level of its kind, the planner, limits) is listed as a gate; the strictest gate decides.
     """
     with invocation.engine() as engine:
         explained = engine.explain_policy(job)

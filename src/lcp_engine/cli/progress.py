@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.base import Invocation
-from lcp_engine.cli.events import Narrator
+from lcp_engine.cli.events import EventFormatter
 from lcp_engine.cli.output import make_console, print_json_line
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.core.summaries import subject
@@ -22,33 +22,33 @@ from lcp_engine.store.db.json_text import JsonObject
 
 
 class Progress(Protocol):
-    """Where events go as they happen."""
+    """Shows events as they happen."""
 
     def show(self, events: Sequence[JsonObject]) -> None:
-        """Tell the events; called often, also without any."""
+        """Show new events; also called when there are none."""
 
-    def say(self, text: str) -> None:
-        """Tell something that is no event."""
+    def note(self, text: str) -> None:
+        """Print a message that is not an event."""
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within, the terminal belongs to a question."""
+        """Leave the terminal to a question."""
 
 
 @contextmanager
 def showing(invocation: Invocation, engine: Engine, *, all_missions: bool = False) -> Iterator[Progress]:
-    """The progress that the options and the terminal ask for."""
+    """The form of progress that suits the options and the terminal."""
     if invocation.json:
         yield Events()
     elif invocation.quiet:
         yield Silence()
     else:
-        narrator = Narrator(engine, verbose=invocation.verbose, names_mission=all_missions)
+        formatter = EventFormatter(engine, verbose=invocation.verbose, names_mission=all_missions)
         if sys.stderr.isatty():
-            with LiveLine(engine, narrator) as live:
+            with LiveLine(engine, formatter) as live:
                 yield live
         else:
-            yield Lines(narrator)
+            yield Lines(formatter)
 
 
 class Silence:
@@ -57,7 +57,7 @@ class Silence:
     def show(self, events: Sequence[JsonObject]) -> None:
         pass
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         pass
 
     @contextmanager
@@ -66,7 +66,7 @@ class Silence:
 
 
 class Events(Silence):
-    """Each event as an object on a line of stdout."""
+    """Prints each event as a JSON object on a line of stdout."""
 
     def show(self, events: Sequence[JsonObject]) -> None:
         for event in events:
@@ -74,27 +74,27 @@ class Events(Silence):
 
 
 class Lines(Silence):
-    """Lines on stderr, for log files."""
+    """Prints lines on stderr, for log files."""
 
-    def __init__(self, narrator: Narrator) -> None:
-        self._narrator = narrator
+    def __init__(self, formatter: EventFormatter) -> None:
+        self._formatter = formatter
         self._console = make_console(sys.stderr)
 
     def show(self, events: Sequence[JsonObject]) -> None:
         for event in events:
-            line = self._narrator.line(event)
+            line = self._formatter.line(event)
             if line is not None:
                 self._console.print(line)
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         self._console.print(one_line(text))
 
 
 class LiveLine(Lines):
-    """Lines on stderr, and below them one that says what runs right now."""
+    """Prints lines on stderr, and below them a live line with the running jobs."""
 
-    def __init__(self, engine: Engine, narrator: Narrator) -> None:
-        super().__init__(narrator)
+    def __init__(self, engine: Engine, formatter: EventFormatter) -> None:
+        super().__init__(formatter)
         self._engine = engine
         self._running: dict[int, str] = {}
         self._settled = 0
@@ -111,7 +111,7 @@ class LiveLine(Lines):
 
     def show(self, events: Sequence[JsonObject]) -> None:
         for event in events:
-            self._note(event)
+            self._track(event)
         super().show(events)
         self._spinner.update(text=self._status())
 
@@ -123,7 +123,7 @@ class LiveLine(Lines):
         finally:
             self._live.start()
 
-    def _note(self, event: JsonObject) -> None:
+    def _track(self, event: JsonObject) -> None:
         job_id = event["job_id"]
         if not isinstance(job_id, int):
             return
@@ -135,7 +135,7 @@ class LiveLine(Lines):
 
     def _status(self) -> Text:
         seconds = int(time.monotonic() - self._began)
-        now = ", ".join(self._running.values()) or "looking for work"
+        now = ", ".join(self._running.values()) or "waiting for work"
         width = max(20, self._console.width - 30)
         done = f"{seconds // 60}:{seconds % 60:02}  {self._settled} done"
         return Text.assemble((done, "dim"), "  ", shortened(now, width))

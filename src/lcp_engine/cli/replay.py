@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.output import print_json, print_out, tell
+from lcp_engine.cli.output import print_err, print_json, print_out
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
@@ -23,17 +23,17 @@ MOST_SHOWN = 20
     cls=LcpCommand,
     examples=(
         "lcp replay 3",
-        "lcp replay 3 --keep /tmp/again; lcp show 1 --db sqlite:////tmp/again/replay.db",
+        "lcp replay 3 --keep again; lcp show 1 --db sqlite:///again/replay.db",
     ),
 )
 @click.argument("mission", type=int, metavar="M")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Leave the scratch database and root in DIR, which has to be empty.")  # fmt: skip
+              help="Keep the scratch database and root in DIR, which must be empty.")  # fmt: skip
 @pass_invocation
 def replay_command(invocation: Invocation, mission: int, keep: Path | None) -> int:
     """Run the finished mission M again from its stored replies and results, and compare the jobs.
 
-    No model is asked and nothing outside a scratch directory is touched. Exit code 5: something came out differently.
+    No model is called and nothing outside a scratch directory is touched. Exit code 5: there are differences.
     """
     with invocation.engine() as engine:
         replayed = engine.replay(mission, keep=keep)
@@ -68,18 +68,18 @@ def _count(number: int, thing: str) -> str:
     ),
 )
 @click.argument("mission", type=int, metavar="M")
-@click.option("--turn", type=int, required=True, metavar="N", help="The turn that is asked anew.")
+@click.option("--turn", type=int, required=True, metavar="N", help="The turn to ask again.")
 @click.option("--reply", type=click.Path(path_type=Path), metavar="FILE",
-              help="Answer the turn with the text of FILE instead of asking.")  # fmt: skip
-@click.option("--planner", metavar="NAME", help="Another planner, for this turn and those after it.")
+              help="Use the text of FILE as the reply instead of asking.")  # fmt: skip
+@click.option("--planner", metavar="NAME", help="Use this planner from turn N on.")
 @pass_invocation
 def fork_command(
     invocation: Invocation, mission: int, turn: int, reply: Path | None, planner: str | None
 ) -> int:
-    """Start a new mission from turn N of mission M, and print its id; a runner (lcp work) goes on with it.
+    """Start a new mission from turn N of mission M, and print its id; a runner (lcp work) continues it.
 
-    It has the history of M up to the question of turn N, and works on the root as it is. What has changed there since
-    is listed on stderr.
+    It has the history of M up to the question of turn N, and works on the root as it is now. Files that have changed
+    since are listed on stderr.
     """
     text = None if reply is None else _text(reply)
     spec = None if planner is None else PlannerSpec(type=planner)
@@ -89,9 +89,11 @@ def fork_command(
         print_json(forked.as_json())
         return Exit.DONE
     print_out(str(forked.id))
-    _tell_changes(forked)
+    _print_changes(forked)
     if not invocation.quiet:
-        tell(f"mission {forked.id} goes on from turn {turn} of mission {mission}: `lcp work --until-idle`")
+        print_err(
+            f"mission {forked.id} continues from turn {turn} of mission {mission}: `lcp work --until-idle`"
+        )
     return Exit.DONE
 
 
@@ -100,19 +102,19 @@ def _text(file: Path) -> str:
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
     except OSError as refused:
-        message = f"reply {str(file)!r} has to be a readable file: {refused.strerror}"
+        message = f"reply {str(file)!r} cannot be read: {refused.strerror}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
     if len(data) > MOST_BYTES:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"reply {str(file)!r} has at most {MOST_BYTES} bytes")
-    # As a planner's reply would be taken: what is not UTF-8 is no valid reply, and leads to a corrective turn.
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"reply {str(file)!r} is larger than {MOST_BYTES:,} bytes")
+    # Like a planner's reply: one that is not UTF-8 is not valid, and leads to a corrective turn.
     return data.decode("utf-8", errors="backslashreplace")
 
 
-def _tell_changes(forked: Forked) -> None:
+def _print_changes(forked: Forked) -> None:
     for drift in forked.changed[:MOST_SHOWN]:
-        tell(one_line(str(drift)))
+        print_err(one_line(str(drift)))
     if len(forked.changed) > MOST_SHOWN:
-        tell(f"and {len(forked.changed) - MOST_SHOWN} more")
+        print_err(f"and {len(forked.changed) - MOST_SHOWN} more")
     if forked.unknown:
         jobs = ", ".join(map(str, forked.unknown[:MOST_SHOWN]))
-        tell(f"whether what these jobs saw has changed cannot be told: {jobs}")
+        print_err(f"these jobs saw things that cannot be compared: {jobs}")

@@ -14,9 +14,9 @@ from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pairs, pass_invocation
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.jobs import answer_with, is_question
-from lcp_engine.cli.load_mission import Wish, load
+from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.missions import print_report
-from lcp_engine.cli.output import print_json, print_json_line, print_out, tell
+from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
 from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
@@ -35,10 +35,10 @@ OPEN_STATES = [State.QUEUED, State.RUNNING]
 
 
 def mission_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options that say which mission is meant, given to the command as one `wish`."""
+    """Add the options that name a mission; the command gets them as one `MissionOptions`."""
 
     @wraps(command)
-    def with_wish(
+    def with_options(
         *,
         mission: str,
         root: Path | None,
@@ -48,18 +48,20 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
         **others: object,
     ) -> int:
         pairs(settings, "--set")
-        return command(wish=Wish(mission, root, planner, settings, pairs(variables, "--var")), **others)
+        return command(
+            options=MissionOptions(mission, root, planner, settings, pairs(variables, "--var")), **others
+        )
 
-    stated: Callable[..., int] = with_wish
+    stated: Callable[..., int] = with_options
     for option in reversed((
         click.argument("mission", metavar="MISSION"),
         click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
-                     help="The directory that the mission is confined to.  [default: what the file says]"),
-        click.option("--planner", metavar="NAME", help="Another planner than the file's."),
+                     help="The directory the mission is confined to.  [default: root of the file]"),
+        click.option("--planner", metavar="NAME", help="Use this planner instead of the file's."),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                     help="Another value for a key of the file, e.g. limits.max_turns=5."),
+                     help="Override a key of the file, e.g. limits.max_turns=5."),
         click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-                     help="A value for ${NAME} in the file."),
+                     help="Set the variable ${NAME} of the file."),
     )):  # fmt: skip
         stated = option(stated)
     return stated
@@ -81,34 +83,34 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
     metavar="N",
     default=4,
     show_default=True,
-    help="Jobs at a time.",
+    help="Jobs to run at a time.",
 )
 @click.option("--approve", "kinds", multiple=True, metavar="KINDS",
-              help="Approve held jobs of these kinds (a,b,…) as they come; all: every kind.")  # fmt: skip
+              help="Approve held jobs of these kinds (a,b,…) without asking; all: every kind.")  # fmt: skip
 @pass_invocation
 def run_command(
     invocation: Invocation,
     *,
-    wish: Wish,
+    options: MissionOptions,
     threads: int,
     kinds: Sequence[str],
 ) -> int:
     """Launch MISSION and work on it until it ends or waits for a person; then print its report.
 
     MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission. On a terminal you are asked about
-    held jobs; elsewhere they wait, and the exit code is 3.
+    held jobs; without one they stay held, and the exit code is 3.
     """
     named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
-    spec, directory = load(wish, Surroundings(invocation.settings.planners))
-    asks = wish.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
+    spec, directory = load(options, Surroundings(invocation.settings.planners))
+    asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine)
         launched = engine.launch(spec, root=directory)
-        worst = tell_worst_case(invocation, engine, spec)
+        worst = print_worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
         with showing(invocation, engine) as progress:
-            _work_it_off(engine, decider, progress, interrupts, threads)
-        return _conclude(invocation, engine, launched.id, interrupts, worst)
+            _work_until_done(engine, decider, progress, interrupts, threads)
+        return _report_end(invocation, engine, launched.id, interrupts, worst)
 
 
 @click.command(
@@ -120,19 +122,19 @@ def run_command(
     ),
 )
 @mission_options
-@click.option("--key", help="Launch once for this key: later calls print the id of then.")
+@click.option("--key", help="Launch only once for this key; later calls print the same id.")
 @pass_invocation
 def launch_command(
     invocation: Invocation,
     *,
-    wish: Wish,
+    options: MissionOptions,
     key: str | None,
 ) -> int:
-    """Store MISSION for the runners (lcp work), and print its id."""
-    spec, directory = load(wish, Surroundings(invocation.settings.planners))
+    """Queue MISSION without running it, and print its id; a runner (lcp work) executes it."""
+    spec, directory = load(options, Surroundings(invocation.settings.planners))
     with invocation.engine() as engine:
         launched = engine.launch(spec, root=directory, key=key)
-        worst = tell_worst_case(invocation, engine, spec)
+        worst = print_worst_case(invocation, engine, spec)
     if invocation.json:
         print_json({"id": launched.id, "worst_case": worst.json})
     else:
@@ -140,39 +142,39 @@ def launch_command(
     return Exit.DONE
 
 
-def tell_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
-    """What the mission can cost at worst, told on stderr before it begins."""
+def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
+    """Print on stderr what the mission can cost at worst, before it begins."""
     planner = make_planner(spec.planner, engine.site.surroundings)
     attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
     worst = WorstCase(spec.limits, None if attempt is None else attempt * TURN_ATTEMPTS)
     if not (invocation.json or invocation.quiet):
         for line in worst.lines:
-            tell(line)
+            print_err(line)
     return worst
 
 
 def _check_kinds(named: Collection[str], engine: Engine) -> None:
-    """Raise a usage error for a kind that nothing executes: it would approve nothing, and nobody would notice."""
+    """Raise a usage error for an unknown kind, which would silently approve nothing."""
     for kind in sorted(named):
         if kind != "all" and kind not in engine.workers:
             hint = nearest(kind, [*engine.workers, "all"])
-            message = f"--approve takes kinds of jobs or all, not {kind!r}; {hint}"
+            message = f"--approve expects kinds of jobs or all, not {kind!r}; {hint}"
             raise click.UsageError(message, click.get_current_context())
 
 
-def _work_it_off(
+def _work_until_done(
     engine: Engine, decider: Decider, progress: Progress, interrupts: Interrupts, threads: int
 ) -> None:
-    """Work until nothing is left that runs by itself, and nothing that was decided meanwhile."""
+    """Work until no job is left to run, also after the person's decisions."""
     follower = Follower(engine, decider.mission_id)
 
-    def look() -> bool:
-        is_news = _show_news(follower, progress)
-        return decider.approve_named(progress.say) or is_news
+    def poll() -> bool:
+        has_news = _show_news(follower, progress)
+        return decider.approve_named(progress.note) or has_news
 
     while True:
         runner = engine.runner(until_idle=True, threads=threads, mission_id=decider.mission_id)
-        work(runner, interrupts, look, progress.say)
+        work(runner, interrupts, poll, progress.note)
         if interrupts:
             return
         try:
@@ -181,25 +183,25 @@ def _work_it_off(
         except KeyboardInterrupt:
             interrupts.received = signal.SIGINT
             return
-        if not (decider.approve_named(progress.say) or decided or _has_ready(engine, decider.mission_id)):
+        if not (decider.approve_named(progress.note) or decided or _has_ready(engine, decider.mission_id)):
             _show_news(follower, progress)
             return
 
 
 def _show_news(follower: Follower, progress: Progress) -> bool:
     """Show the events since the last call; whether there were any."""
-    news = follower.news()
+    news = follower.new_events()
     progress.show(news)
     return bool(news)
 
 
 def _has_ready(engine: Engine, mission_id: int) -> bool:
-    """Whether a runner here has more to do: somebody else decided, or another runner gave a job back."""
+    """Whether jobs are ready: decided elsewhere, or released by another runner."""
     left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=sorted(engine.workers), limit=1)
     return bool(left)
 
 
-def _conclude(
+def _report_end(
     invocation: Invocation, engine: Engine, mission_id: int, interrupts: Interrupts, worst: WorstCase
 ) -> int:
     mission = engine.mission(mission_id)
@@ -211,11 +213,11 @@ def _conclude(
         print_report(engine, mission_id)
     sys.stdout.flush()
     if interrupts and mission.status == "running":
-        tell(f"interrupted; nothing is lost: `lcp work --until-idle` goes on with mission {mission.id}")
+        print_err(f"interrupted; nothing is lost: `lcp work --until-idle` continues mission {mission.id}")
     elif mission.status == "waiting" and not invocation.json:
-        tell(_how_to_decide(engine, mission))
+        print_err(_how_to_decide(engine, mission))
     elif mission.jobs.get("held") and not (invocation.json or invocation.quiet):
-        tell(f"what is held can still be decided: `lcp held --mission {mission.id}`")
+        print_err(f"some jobs are still held: `lcp held --mission {mission.id}` lists them")
     return Exit.INTERRUPTED if interrupts else exit_of_mission(mission.status, mission.outcome)
 
 
@@ -225,7 +227,7 @@ def _is_shown(engine: Engine, job: Job) -> bool:
 
 
 def _how_to_decide(engine: Engine, mission: Mission) -> str:
-    """The commands that decide what waits."""
+    """The commands to decide on the held jobs."""
     found = engine.jobs(mission_id=mission.id, states=[State.HELD])
     awaited = engine.awaited_replies()
     asked = [answer_with(job) for job in found if is_question(job, awaited)]
@@ -239,14 +241,14 @@ def _how_to_decide(engine: Engine, mission: Mission) -> str:
 
 
 def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> list[str]:
-    """The commands for jobs that need a yes or a no."""
+    """The commands for jobs that need an approval."""
     named = " ".join(str(job.id) for job in held)
     these = named if len(held) <= MOST_NAMED else f"--all --mission {mission.id}"
     ways = [f"`lcp approve {these}`"] if any(job.reason != NO_WORKER for job in held) else []
     ways.append(f"`lcp reject {these} --reason TEXT`")
     shown = next((job.id for job in held if _is_shown(engine, job)), None)
     if shown is not None:
-        ways[0] = f"look with `lcp diff {shown}`, then {ways[0]}"
+        ways[0] = f"`lcp diff {shown}` to inspect, then {ways[0]}"
     return ways
 
 
@@ -256,7 +258,7 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
     examples=(
         "lcp work --threads 8",
         "lcp work --until-idle",
-        "lcp work --root site=/srv/site    missions whose root is called site, in that directory",
+        "lcp work --root site=/srv/site    only missions whose root is named site, in that directory",
     ),
 )
 @click.option(
@@ -265,39 +267,39 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
     metavar="N",
     default=4,
     show_default=True,
-    help="Jobs at a time.",
+    help="Jobs to run at a time.",
 )
-@click.option("--until-idle", is_flag=True, help="End when nothing is queued, delayed or running anywhere.")
+@click.option("--until-idle", is_flag=True, help="Exit when no job is queued, delayed or running anywhere.")
 @click.option(
     "--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; may be repeated."
 )
 @click.option("--root", "named", multiple=True, metavar="NAME=DIR",
-              help="Only missions whose root is called NAME (its path, an alias, the last part of its path), which "
-              "is DIR here. May be repeated.  [default: every root that is on this machine]")  # fmt: skip
+              help="Only missions whose root is named NAME (its path, an alias, or the last part of its path), which "
+              "is DIR here; may be repeated.  [default: every root on this machine]")  # fmt: skip
 @pass_invocation
 def work_command(
     invocation: Invocation, threads: int, until_idle: bool, kinds: Sequence[str], named: Sequence[str]
 ) -> int:
-    """Execute the jobs of every mission, until it is stopped.
+    """Execute the jobs of all missions until it is stopped.
 
-    SIGTERM and the first Ctrl-C finish the jobs under way and give the others back; a second Ctrl-C leaves at once.
-    Any number of these may work on one database.
+    SIGTERM and the first Ctrl-C finish the running jobs and release the others; a second Ctrl-C exits at once. Any
+    number of runners may work on one database.
     """
     roots = {name: _directory(name, text) for name, text in pairs(named, "--root").items()}
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         runner = engine.runner(until_idle=until_idle, threads=threads, kinds=kinds or None, roots=roots)
         follower = Follower(engine, past=False)
         with showing(invocation, engine, all_missions=True) as progress:
-            progress.say(f"works on {shown_url(invocation.database_url)} with {threads} threads")
-            work(runner, interrupts, lambda: _show_news(follower, progress), progress.say)
+            progress.note(f"working on {shown_url(invocation.database_url)} with {threads} threads")
+            work(runner, interrupts, lambda: _show_news(follower, progress), progress.note)
             for root, count in runner.left_to_others().items():
-                left = f"{count} queued job{'s' * (count != 1)}"
-                progress.say(f"left to other runners: {left} over {root}, which is not served here")
+                left = f"{count} queued job{'s' * (count != 1)} under {root}"
+                progress.note(f"left to other runners: {left}, a root that this runner does not serve")
     return Exit.INTERRUPTED if interrupts.received is signal.SIGINT else Exit.DONE
 
 
 def _directory(name: str, text: str) -> Path:
     path = Path(text).expanduser()
     if not path.is_dir():
-        raise click.UsageError(f"--root {name}: a directory is expected, {text!r} is none")
+        raise click.UsageError(f"--root {name}: {text!r} is not a directory")
     return path.resolve()

@@ -1,4 +1,4 @@
-"""Launch missions again and again (`lcp schedule`)."""
+"""Launch missions regularly (`lcp schedule`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ from zoneinfo import ZoneInfo
 import click
 
 from lcp_engine.cli.base import Exit, Invocation, LcpGroup, pass_invocation
-from lcp_engine.cli.load_mission import Wish, load
-from lcp_engine.cli.output import last_cell, make_table, print_json, print_out, print_wide, tell, until, when
-from lcp_engine.cli.run import mission_options, tell_worst_case
+from lcp_engine.cli.load_mission import MissionOptions, load
+from lcp_engine.cli.output import (
+    last_cell,
+    make_table,
+    print_err,
+    print_json,
+    print_out,
+    print_wide,
+    until,
+    when,
+)
+from lcp_engine.cli.run import mission_options, print_worst_case
 from lcp_engine.core.recurrence import is_timezone, read_recurrence
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.engine.schedules import Overlap
@@ -26,10 +35,10 @@ LOCALTIME = Path("/etc/localtime")
 
 @click.group("schedule", cls=LcpGroup)
 def schedule_command() -> None:
-    """Launch a mission again and again; runners (lcp work) do it when it is due.
+    """Launch a mission regularly; runners (lcp work) launch it when it is due.
 
-    Each due time launches once, however many runners there are. What was due while none was there is launched once,
-    late.
+    Each due time launches one mission, however many runners there are. After a time without runners, one mission is
+    launched for all the due times missed.
     """
 
 
@@ -42,25 +51,25 @@ def schedule_command() -> None:
 )
 @click.argument("name", metavar="NAME")
 @mission_options
-@click.option("--every", metavar="LENGTH", help="Due after each length of time: 30s, 15m, 1h30m, 1d, 2w.")
+@click.option("--every", metavar="LENGTH", help="Due at intervals of 30s, 15m, 1h30m, 1d, 2w.")
 @click.option(
-    "--cron", metavar="EXPRESSION", help="Due by the clock: minute, hour, day of month, month, day of week."
+    "--cron", metavar="EXPRESSION", help="Due at these times: minute, hour, day of month, month, day of week."
 )
-@click.option("--timezone", metavar="ZONE", help="Where the clock of --cron is.  [default: here]")
+@click.option("--timezone", metavar="ZONE", help="The timezone of --cron.  [default: this machine's]")
 @click.option(
     "--overlap",
     type=click.Choice(["skip", "allow"]),
     default="skip",
     show_default=True,
-    help="When a mission of it runs or waits still: skip what is due, or launch it all the same.",
+    help="If the last mission still runs or waits: skip the due time, or launch anyway.",
 )
-@click.option("--replace", is_flag=True, help="Give a schedule that is there these settings.")
+@click.option("--replace", is_flag=True, help="Replace the schedule if it exists.")
 @pass_invocation
 def add_command(
     invocation: Invocation,
     *,
     name: str,
-    wish: Wish,
+    options: MissionOptions,
     every: str | None,
     cron: str | None,
     timezone: str | None,
@@ -78,7 +87,7 @@ def add_command(
         raise click.UsageError("--timezone belongs to --cron", context)
     zone = timezone if timezone is not None else here(os.environ)
     read_recurrence(every=every, cron=cron, timezone=zone)  # before the mission is read, which may be stdin
-    spec, directory = load(wish, Surroundings(invocation.settings.planners))
+    spec, directory = load(options, Surroundings(invocation.settings.planners))
     with invocation.engine() as engine:
         added = engine.add_schedule(
             name,
@@ -90,20 +99,20 @@ def add_command(
             overlap=overlap,
             replace=replace,
         )
-        tell_worst_case(invocation, engine, spec)
+        print_worst_case(invocation, engine, spec)
     if invocation.json:
         print_json(added.json)
         return Exit.DONE
-    print_out(f"schedule {added.name} is due next at {_on_the_wall(added)}")
+    print_out(f"schedule {added.name} is next due at {_local_due_time(added)}")
     if not invocation.quiet:
-        tell("a runner (`lcp work`) launches it then")
+        print_err("a runner (`lcp work`) will launch it then")
     return Exit.DONE
 
 
 @schedule_command.command("list")
 @pass_invocation
 def list_command(invocation: Invocation) -> int:
-    """List schedules: when they are due, what was missed or skipped, what became of the last mission."""
+    """List schedules with next due time, missed and skipped due times, and the last mission."""
     with invocation.engine() as engine:
         found = engine.schedules()
     if invocation.json:
@@ -121,7 +130,7 @@ def list_command(invocation: Invocation) -> int:
         )
     print_wide(table)
     if not (found or invocation.quiet):
-        tell("there is no schedule; `lcp schedule add` makes one")
+        print_err("No schedules; `lcp schedule add` creates one.")
     _tell_overdue(found)
     return Exit.DONE
 
@@ -130,7 +139,7 @@ def list_command(invocation: Invocation) -> int:
 @click.argument("name", metavar="NAME")
 @pass_invocation
 def remove_command(invocation: Invocation, name: str) -> int:
-    """Remove schedule NAME. Its missions stay, and go on."""
+    """Remove schedule NAME. Its missions stay and continue."""
     with invocation.engine() as engine:
         engine.remove_schedule(name)
     if invocation.json:
@@ -144,7 +153,7 @@ def remove_command(invocation: Invocation, name: str) -> int:
 @click.argument("name", metavar="NAME")
 @pass_invocation
 def run_now_command(invocation: Invocation, name: str) -> int:
-    """Launch the mission of schedule NAME now, and print its id. When it is due next does not change."""
+    """Launch the mission of schedule NAME now, and print its id. The next due time does not change."""
     with invocation.engine() as engine:
         launched = engine.launch_scheduled(name)
     if invocation.json:
@@ -155,7 +164,7 @@ def run_now_command(invocation: Invocation, name: str) -> int:
 
 
 def here(environment: Mapping[str, str], localtime: Path = LOCALTIME) -> str:
-    """The timezone of this machine: TZ, else where its clock is linked to, else UTC."""
+    """The timezone of this machine: TZ, else the target of the link /etc/localtime, else UTC."""
     for name in (
         environment.get("TZ", "").removeprefix(":"),
         str(localtime.resolve()).partition("zoneinfo/")[2],
@@ -166,29 +175,29 @@ def here(environment: Mapping[str, str], localtime: Path = LOCALTIME) -> str:
 
 
 def _tell_overdue(found: Sequence[Schedule]) -> None:
-    """Say that nobody launches what is due: runners would have looked long ago."""
+    """Warn that no runner launches what is due."""
     latest = datetime.now(UTC) - timedelta(seconds=OVERDUE_SECONDS)
     overdue = [one.name for one in found if one.next_due_at < latest and not one.error]
     if overdue:
         named = f"schedule {overdue[0]} is" if len(overdue) == 1 else f"{len(overdue)} schedules are"
-        tell(f"{named} overdue, and no runner launches anything: start `lcp work`")
+        print_err(f"{named} overdue because no runner is started: start `lcp work`")
 
 
-def _on_the_wall(schedule: Schedule) -> str:
-    """When it is due next, by the clock that it goes by."""
+def _local_due_time(schedule: Schedule) -> str:
+    """The next due time in the schedule's timezone."""
     zone = schedule.json["timezone"]
     at = schedule.next_due_at.astimezone(ZoneInfo(str(zone)) if zone else None)
     return at.isoformat(timespec="seconds")
 
 
 def _last(schedule: Schedule) -> str:
-    """What became of the last due time, and of the newest mission."""
+    """The outcome of the last due time, and the status of the newest mission."""
     if schedule.error:
         return f"cannot be launched: {schedule.error}"
     mission, last = schedule.json["mission"], schedule.json["last"]
-    told = f"mission {mission['id']} {mission['status']}" if isinstance(mission, dict) else ""
+    latest = f"mission {mission['id']} {mission['status']}" if isinstance(mission, dict) else ""
     if not isinstance(last, dict):
-        return told or "-"
+        return latest or "-"
     outcome, at = last["outcome"], datetime.fromisoformat(str(last["at"]))
     late = f", {last['missed']:,} missed" if last["missed"] else ""
-    return f"{outcome} {when(at.isoformat())}{late}: {told}"
+    return f"{outcome} {when(at.isoformat())}{late}: {latest}"

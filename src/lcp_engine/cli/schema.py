@@ -40,7 +40,7 @@ class Check(BaseModel):
 
 
 class RecommendedAction(BaseModel):
-    """What a person or a program may do about an error."""
+    """An action recommended to a person or a program after an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,27 +68,25 @@ class Error(BaseModel):
 @click.option(
     "--strict",
     is_flag=True,
-    help="As a decoder can be held to it: closed objects, all keys required. For dialects.",
+    help="For constrained decoding: closed objects, all keys required. Only for dialects.",
 )
 @pass_invocation
 def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
-    lcp (the default) and universal are the dialects that a planner may answer in; mission and config are the files;
-    error, check, structured and agent (reports) are printed; KIND and KIND_result are the params and the result of a
-    kind of job, for every installed kind.
+    lcp (the default) and universal are the dialects of planners; mission and config describe files; error, check,
+    structured and agent (reports) describe output; KIND and KIND_result are the params and the result of each
+    installed kind of job.
     """
     known = _schemas()
     if name not in known:
         hint = nearest(name, list(known))
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"there is no schema {name!r}; {hint}")
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"unknown schema {name!r}; {hint}")
     if strict:
         known = _strict_schemas()
     if name not in known:
         names = " and ".join(known)
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"--strict is for the schemas {names}; {name!r} is neither"
-        )
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--strict is only for the schemas {names}, not {name!r}")
     print_out(json_block(known[name]()))
     return Exit.DONE
 
@@ -111,7 +109,7 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
 
 
 def _strict_schemas() -> dict[str, Callable[[], _Schema]]:
-    """What constrained decoders are held to where no mission narrows it."""
+    """The schemas for constrained decoding when no mission narrows them."""
     workers = find_workers().items()
     kinds = [Kind(kind, worker.description, worker.params, is_held=False) for kind, worker in workers]
     question = Question(mission_id=0, number=1, turn=1, goal="", root=ROOT, prompt="", kinds=kinds)

@@ -1,4 +1,4 @@
-"""Serve the page (`lcp serve`)."""
+"""Serve the web page (`lcp serve`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.output import print_json_line, print_out, tell
-from lcp_engine.cli.signals import LOOK_SECONDS, catching_interrupts
+from lcp_engine.cli.output import print_err, print_json_line, print_out
+from lcp_engine.cli.signals import POLL_SECONDS, catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class _Work(Protocol):
-    """The page, or a runner."""
+    """The web server, or a runner."""
 
     def run(self) -> None: ...
     def stop(self) -> None: ...
@@ -32,23 +32,25 @@ class _Work(Protocol):
     cls=LcpCommand,
     examples=(
         "lcp serve",
-        "lcp serve --threads 4          execute jobs as well",
+        "lcp serve --threads 4          also execute jobs",
         "lcp serve --port 0             on any free port",
     ),
 )
 @click.option(
-    "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to bind."
+    "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to listen on."
 )
-@click.option("--port", type=Count(0, 65535), default=8470, show_default=True, help="0: any free one.")
+@click.option(
+    "--port", type=Count(0, 65535), default=8470, show_default=True, help="The port; 0: any free port."
+)
 @click.option("--name", "names", multiple=True, metavar="HOST",
-              help="Another name by which browsers reach the page; may be repeated.")  # fmt: skip
+              help="Another host name for the page; may be repeated.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
-              help="Execute jobs as well, N at a time; with 0 somebody else works (lcp work).")  # fmt: skip
+              help="Also execute jobs, N at a time; with 0 only runners elsewhere (lcp work) do.")  # fmt: skip
 @pass_invocation
 def serve_command(invocation: Invocation, host: str, port: int, names: Sequence[str], threads: int) -> int:
-    """Serve a web page to look at missions and to decide what waits, and print its link.
+    """Serve a web page to inspect missions and decide on held jobs, and print its link.
 
-    The link lets a browser in; keep it to yourself. SIGTERM and the first Ctrl-C end the page.
+    The link gives access to the page: keep it secret. SIGTERM and the first Ctrl-C stop the server.
     """
     server_type = _load()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
@@ -80,17 +82,17 @@ def _announce(invocation: Invocation, link: str, host: str) -> None:
         print_out(link)
         sys.stdout.flush()
     if not (invocation.quiet or invocation.json):
-        tell("the link lets a browser in; Ctrl-C ends the page")
+        print_err("the link gives access to the page: keep it secret; Ctrl-C stops the server")
     if host not in LOOPBACK:
-        tell(f"{host} may be reached from other machines, and nothing between them and the page is encrypted")
+        print_err(f"{host} may be reachable from other machines, and the connection is not encrypted")
 
 
 def _run(works: Sequence[_Work]) -> None:
-    """Run all until one ends, then stop the others. Raises what ended it."""
+    """Run all until one ends, then stop the others. Re-raises the error that ended it."""
     with ThreadPoolExecutor(len(works), thread_name_prefix="lcp-serve") as pool:
         running = [pool.submit(work.run) for work in works]
         try:
-            while not wait(running, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED).done:
+            while not wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
                 pass
         finally:
             _stop(works)

@@ -1,4 +1,4 @@
-"""Stop a runner by signals: the first one drains it, a second SIGINT leaves at once."""
+"""Stop a runner by signals: the first one drains it, a second SIGINT exits at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from types import FrameType
 from lcp_engine.cli.base import Exit
 from lcp_engine.runner.runner import Runner
 
-LOOK_SECONDS = 0.1
-IDLE_SECONDS = 1.0
-"""How long a look is put off at most while there is no news: a runner that has nothing to do costs nothing."""
+POLL_SECONDS = 0.1
+MOST_POLL_SECONDS = 1.0
+"""The longest pause between polls while nothing happens."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 class Interrupts:
-    """Which signal asked to stop, if any. While nothing is to be drained, signals interrupt at once."""
+    """The signal received, if any. Outside `draining`, a signal raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -29,7 +29,7 @@ class Interrupts:
         return self.received is not None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGINT and SIGTERM."""
+        """Handle SIGINT and SIGTERM."""
         if self._stop is None:
             raise KeyboardInterrupt
         if self.received is None:
@@ -37,12 +37,12 @@ class Interrupts:
             self._stop()
         elif number == signal.SIGINT:
             if os.isatty(2):
-                os.write(2, SHOW_CURSOR)  # the live line has hidden it
+                os.write(2, SHOW_CURSOR)  # the live progress line hides it
             os._exit(Exit.INTERRUPTED)
 
     @contextmanager
     def draining(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Within, the first signal calls `stop`."""
+        """Let the first signal call `stop`."""
         self._stop = stop
         try:
             yield
@@ -52,7 +52,7 @@ class Interrupts:
 
 @contextmanager
 def catching_interrupts() -> Iterator[Interrupts]:
-    """Receive SIGINT and SIGTERM within."""
+    """Handle SIGINT and SIGTERM; restore the handlers afterwards."""
     interrupts = Interrupts()
     before = {number: signal.signal(number, interrupts.receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -63,30 +63,30 @@ def catching_interrupts() -> Iterator[Interrupts]:
 
 
 def work(
-    runner: Runner, interrupts: Interrupts, look: Callable[[], bool], say: Callable[[str], None]
+    runner: Runner, interrupts: Interrupts, poll: Callable[[], bool], note: Callable[[str], None]
 ) -> None:
-    """Run `runner` in a thread until it ends, and `look` meanwhile from here. Raises what ended the runner.
+    """Run `runner` in a thread until it ends, and call `poll` meanwhile. Raises what ended the runner.
 
-    `look` tells whether there was news. A signal that asks to stop is answered through `say`.
+    `poll` returns whether anything happened. A signal to stop is acknowledged with `note`.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="lcp-runner") as pool, interrupts.draining(runner.stop):
         done = pool.submit(runner.run)
         try:
-            _look_until(done, interrupts, look, say)
+            _poll_until(done, interrupts, poll, note)
         except BaseException:
             runner.stop()
             raise
-    look()
+    poll()
     done.result()
 
 
-def _look_until(
-    done: Future[None], interrupts: Interrupts, look: Callable[[], bool], say: Callable[[str], None]
+def _poll_until(
+    done: Future[None], interrupts: Interrupts, poll: Callable[[], bool], note: Callable[[str], None]
 ) -> None:
-    answered, pause = False, LOOK_SECONDS
+    answered, pause = False, POLL_SECONDS
     while not done.done():
         wait((done,), timeout=pause)
-        pause = LOOK_SECONDS if look() else min(2 * pause, IDLE_SECONDS)
+        pause = POLL_SECONDS if poll() else min(2 * pause, MOST_POLL_SECONDS)
         if interrupts and not answered and not done.done():
-            say("stopping: what runs is finished first; Ctrl-C again leaves at once, and nothing is lost")
+            note("stopping: running jobs are finished first; Ctrl-C again exits at once, and nothing is lost")
             answered = True

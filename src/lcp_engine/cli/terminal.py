@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 
 LONGEST_LINE = 4095
-"""Bytes of a line that a terminal passes on; it drops the rest of a longer one (`man 3 termios`, canonical mode)."""
+"""Bytes of a line that a terminal delivers; it drops the rest (`man 3 termios`, canonical mode)."""
 
 _END = "\x04"
 _ERASE = ("\x7f", "\b")
 _ERASE_LINE = "\x15"
 _WHOLE = ("}", "```")
-"""What the last line of a reply ends with: an empty line behind it ends the paste."""
+"""Ends of a complete reply: an empty line after one of them ends the paste."""
 
 
 class Closed(Exception):
-    """The person has left the dialogue."""
+    """The person pressed Ctrl-D, or the terminal is gone."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What can be answered: `word`, or a beginning of it; `more` says what the word alone does not."""
+    """A possible answer: `word` or its beginning. `more` completes the word in the legend."""
 
     word: str
     more: str = ""
@@ -56,20 +56,20 @@ class Choice:
         return f"[{self.word[0]}]{self.word[1:]}{self.more}"
 
 
-def say(text: str | Text) -> None:
-    """Show lines; where they are longer than the terminal, it breaks them itself."""
+def print_line(text: str | Text) -> None:
+    """Print lines on stderr; the terminal wraps them."""
     make_console(sys.stderr).print(text)
 
 
 def read_line(question: str) -> str:
-    """A line that is typed, without the white space around it. Raises `Closed` at the end of the input (Ctrl-D)."""
+    """Read a typed line, stripped. Raises `Closed` at the end of the input (Ctrl-D)."""
     while True:
         sys.stderr.write(question)
         sys.stderr.flush()
         try:
             line = sys.stdin.readline()
         except UnicodeDecodeError:
-            say("  that is no UTF-8; type it again")
+            print_line("  this is not UTF-8; type it again")
             continue
         except OSError:  # the terminal is gone
             line = ""
@@ -77,34 +77,34 @@ def read_line(question: str) -> str:
             sys.stderr.write("\n")
             raise Closed
         if len(line.encode(errors="replace")) >= LONGEST_LINE:
-            say(f"  a terminal passes on at most {LONGEST_LINE} bytes of a line; say it shorter")
+            print_line(f"  a terminal delivers at most {LONGEST_LINE} bytes of a line; use a shorter text")
             continue
         return line.strip()
 
 
 def choose(question: str, choices: Sequence[Choice]) -> str:
-    """The word of the choice that is answered; asked again, with a legend, until it is one. Raises `Closed`."""
+    """Ask until the answer is one of `choices`; returns its word. Raises `Closed`."""
     letters = ",".join(choice.word[0] for choice in choices)
     while True:
         answer = read_line(f"{question} [{letters},?] ").lower()
         found = [choice.word for choice in choices if answer and choice.word.startswith(answer)]
         if found:
             return found[0]
-        say_legend(choices)
+        print_legend(choices)
 
 
-def say_legend(choices: Sequence[Choice]) -> None:
-    """What can be answered, as many on a line as fit."""
+def print_legend(choices: Sequence[Choice]) -> None:
+    """Print the possible answers, as many on a line as fit."""
     width = make_console(sys.stderr).width
     lines = [""]
     for choice in choices:
         longer = f"{lines[-1]}  {choice.legend}"
         lines[-1:] = [longer] if len(longer) <= width or not lines[-1] else [lines[-1], f"  {choice.legend}"]
-    say("\n".join(lines))
+    print_line("\n".join(lines))
 
 
 def page(show: Callable[[Console], None]) -> None:
-    """Show something, in a pager where it is longer than the terminal."""
+    """Print what `show` prints, in a pager if it is longer than the terminal."""
     if not sys.stdout.isatty():
         show(make_console(sys.stderr))
         return
@@ -120,42 +120,43 @@ def page(show: Callable[[Console], None]) -> None:
 
 
 def _height(text: str, width: int) -> int:
-    """Lines on a terminal of that width; escape sequences count as if they were seen."""
+    """Lines on a terminal of that width; escape sequences count as visible."""
     return sum(1 + len(line) // max(1, width) for line in text.splitlines())
 
 
 def edit_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Other params than `params`, as a person made them in `$VISUAL` or `$EDITOR`.
+    """Have the person edit `params` in `$VISUAL` or `$EDITOR`.
 
-    Raises `INVALID_ARGUMENT` for an editor that is not there or fails and for what is no JSON object,
-    `INVALID_PARAMS` where the file was left empty or as it was.
+    Raises `INVALID_ARGUMENT` if the editor is missing or fails or the file is not a JSON object, `INVALID_PARAMS` if
+    the file is empty or unchanged.
     """
     edited = edit_text(params_text(params), "params.json")
     if not edited.strip():
-        raise LcpError(
-            ErrorCode.INVALID_PARAMS, "the edited file has to hold params; it is empty, nothing was changed"
-        )
+        raise LcpError(ErrorCode.INVALID_PARAMS, "the edited file is empty; nothing was changed")
     revised = read_object(edited, "the edited file")
     if revised == params:
         raise LcpError(
             ErrorCode.INVALID_PARAMS,
-            "the params have to be edited; they are as they were, nothing was changed",
+            "the params are unchanged; nothing was done",
         )
     return revised
 
 
 def params_text(params: Mapping[str, JsonValue]) -> str:
-    """Params as they stand in the editor."""
+    """Params as the editor shows them."""
     return json_block(dict(params)) + "\n"
 
 
 def edit_text(text: str, name: str) -> str:
-    """What a person made of `text` in a file called `name`. Raises `INVALID_ARGUMENT` as `edit_params`."""
+    """Have the person edit `text` in a file called `name`. Raises `INVALID_ARGUMENT` like `edit_params`.
+
+    click.edit reports no exit code, lets Ctrl-C end this process, and gives the editor a stdout that is for data.
+    """
     command = _editor()
     with tempfile.TemporaryDirectory(prefix="lcp-") as place:  # private to its user
         file = Path(place) / name
         file.write_text(text, encoding="utf-8")
-        with _terminal_lent():
+        with _editor_has_terminal():
             _run(command, file)
         return _read(file)
 
@@ -163,22 +164,22 @@ def edit_text(text: str, name: str) -> str:
 def _editor() -> list[str]:
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if named is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        message = "--edit needs $VISUAL or $EDITOR where there is no terminal; neither is set"
+        message = "without a terminal --edit needs $VISUAL or $EDITOR; neither is set"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     try:
         command = shlex.split(named or "vi")
     except ValueError as error:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"the editor {named!r} is no command: {error}") from error
-    if not command:
         raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, "the editor has to be a command; $VISUAL or $EDITOR is blank"
-        )
+            ErrorCode.INVALID_ARGUMENT, f"the editor {named!r} is not a command: {error}"
+        ) from error
+    if not command:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, "$VISUAL or $EDITOR is blank; a command is expected")
     return command
 
 
 @contextmanager
-def _terminal_lent() -> Iterator[None]:
-    """Within, Ctrl-C is the editor's alone; afterwards the terminal is as it was, even where the editor died."""
+def _editor_has_terminal() -> Iterator[None]:
+    """Leave Ctrl-C to the editor, and restore the terminal's modes afterwards."""
     # A handler that does nothing, and not SIG_IGN, which the editor would inherit.
     handler = signal.signal(signal.SIGINT, lambda number, frame: None)
     modes = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
@@ -199,7 +200,7 @@ def _run(command: list[str], file: Path) -> None:
         message = f"the editor {command[0]!r} could not be started: {error.strerror}; nothing was changed"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
     if code != 0:
-        message = f"the editor {command[0]!r} has to end well; it ended with {code}, nothing was changed"
+        message = f"the editor {command[0]!r} ended with {code}; nothing was changed"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
 
 
@@ -211,10 +212,10 @@ def _read(file: Path) -> str:
 
 
 def read_paste(invitation: str) -> str:
-    """What is typed or pasted, up to Ctrl-D, or to an empty line behind what looks like the end of a reply.
+    """Read typed or pasted text up to Ctrl-D, or up to an empty line after what looks like the end of a reply.
 
-    A terminal that edits lines itself drops what is longer than 4,095 bytes, and a reply often is one line: here every
-    byte arrives, from the moment that the invitation is seen. Raises `Closed` where the terminal is gone.
+    In canonical mode a terminal drops what exceeds 4,095 bytes of a line, and a reply often is one line; so canonical
+    mode is off before `invitation` is shown. Raises `Closed` if the terminal is gone.
     """
     text: list[str] = []
     descriptor = sys.stdin.fileno()
@@ -233,7 +234,7 @@ def read_paste(invitation: str) -> str:
 
 
 def _take(text: list[str], character: str) -> None:
-    """Add a character, or take back the last ones of the line."""
+    """Add a character, or erase the last one or the line."""
     if character in _ERASE or character == _ERASE_LINE:
         while text and text[-1] != "\n":
             text.pop()
@@ -246,7 +247,7 @@ def _take(text: list[str], character: str) -> None:
 
 
 def _is_whole(text: list[str]) -> bool:
-    """Whether an empty line, which begins here, ends the reply."""
+    """Whether an empty line at this point ends the reply."""
     if text and text[-1] != "\n":
         return False
     return "".join(text[-200:]).rstrip().endswith(_WHOLE)
@@ -259,7 +260,7 @@ def _echo(text: str) -> None:
 
 @contextmanager
 def _byte_by_byte(descriptor: int) -> Iterator[None]:
-    """Within, the terminal neither edits nor echoes; Ctrl-C still interrupts."""
+    """Switch off line editing and echo; Ctrl-C still interrupts."""
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)

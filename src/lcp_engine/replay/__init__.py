@@ -1,1 +1,1 @@
-"""Run missions again from their history."""
+"""Replay missions from their history, and fork them."""

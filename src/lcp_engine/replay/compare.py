@@ -1,4 +1,4 @@
-"""Tell how two accounts of one mission differ, in words and as data (pure)."""
+"""Compare two runs of one mission, in words and as data. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _WIDTH = 80
 
 
 @dataclass(frozen=True)
-class JobAccount:
-    """What a job was and came to. `is_final`: it stands as it stood at the end, so that reason and result count."""
+class ComparedJob:
+    """A job of one run. `is_final`: its state did not change later, so that reason and result are compared, too."""
 
     id: int
     turn: int | None
@@ -36,27 +36,27 @@ class JobAccount:
 
     @property
     def title(self) -> str:
-        """The kind, and what it is about."""
+        """The kind with its subject."""
         return f"{self.kind} {subject({'params': dict(self.params), 'name': self.name})}".rstrip()
 
     @property
-    def standing(self) -> str:
+    def state_and_code(self) -> str:
         return self.state if self.error_code is None else f"{self.state} {self.error_code}"
 
 
 @dataclass(frozen=True)
-class MissionAccount:
-    """Where a mission stands, and its jobs in the order in which they were stored."""
+class ComparedMission:
+    """A mission of one run, with its jobs in the order in which they were stored."""
 
     status: str
     outcome: str | None
     turns: int
-    jobs: Sequence[JobAccount]
+    jobs: Sequence[ComparedJob]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not what it was. `job` is the id in the first account, None for the mission or a new job."""
+    """One difference. `job` is the id in the first run; None for the mission or a new job."""
 
     job: int | None
     title: str
@@ -67,7 +67,7 @@ class Difference:
     def __str__(self) -> str:
         """The difference as a sentence."""
         shown = "" if self.field == "state" else f"{self.field} "
-        return f"{self.title}: {shown}{_words(self.now)}, was {_words(self.was)}"
+        return f"{self.title}: {shown}{_text_of(self.now)}, was {_text_of(self.was)}"
 
     @property
     def is_of_mission(self) -> bool:
@@ -77,9 +77,9 @@ class Difference:
         return {"job": self.job, "title": self.title, "field": self.field, "was": self.was, "is": self.now}
 
 
-def compare(was: MissionAccount, now: MissionAccount) -> list[Difference]:
-    """What differs, the mission's end last. Ids and times are not compared: they are never the same."""
-    pairs = _paired(was.jobs, now.jobs)
+def compare(was: ComparedMission, now: ComparedMission) -> list[Difference]:
+    """The differences, those of the mission last. Ids and times always differ and are not compared."""
+    pairs = _match_jobs(was.jobs, now.jobs)
     same = {new.id: old.id for old, new in pairs if old is not None and new is not None}
     found = [difference for old, new in pairs for difference in _compare_jobs(old, new, same)]
     for field in ("turns", "status", "outcome"):
@@ -89,11 +89,11 @@ def compare(was: MissionAccount, now: MissionAccount) -> list[Difference]:
     return found
 
 
-_Pair = tuple[JobAccount | None, JobAccount | None]
+_Pair = tuple[ComparedJob | None, ComparedJob | None]
 
 
-def _paired(was: Sequence[JobAccount], now: Sequence[JobAccount]) -> list[_Pair]:
-    """Which job of one account is which of the other: what is equal in kind and params, and what stands between."""
+def _match_jobs(was: Sequence[ComparedJob], now: Sequence[ComparedJob]) -> list[_Pair]:
+    """Match jobs of equal kind and params, and those between them by position."""
     if len(was) == len(now):
         return list(zip(was, now, strict=True))
     pairs: list[_Pair] = []
@@ -106,12 +106,12 @@ def _paired(was: Sequence[JobAccount], now: Sequence[JobAccount]) -> list[_Pair]
     return pairs
 
 
-def _key(job: JobAccount) -> tuple[str, str]:
+def _key(job: ComparedJob) -> tuple[str, str]:
     return job.kind, json.dumps(job.params, sort_keys=True)
 
 
 def _compare_jobs(
-    old: JobAccount | None, new: JobAccount | None, same: Mapping[int, int]
+    old: ComparedJob | None, new: ComparedJob | None, same: Mapping[int, int]
 ) -> Iterator[Difference]:
     if old is None or new is None:
         there = old or new
@@ -121,8 +121,8 @@ def _compare_jobs(
             None if old is None else old.id,
             f"{title} (turn {there.turn})",
             "state",
-            None if old is None else old.standing,
-            None if new is None else new.standing,
+            None if old is None else old.state_and_code,
+            None if new is None else new.state_and_code,
         )
         return
     title = f"job {old.id} {old.title}"
@@ -133,7 +133,9 @@ def _compare_jobs(
         ("turn", old.turn, new.turn),
         ("parent", old.parent_id, parent),
         *_keys("params", old.params, new.params),
-        ("state", old.standing, new.standing) if old.is_final else ("state", old.state, new.state),
+        ("state", old.state_and_code, new.state_and_code)
+        if old.is_final
+        else ("state", old.state, new.state),
     ]
     if old.is_final:
         if not _is_same_reason(old.reason, new.reason):
@@ -169,7 +171,7 @@ def _keys(
     return [(f"{name}.{key}", old.get(key), new.get(key)) for key in differing[:MOST_KEYS]]
 
 
-def _words(value: JsonValue) -> str:
+def _text_of(value: JsonValue) -> str:
     if value is None:
         return "not there"
     return one_line(shortened(value if isinstance(value, str) else json.dumps(value), _WIDTH))

@@ -28,21 +28,21 @@ from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
-from lcp_engine.store.queries.states_at import Life, lives_until
+from lcp_engine.store.queries.states_at import JobHistory, jobs_before
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy
 
-MOST_TOLD = 100
-"""Paths that the history names."""
+MOST_LISTED = 100
+"""Changed paths that the event `forked` lists."""
 
 READ, LIST = "read_file", "list_files"
-"""Kinds whose results say what the root was like."""
+"""Kinds whose results describe the root."""
 MOST_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Forked:
-    """The id of the new mission, and what has changed in its root. `unknown` jobs saw what cannot be compared."""
+    """The new mission's id, and what has changed in the root. What `unknown` jobs saw cannot be compared."""
 
     id: int
     changed: tuple[Drift, ...]
@@ -59,9 +59,10 @@ class Forked:
 def fork(
     site: Site, mission_id: int, turn: int, *, reply: str | None, planner: PlannerSpec | None, by: str
 ) -> Forked:
-    """Queue a new mission that stands where mission `mission_id` stood when it asked `turn`, on the root as it is.
+    """Queue a new mission with the history of mission `mission_id` up to the question of `turn`.
 
-    The turn is answered by `reply` if given, else by `planner` or the mission's own. Raises `NOT_FOUND`,
+    It works on the root as it is now. The turn is answered by `reply`, else by `planner`, else by the mission's own
+    planner. Raises `NOT_FOUND`,
     `WRONG_STATE` for a mission without a planner, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
     """
     past = site.database.read(lambda tx: read_archive(tx, mission_id))
@@ -72,35 +73,37 @@ def fork(
     make_planner(spec.planner, site.surroundings)
     assert past.root is not None
     with Root(past.root) as root:
-        lives = lives_until(past, asked)
+        histories = jobs_before(past, asked)
         load_late()
         changed, unknown = confined_threads(site.isolation).read(
-            root, lambda: find_drift(site, past, lives, root)
+            root, lambda: find_drift(site, past, histories, root)
         )
 
-    told: dict[str, JsonValue] = {"by": by, "mission": mission_id, "turn": turn}
-    told["changed"] = [drift.path for drift in changed[:MOST_TOLD]]
+    noted: dict[str, JsonValue] = {"by": by, "mission": mission_id, "turn": turn}
+    noted["changed"] = [drift.path for drift in changed[:MOST_LISTED]]
 
     def work(tx: Tx) -> int:
         branch = _store(ledger_of(tx), mission_id, turn, spec)
-        return _begin(ledger_of(tx), branch, reply, told, has_changed=bool(changed))
+        return _begin(ledger_of(tx), branch, reply, noted, has_changed=bool(changed))
 
     return Forked(site.database.write(work), changed, unknown)
 
 
 def _find_turn(past: Archive, turn: int) -> tuple[PastEvent, PastTurn]:
-    """The first question of a turn, with its event. Raises `WRONG_STATE`, `NOT_FOUND`."""
+    """The first question of a turn, and its event. Raises `WRONG_STATE`, `NOT_FOUND`."""
     if past.root is None or not past.turns:
-        fact = "it has no planner" if past.root is None else "none is asked yet"
-        raise LcpError(ErrorCode.WRONG_STATE, f"mission {past.id} needs turns to be forked; {fact}")
+        fact = "has no planner" if past.root is None else "has not asked its first question"
+        raise LcpError(ErrorCode.WRONG_STATE, f"mission {past.id} {fact}; only a turn can be forked")
     question = next((one for one in past.turns.values() if one.turn == turn), None)
     number = None if question is None else question.number
-    told = (event for event in past.events if event.event == "asked" and event.data.get("question") == number)
-    asked = next(told, None)
+    found = (
+        event for event in past.events if event.event == "asked" and event.data.get("question") == number
+    )
+    asked = next(found, None)
     if question is None or asked is None:
         last = max(one.turn for one in past.turns.values())
         raise LcpError(
-            ErrorCode.NOT_FOUND, f"mission {past.id} has the turns 1 to {last}; there is no turn {turn}"
+            ErrorCode.NOT_FOUND, f"mission {past.id} has no turn {turn}; its turns are 1 to {last}"
         )
     return asked, question
 
@@ -111,22 +114,22 @@ def _store(ledger: Ledger, mission_id: int, turn: int, spec: MissionSpec) -> Cop
     past = read_archive(ledger.tx, mission_id)
     asked, question = _find_turn(past, turn)
     stated = spec.model_dump_json(by_alias=True)
-    lives = lives_until(past, asked)
-    return copy_until(ledger.tx, past, question, asked, lives, spec=stated, planner=spec.planner.type)
+    histories = jobs_before(past, asked)
+    return copy_until(ledger.tx, past, question, asked, histories, spec=stated, planner=spec.planner.type)
 
 
 def _begin(
-    ledger: Ledger, copied: Copied, reply: str | None, told: dict[str, JsonValue], *, has_changed: bool
+    ledger: Ledger, copied: Copied, reply: str | None, noted: dict[str, JsonValue], *, has_changed: bool
 ) -> int:
     mission = ledger.mission(copied.mission_id)
     if has_changed:
-        # What was read before may be asked for again: it is no repetition (R11).
+        # A file may be read again because it has changed: that is not a repetition (R11).
         mission.changed_seq = mission.events + 1
     used: dict[str, JsonValue] = {
         "changed_seq": mission.changed_seq,
         "bytes_written": mission.bytes_written,
     }
-    ledger.note(mission, "forked", None, {**told, **used})
+    ledger.note(mission, "forked", None, {**noted, **used})
     if reply is not None:
         _answer(ledger, copied.job_id, reply)
     refresh(ledger, mission)
@@ -135,18 +138,18 @@ def _begin(
 
 
 def _answer(ledger: Ledger, job_id: int, reply: str) -> None:
-    """Store the reply before anybody asks: whoever takes the turn finds it and uses it (R21)."""
+    """Store the reply in advance; the attempt that takes the turn finds it and uses it (R21)."""
     job = ledger.job(job_id)
     mission, plan = ledger.mission(job.mission_id), acting_plan(ledger, job)
     asked = new_question(ledger, job, mission, plan, from_json(job.params))
     if asked is None:
-        raise LcpError(ErrorCode.LIMIT_REACHED, "a limit leaves the turn no question that could be answered")
+        raise LcpError(ErrorCode.LIMIT_REACHED, "a limit of the mission is reached; the turn cannot be asked")
     keep_reply(ledger, asked, StoredReply(reply, None, None, None, 0.0))
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Something that a job saw or wrote and that is no longer so. `path` is relative to the root."""
+    """A file that has changed since a job read, listed or wrote it. `path` is relative to the root."""
 
     path: str
     now: str
@@ -162,39 +165,41 @@ class Drift:
 
 
 def find_drift(
-    site: Site, past: Archive, lives: Mapping[int, Life], root: Root
+    site: Site, past: Archive, histories: Mapping[int, JobHistory], root: Root
 ) -> tuple[tuple[Drift, ...], tuple[int, ...]]:
-    """What has changed since the jobs of `lives` succeeded, and those that saw what nobody can compare.
+    """The files that have changed since the succeeded jobs, and the jobs whose results cannot be compared.
 
-    Of several jobs that knew a path, the last one counts.
+    If several jobs used a path, the last one counts.
     """
     known: dict[str, tuple[PastJob, str | None]] = {}
     unknown: list[int] = []
-    succeeded = [job for job in past.jobs if job.id in lives and lives[job.id].state is State.SUCCEEDED]
-    for job in sorted(succeeded, key=lambda job: lives[job.id].last.seq):
+    succeeded = [
+        job for job in past.jobs if job.id in histories and histories[job.id].state is State.SUCCEEDED
+    ]
+    for job in sorted(succeeded, key=lambda job: histories[job.id].last.seq):
         changes = [change for change in past.changes if change.job_id == job.id and change.state == APPLIED]
         known |= {change.path: (job, change.sha256_after) for change in changes}
         if job.kind in (READ, LIST):
-            known[_place(past, root, job)] = (job, None)
-        elif job.role is Role.WORK and not changes and not _is_of_person(site, job):
+            known[_path_of(past, root, job)] = (job, None)
+        elif job.role is Role.WORK and not changes and not _asks_person(site, job):
             unknown.append(job.id)
     found: list[Drift] = []
     for path, (job, sha) in sorted(known.items()):
         if sha is not None:
-            found += _rewritten(path, job, sha, root)
+            found += _compare_content(path, job, sha, root)
         else:
-            found += _looked_at_again(site, past, path, job, root)
+            found += _compare_result(site, past, path, job, root)
     listed = {drift.path: drift for drift in reversed(found)}
     return tuple(listed[path] for path in sorted(listed)), tuple(unknown)
 
 
-def _is_of_person(site: Site, job: PastJob) -> bool:
+def _asks_person(site: Site, job: PastJob) -> bool:
     worker = site.admission.workers.get(job.kind)
     return worker is not None and worker.executed_by is ExecutedBy.PERSON
 
 
-def _place(past: Archive, root: Root, job: PastJob) -> str:
-    """The path of the file that was read; a listing is known by its params."""
+def _path_of(past: Archive, root: Root, job: PastJob) -> str:
+    """The path of the file that was read; the params of a listing."""
     params = from_json(job.params)
     if job.kind == LIST:
         return f"{LIST} {job.params}"
@@ -205,7 +210,7 @@ def _place(past: Archive, root: Root, job: PastJob) -> str:
     return names_of(root.spellings, spec_of(past.spec).root_aliases).place(**given).path
 
 
-def _rewritten(path: str, job: PastJob, sha: str, root: Root) -> Iterator[Drift]:
+def _compare_content(path: str, job: PastJob, sha: str, root: Root) -> Iterator[Drift]:
     try:
         opened = root.open_file(path)
         try:
@@ -219,8 +224,8 @@ def _rewritten(path: str, job: PastJob, sha: str, root: Root) -> Iterator[Drift]
         yield Drift(path, "changed", job.id, job.kind)
 
 
-def _looked_at_again(site: Site, past: Archive, path: str, job: PastJob, root: Root) -> Iterator[Drift]:
-    """Do what the job did and compare: reading changes nothing."""
+def _compare_result(site: Site, past: Archive, path: str, job: PastJob, root: Root) -> Iterator[Drift]:
+    """Execute the job again, which changes nothing, and compare the results."""
     before, now = from_json(job.result or "{}"), _result(site, past, job, root)
     if isinstance(now, Failed):
         yield Drift(path if job.kind == READ else ".", _words(now), job.id, job.kind)
@@ -245,7 +250,9 @@ def _result(site: Site, past: Archive, job: PastJob, root: Root) -> JsonObject |
     if isinstance(outcome, worker.result):
         dumped: JsonObject = outcome.model_dump(mode="json")
         return dumped
-    return outcome if isinstance(outcome, Failed) else Failed(ErrorCode.NOT_ALLOWED, "policy holds it back")
+    return (
+        outcome if isinstance(outcome, Failed) else Failed(ErrorCode.NOT_ALLOWED, "policy does not allow it")
+    )
 
 
 def _files(result: JsonObject) -> set[str]:
@@ -254,4 +261,4 @@ def _files(result: JsonObject) -> set[str]:
 
 
 def _words(failed: Failed) -> str:
-    return "gone" if failed.code is ErrorCode.PATH_NOT_FOUND else f"not to be read ({failed.code})"
+    return "gone" if failed.code is ErrorCode.PATH_NOT_FOUND else f"not readable ({failed.code})"

@@ -1,4 +1,4 @@
-"""Run a finished mission again from its history, without a planner, and tell what came out differently."""
+"""Run a finished mission again from its history, without a planner, and list the differences."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.plans.turn_queue import VERIFIES
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.replay.compare import Difference, JobAccount, MissionAccount, compare
+from lcp_engine.replay.compare import ComparedJob, ComparedMission, Difference, compare
 from lcp_engine.replay.reenact import reenact
 from lcp_engine.replay.scratch import HistoryClock, Scratch
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, missing_blobs, read_archive
+from lcp_engine.store.queries.states_at import states_before
 from lcp_engine.workers.ask_user import KIND as ASK_USER
 
 DATABASE, ROOT = "replay.db", "root"
 MOST_NAMED = 3
-_TARGETS: Mapping[str, State] = {transition.event: transition.target for transition in TRANSITIONS}
+_STATE_CHANGES = frozenset(transition.event for transition in TRANSITIONS)
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay came to: how much was compared, and every difference. `stopped`: why it went no further."""
+    """The result of a replay: how much was compared, and every difference. `stopped`: why it ended early."""
 
     mission_id: int
     jobs: int
@@ -51,44 +52,46 @@ class Replayed:
 
 
 def replay(site: Site, mission_id: int, *, keep: Path | None = None) -> Replayed:
-    """Run mission `mission_id` of `site` again in a scratch place, which is left in the directory `keep` if given.
+    """Run mission `mission_id` of `site` again in a scratch directory: `keep` if given, else a temporary one.
 
-    Replies, results and decisions come from the history; only changes of files are made, beneath a scratch root that
-    holds the files as they were before. Raises `NOT_FOUND`, `WRONG_STATE` for a mission that goes on or whose history
-    is not whole, `INVALID_ARGUMENT` for a `keep` that is in use.
+    Replies, results and decisions come from the history. Only file changes are executed, under a scratch root with the
+    files as they were before. Raises `NOT_FOUND`, `WRONG_STATE` for a mission that has not ended or whose history was
+    pruned, `INVALID_ARGUMENT` for a `keep` that is not empty.
     """
     past = site.database.read(lambda tx: read_archive(tx, mission_id))
     _check_whole(past, site)
-    with _place(keep) as place:
+    with _directory(keep) as directory:
         clock = HistoryClock()
-        database = open_database(f"sqlite:///{place / DATABASE}", clock)
+        database = open_database(f"sqlite:///{directory / DATABASE}", clock)
         try:
-            there = replace(site, database=database, admission=_admission_of(site, past, place / ROOT))
-            with Root(str(place / ROOT)) as root:
+            there = replace(site, database=database, admission=_admission_of(site, past, directory / ROOT))
+            with Root(str(directory / ROOT)) as root:
                 stop = reenact(Scratch(there, past, root, site.database), clock)
             now = database.read(lambda tx: read_archive(tx, 1))
         finally:
             database.close()
-    return _told(past, now, stop)
+    return _compare(past, now, stop)
 
 
 def _check_whole(past: Archive, site: Site) -> None:
-    """Raises `WRONG_STATE` for what cannot be replayed."""
+    """Raise `WRONG_STATE` for a mission that cannot be replayed."""
     name = f"mission {past.id}"
     if past.status in ("running", "waiting"):
-        _refuse(f"{name} has to have ended to be replayed; it is {past.status}")
-    going_on = [job for job in past.jobs if job.state in (State.QUEUED, State.RUNNING)]
-    if going_on:
-        _refuse(f"{name} has to be at rest to be replayed; job {going_on[0].id} is {going_on[0].state}")
+        _refuse(f"{name} is {past.status}; only missions that have ended can be replayed")
+    unsettled = [job for job in past.jobs if job.state in (State.QUEUED, State.RUNNING)]
+    if unsettled:
+        _refuse(
+            f"job {unsettled[0].id} of {name} is {unsettled[0].state}; it must be settled before a replay"
+        )
     gone = site.database.read(lambda tx: missing_blobs(tx, _needed(past)))
     if gone:
         more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-        _refuse(
-            f"{name} needs the contents {', '.join(gone[:MOST_NAMED])}{more} to be replayed; they were pruned"
-        )
-    mute = [turn.number for turn in past.turns.values() if turn.replied_at is not None and turn.reply is None]
-    if mute:
-        _refuse(f"{name} needs the reply to question {mute[0]} to be replayed; it was pruned")
+        _refuse(f"{name} cannot be replayed: the contents {', '.join(gone[:MOST_NAMED])}{more} were pruned")
+    pruned = [
+        turn.number for turn in past.turns.values() if turn.replied_at is not None and turn.reply is None
+    ]
+    if pruned:
+        _refuse(f"{name} cannot be replayed: the reply to question {pruned[0]} was pruned")
 
 
 def _refuse(message: str) -> None:
@@ -96,7 +99,7 @@ def _refuse(message: str) -> None:
 
 
 def _needed(past: Archive) -> list[str]:
-    """The hashes of the pre-images: of a first change, and of one before which somebody else changed the file."""
+    """The hashes of the pre-images of each file's first change, and of changes after the file was changed elsewhere."""
     known: dict[str, str | None] = {}
     needed: list[str] = []
     for change in past.changes:
@@ -109,28 +112,28 @@ def _needed(past: Archive) -> list[str]:
 
 
 @contextmanager
-def _place(keep: Path | None) -> Iterator[Path]:
-    """A directory for database and root."""
+def _directory(keep: Path | None) -> Iterator[Path]:
+    """The directory of database and root."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="lcp-replay-") as temporary:
-            place = Path(temporary).resolve()
-            (place / ROOT).mkdir()
-            yield place
+            directory = Path(temporary).resolve()
+            (directory / ROOT).mkdir()
+            yield directory
         return
     try:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
-            message = f"the directory {keep} for a replay has to be empty; it is not"
+            message = f"the directory {keep} is not empty; a replay needs an empty one"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         (keep / ROOT).mkdir()
     except OSError as error:
-        message = f"the directory {keep} for a replay has to be writable: {error.strerror}"
+        message = f"the directory {keep} cannot be written: {error.strerror}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
     yield keep.resolve()
 
 
 def _admission_of(site: Site, past: Archive, root: Path) -> Admission:
-    """What jobs are judged by; the engine's own files beneath the root lie beneath the scratch root now."""
+    """The site's rules, with the engine's own files moved from the root to the scratch root."""
     if past.root is None:
         return site.admission
     files = [
@@ -141,33 +144,29 @@ def _admission_of(site: Site, past: Archive, root: Path) -> Admission:
     return replace(site.admission, engine_files=tuple(files))
 
 
-def _told(past: Archive, now: Archive, stop: tuple[PastEvent, str] | None) -> Replayed:
-    was, questions = _account(past), len(past.turns)
+def _compare(past: Archive, now: Archive, stop: tuple[PastEvent, str] | None) -> Replayed:
+    was, questions = _mission_of(past), len(past.turns)
     if stop is None:
-        return Replayed(past.id, len(was.jobs), questions, tuple(compare(was, _account(now))))
+        return Replayed(past.id, len(was.jobs), questions, tuple(compare(was, _mission_of(now))))
     event, why = stop
-    # Where the replay ends early, the history counts up to there.
-    then = _account_until(past, event.seq)
-    found = [one for one in compare(then, _account(now)) if not one.is_of_mission]
+    # A replay that ends early is compared with the history up to that event.
+    then = _mission_before(past, event.seq)
+    found = [one for one in compare(then, _mission_of(now)) if not one.is_of_mission]
     found.append(Difference(event.job_id, f"event {event.seq}", "event", event.event, None))
     return Replayed(
         past.id, len(was.jobs), questions, tuple(found), f"it stops before event {event.seq}: {why}"
     )
 
 
-def _account(archive: Archive) -> MissionAccount:
+def _mission_of(archive: Archive) -> ComparedMission:
     reasons = _reasons(archive.events)
     jobs = [_job(job, reasons) for job in archive.jobs]
-    return MissionAccount(archive.status, archive.outcome, _turns(archive), jobs)
+    return ComparedMission(archive.status, archive.outcome, _turns(archive), jobs)
 
 
-def _account_until(archive: Archive, seq: int) -> MissionAccount:
-    """The mission as it stood before event `seq`; of a job that moved later only the state of then is known."""
-    states: dict[int | None, State] = {
-        event.job_id: _TARGETS[event.event]
-        for event in archive.events
-        if event.seq < seq and event.event in _TARGETS
-    }
+def _mission_before(archive: Archive, seq: int) -> ComparedMission:
+    """The mission before event `seq`; of a job that changed state later only its state before is known."""
+    states = states_before(archive, seq)
     reasons = _reasons(archive.events)
     jobs = [
         _job(job, reasons)
@@ -176,7 +175,7 @@ def _account_until(archive: Archive, seq: int) -> MissionAccount:
         for job in archive.jobs
         if job.id in states
     ]
-    return MissionAccount(archive.status, archive.outcome, _turns(archive), jobs)
+    return ComparedMission(archive.status, archive.outcome, _turns(archive), jobs)
 
 
 def _turns(archive: Archive) -> int:
@@ -185,7 +184,7 @@ def _turns(archive: Archive) -> int:
 
 def _reasons(events: Sequence[PastEvent]) -> dict[int | None, Reason | None]:
     """Why each job is in the state of its last transition."""
-    return {event.job_id: recorded(event.data) for event in events if event.event in _TARGETS}
+    return {event.job_id: recorded(event.data) for event in events if event.event in _STATE_CHANGES}
 
 
 _ENGINE_TEXTS = ("notices", "user_prompt", "question", "options")
@@ -203,9 +202,9 @@ def _params(job: PastJob) -> dict[str, JsonValue]:
     return {name: value for name, value in params.items() if name != "notices"}
 
 
-def _job(job: PastJob, reasons: Mapping[int | None, Reason | None]) -> JobAccount:
+def _job(job: PastJob, reasons: Mapping[int | None, Reason | None]) -> ComparedJob:
     error = None if job.error is None else from_json(job.error).get("error_code")
-    return JobAccount(
+    return ComparedJob(
         id=job.id,
         turn=job.turn,
         parent_id=job.parent_id,

@@ -1,10 +1,11 @@
-"""Hold the scratch database and root where a mission is done again, beside its history."""
+"""The scratch database and root in which a mission is re-enacted."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from functools import cached_property
+from typing import Concatenate, ParamSpec
 
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import State
@@ -25,13 +26,15 @@ from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import Hold
 
+P = ParamSpec("P")
 
-class Strayed(Exception):
-    """What the history tells next cannot be done: the mission took another way before."""
+
+class Diverged(Exception):
+    """The next event of the history is not possible: the mission has taken a different course."""
 
 
 class HistoryClock:
-    """Tells the time of the event that is done again, so that limits of time are what they were."""
+    """A clock set to the time of the current event, so that time limits are what they were."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -41,10 +44,10 @@ class HistoryClock:
 
 
 class Scratch:
-    """Where the mission of `past` is done again: `site`, whose database is empty at first, and `root`.
+    """Where the mission of `past` is re-enacted: `site`, whose database is empty at first, and `root`.
 
-    `contents` is the database that holds the pre-images. Jobs are known by their place in the order in which they
-    were stored, which is their id here (`ids`). `replied`: the jobs of then whose reply is stored here by now.
+    `contents` is the database with the pre-images. `ids` gives each past job its id here, which is its position in the
+    order of storing. `replied`: the past jobs whose reply is stored here already.
     """
 
     def __init__(self, site: Site, past: Archive, root: Root, contents: Database) -> None:
@@ -63,64 +66,64 @@ class Scratch:
 
     @cached_property
     def applied(self) -> list[ChangeRow]:
-        """What the mission's jobs did to files, in the order of their intents."""
+        """The file changes of the mission's jobs, without undos, in the order of their intents."""
         return [change for change in self.past.changes if change.state == APPLIED and change.undoes is None]
 
-    def known(self, event: PastEvent) -> PastJob:
-        """The job of then that an event is about."""
+    def past_job(self, event: PastEvent) -> PastJob:
+        """The past job of an event."""
         past = None if event.job_id is None else self._jobs.get(event.job_id)
         if past is None:
-            raise Strayed(f"job {event.job_id} of event {event.seq} is not in the history")
+            raise Diverged(f"job {event.job_id} of event {event.seq} is not in the history")
         return past
 
     def job(self, tx: Tx, past: PastJob) -> JobRow:
-        """The job here that is `past`."""
+        """The job here that corresponds to `past`."""
         found = queue.find_jobs(tx, [self.ids[past.id]])
         if not found:
-            raise Strayed(f"job {past.id} ({past.kind}) was requested; now it is not")
+            raise Diverged(f"job {past.id} ({past.kind}) was requested; now it is not")
         if found[0].kind != past.kind:
-            raise Strayed(f"job {past.id} was a {past.kind}; now it is a {found[0].kind}")
+            raise Diverged(f"job {past.id} was a {past.kind}; now it is a {found[0].kind}")
         return found[0]
 
-    def current(self, past: PastJob) -> JobRow:
-        """The job here that is `past`, in a look of its own."""
+    def read_job(self, past: PastJob) -> JobRow:
+        """Like `job`, in a transaction of its own."""
         return self.site.database.read(lambda tx: self.job(tx, past))
 
-    def leased(self, past: PastJob) -> JobRow:
-        """The job here that is `past`, which has to be running."""
-        job = self.current(past)
+    def running_job(self, past: PastJob) -> JobRow:
+        """Like `read_job`. Raises `Diverged` unless the job is running."""
+        job = self.read_job(past)
         if job.state is not State.RUNNING:
-            raise Strayed(f"job {past.id} ({past.kind}) was running; now it is {job.state}")
+            raise Diverged(f"job {past.id} ({past.kind}) was running; now it is {job.state}")
         return job
 
-    def books(self, work: Callable[[Ledger], object]) -> None:
-        """Do `work` in a transaction."""
-        self.site.database.write(lambda tx: work(ledger_of(tx)))
+    def write(self, act: Callable[Concatenate[Ledger, P], object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call `act(ledger, …)` in a transaction."""
+        self.site.database.write(lambda tx: act(ledger_of(tx), *args, **kwargs))
 
     def settle(self, job: JobRow, outcome: Succeeded | Failed | Hold) -> None:
-        self.books(lambda ledger: settle(ledger, FinishedJob(job.copy(), outcome), self._chance))
+        self.write(settle, FinishedJob(job.copy(), outcome), self._chance)
 
     def settle_finished(self, finished: Finished) -> None:
-        self.books(lambda ledger: settle_finished(ledger, [finished], self._chance))
+        self.write(settle_finished, [finished], self._chance)
 
     def execute(self, past: PastJob, job: JobRow) -> Finished | None:
-        """Have the job's worker do it; None where it is settled by that."""
+        """Execute the job's worker; None if that settled the job."""
         worker = self.site.admission.workers.get(past.kind)
         if worker is None:
-            raise Strayed(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
+            raise Diverged(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
         return next(self._executor.execute([job], worker), None)
 
-    def change(self, past: PastJob, job: JobRow, change: ChangeRow) -> None:
-        """Change the file for real, after what others did to it meanwhile."""
+    def apply_change(self, past: PastJob, job: JobRow, change: ChangeRow) -> None:
+        """Execute the job that changes the file, after the changes that others made to it."""
         if self._hashes.get(change.path) != change.sha256_before:
-            self.restore(change.path, change.sha256_before)
+            self.restore_file(change.path, change.sha256_before)
         finished = self.execute(past, job)
         self._hashes[change.path] = change.sha256_after
         if finished is not None:
             self.settle_finished(finished)
 
-    def restore(self, path: str, sha: str | None) -> None:
-        """Make the file what it was before a change."""
+    def restore_file(self, path: str, sha: str | None) -> None:
+        """Give the file the content with this hash; None removes it."""
         data = None if sha is None else self._contents.read(lambda tx: content(tx, sha))
         if data is not None or self._hashes.get(path) is not None:
             with lock([(self.root, path)]) as locked:

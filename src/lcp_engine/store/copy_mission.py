@@ -1,4 +1,4 @@
-"""Copy a mission as it stood when a question was asked. Rows are copied as history tells them; nothing is decided."""
+"""Copy a mission as it was when a question was asked, from its rows and its history; nothing is decided again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Row, Statement, Tx
 from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
-from lcp_engine.store.queries.states_at import Life
+from lcp_engine.store.queries.states_at import JobHistory
 from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
 
 
@@ -39,29 +39,36 @@ _OWNER = Statement(update(plans).where(plans.c.id == bindparam("plan")).values(j
 
 @dataclass(frozen=True)
 class Copied:
-    """The new mission, and the job of its turn that is to be asked."""
+    """The new mission, and the job of the turn to ask."""
 
     mission_id: int
     job_id: int
 
 
 def copy_until(
-    tx: Tx, past: Archive, question: PastTurn, asked: PastEvent, lives: Mapping[int, Life], *, spec: str, planner: str
-) -> Copied:  # fmt: skip
-    """Store a new mission that stands as `past` stood before `asked`, the event of `question`. `spec` is in JSON."""
-    return _Copy(tx, past, question, asked, lives).store(spec, planner)
+    tx: Tx,
+    past: Archive,
+    question: PastTurn,
+    asked: PastEvent,
+    histories: Mapping[int, JobHistory],
+    *,
+    spec: str,
+    planner: str,
+) -> Copied:
+    """Store a new mission as `past` was before `asked`, the event of `question`. `spec` is JSON."""
+    return _Copy(tx, past, question, asked, histories).store(spec, planner)
 
 
 class _Copy:
     def __init__(
-        self, tx: Tx, past: Archive, question: PastTurn, asked: PastEvent, lives: Mapping[int, Life]
+        self, tx: Tx, past: Archive, question: PastTurn, asked: PastEvent, histories: Mapping[int, JobHistory]
     ) -> None:
         self._tx = tx
         self._past = past
         self._question = question
-        self._lives = lives
+        self._histories = histories
         dropped = {event.seq for event in past.events if event.seq < asked.seq and event.job_id is not None}
-        dropped -= {event.seq for life in lives.values() for event in life.trail}
+        dropped -= {event.seq for history in histories.values() for event in history.events}
         self._events = [event for event in past.events if event.seq < asked.seq and event.seq not in dropped]
         self._seqs = [event.seq for event in self._events]
         self._turns = [turn for turn in past.turns.values() if turn.number < question.number]
@@ -78,10 +85,10 @@ class _Copy:
                 owner = self._jobs[plan_row["job_id"]]
                 tx.run(_OWNER, plan=self._plans[plan_row["id"]], owner=owner)
         self._store_turns(mission_id)
-        tx.many(ledger_sql.ATTEMPT, [ledger_sql.ATTEMPT.row(one) for one in self._kept_attempts()])
-        for approval in self._kept_approvals():
+        tx.many(ledger_sql.ATTEMPT, [ledger_sql.ATTEMPT.row(one) for one in self._copied_attempts()])
+        for approval in self._copied_approvals():
             tx.send(_NEW_APPROVAL, **approval)
-        tx.many(ledger_sql.EVENT, [ledger_sql.EVENT.row(one) for one in self._kept_events(mission_id)])
+        tx.many(ledger_sql.EVENT, [ledger_sql.EVENT.row(one) for one in self._copied_events(mission_id)])
         root = self._row(missions)["root_plan"]
         job_id = self._jobs[self._question.job_id]
         after = update(missions).where(missions.c.id == bindparam("mission"))
@@ -94,14 +101,14 @@ class _Copy:
         return Copied(mission_id, job_id)
 
     def _store_mission(self, spec: str, planner: str) -> int:
-        states = Counter(life.state for life in self._lives.values())
+        states = Counter(history.state for history in self._histories.values())
         requested = [
             job for job in self._past.jobs
-            if job.id in self._lives and job.fingerprint is not None
-            and self._lives[job.id].trail[0].event != REFUSE.event
+            if job.id in self._histories and job.fingerprint is not None
+            and self._histories[job.id].events[0].event != REFUSE.event
         ]  # fmt: skip
         costs: list[PastTurn | PastAttempt] = [*self._turns]
-        costs += [one for one in self._past.attempts.values() if self._is_kept(one)]
+        costs += [one for one in self._past.attempts.values() if self._is_copied(one)]
         values: dict[str, object] = {
             **dict.fromkeys(column.name for column in missions.c if column.name != "id"),
             **{state.value: states[state] for state in State},
@@ -138,8 +145,10 @@ class _Copy:
         for row in self._rows(plans):
             if row["id"] != root and row["id"] not in until:
                 continue
-            states = [life.state for job_id, life in self._lives.items() if members[job_id] == row["id"]]
-            owner = None if row["job_id"] is None else self._lives.get(_int(row["job_id"]))
+            states = [
+                history.state for job_id, history in self._histories.items() if members[job_id] == row["id"]
+            ]
+            owner = None if row["job_id"] is None else self._histories.get(_int(row["job_id"]))
             has_ended = owner is not None and owner.state in SETTLED
             values = {
                 **row,
@@ -156,49 +165,49 @@ class _Copy:
 
     def _store_jobs(self, mission_id: int) -> None:
         for row in self._rows(jobs):
-            life = self._lives.get(_int(row["id"]))
-            if life is None:
+            history = self._histories.get(_int(row["id"]))
+            if history is None:
                 continue
             values = {
                 **row,
-                **self._standing(row, life),
+                **self._state_then(row, history),
                 "mission_id": mission_id,
                 "plan_id": self._plans.get(row["plan_id"]),
                 "parent_id": self._jobs.get(row["parent_id"]),
                 "after_id": self._jobs.get(row["after_id"]),
-                "params": self._params_of_then(row),
-                "approved": life.approved,
-                "attempt": life.starts,
-                "failures": life.since_retry(BACK_OFF.event, FAIL.event),
-                "deaths": life.since_retry(RESCUE.event),
+                "params": self._params_then(row),
+                "approved": history.approved,
+                "attempt": history.starts,
+                "failures": history.since_retry(BACK_OFF.event, FAIL.event),
+                "deaths": history.since_retry(RESCUE.event),
                 **dict.fromkeys(("runner_id", "run_after", "held_until")),
             }
             if row["id"] == self._question.job_id:
                 values["turn"] = next((t.turn for t in self._turns if t.job_id == row["parent_id"]), None)
             self._jobs[row["id"]] = self._one(_NEW_JOB, values)
 
-    def _standing(self, row: Mapping[str, object], life: Life) -> dict[str, object]:
-        """State, reason, result and times of then."""
-        last, started = life.last, [event.at for event in life.trail if event.event == START.event]
-        standing: dict[str, object] = {
-            "state": life.state.value,
+    def _state_then(self, row: Mapping[str, object], history: JobHistory) -> dict[str, object]:
+        """State, reason, result and times as they were."""
+        last, started = history.last, [event.at for event in history.events if event.event == START.event]
+        then: dict[str, object] = {
+            "state": history.state.value,
             "started_at": started[-1] if started else None,
             **dict.fromkeys(("reason", "result", "result_sha256", "error", "settled_seq", "ended_at")),
         }
-        if life.state not in SETTLED:
-            return {**standing, "reason": last.data.get("reason")}
-        standing |= {"settled_seq": self._number(last.seq), "ended_at": last.at}
+        if history.state not in SETTLED:
+            return {**then, "reason": last.data.get("reason")}
+        then |= {"settled_seq": self._number(last.seq), "ended_at": last.at}
         if row["settled_seq"] == last.seq:
             return {
-                **standing,
+                **then,
                 **{name: row[name] for name in ("reason", "result", "result_sha256", "error")},
             }
-        attempt = self._past.attempts.get((_int(row["id"]), life.starts))
-        error = attempt.error if attempt is not None and life.state is State.FAILED else None
-        return {**standing, "reason": last.data.get("reason"), "error": error}
+        attempt = self._past.attempts.get((_int(row["id"]), history.starts))
+        error = attempt.error if attempt is not None and history.state is State.FAILED else None
+        return {**then, "reason": last.data.get("reason"), "error": error}
 
-    def _params_of_then(self, row: Mapping[str, object]) -> object:
-        """The params before people revised them later."""
+    def _params_then(self, row: Mapping[str, object]) -> object:
+        """The params, before a person revised them later."""
         for event in self._later:
             before = event.data.get("before")
             if event.event == "decided" and event.job_id == row["id"] and isinstance(before, dict):
@@ -218,14 +227,14 @@ class _Copy:
                 }
                 self._tx.send(_NEW_TURN, **{**row, **known})
 
-    def _kept_attempts(self) -> list[dict[str, object]]:
-        return self._of_jobs(attempts, lambda life, attempt: attempt <= life.starts)
+    def _copied_attempts(self) -> list[dict[str, object]]:
+        return self._of_jobs(attempts, lambda history, attempt: attempt <= history.starts)
 
-    def _kept_approvals(self) -> list[dict[str, object]]:
-        """Those that count still: whoever retries a job that failed is bound to what was approved."""
-        return self._of_jobs(approvals, lambda life, attempt: attempt == life.approved)
+    def _copied_approvals(self) -> list[dict[str, object]]:
+        """The approvals that still bind: a retry of a failed job is bound to what was approved."""
+        return self._of_jobs(approvals, lambda history, attempt: attempt == history.approved)
 
-    def _of_jobs(self, table: Table, is_kept: Callable[[Life, int], bool]) -> list[dict[str, object]]:
+    def _of_jobs(self, table: Table, is_copied: Callable[[JobHistory, int], bool]) -> list[dict[str, object]]:
         """The rows of a table that belong to attempts of jobs."""
         clause = select(table).join_from(table, jobs, table.c.job_id == jobs.c.id)
         names = [column.name for column in table.c]
@@ -234,10 +243,11 @@ class _Copy:
         return [
             {**row, "job_id": self._jobs[row["job_id"]]}
             for row in found
-            if (life := self._lives.get(_int(row["job_id"]))) and is_kept(life, _int(row["attempt"]))
+            if (history := self._histories.get(_int(row["job_id"])))
+            and is_copied(history, _int(row["attempt"]))
         ]
 
-    def _kept_events(self, mission_id: int) -> list[dict[str, object]]:
+    def _copied_events(self, mission_id: int) -> list[dict[str, object]]:
         return [
             {
                 "mission_id": mission_id,
@@ -245,45 +255,45 @@ class _Copy:
                 "job_id": None if event.job_id is None else self._jobs[event.job_id],
                 "at": event.at,
                 "event": event.event,
-                "data": self._told(event),
+                "data": self._data_of(event),
             }
             for seq, event in enumerate(self._events, start=1)
         ]
 
-    def _told(self, event: PastEvent) -> str | None:
-        """The event's own words; a plan that it names is the copy's."""
+    def _data_of(self, event: PastEvent) -> str | None:
+        """The data of the event, with the plan's id in the copy."""
         plan = self._plans.get(event.data.get("plan")) if event.event == SAID else None
-        told = event.data if plan is None else {**event.data, "plan": plan}
-        return to_json(told) if told else None
+        data = event.data if plan is None else {**event.data, "plan": plan}
+        return to_json(data) if data else None
 
-    def _is_kept(self, attempt: PastAttempt) -> bool:
-        life = self._lives.get(attempt.job_id)
-        return life is not None and attempt.attempt <= life.starts
+    def _is_copied(self, attempt: PastAttempt) -> bool:
+        history = self._histories.get(attempt.job_id)
+        return history is not None and attempt.attempt <= history.starts
 
     def _has_applied(self, job_id: int) -> bool:
-        life = self._lives.get(job_id)
-        return life is not None and life.state is State.SUCCEEDED
+        history = self._histories.get(job_id)
+        return history is not None and history.state is State.SUCCEEDED
 
     def _changed_seq(self) -> int:
         """The last event that changed a file."""
         changed = {change.job_id for change in self._past.changes if self._has_applied(change.job_id)}
-        seqs = [self._lives[job_id].last.seq for job_id in changed]
+        seqs = [self._histories[job_id].last.seq for job_id in changed]
         return self._number(max((*seqs, self._inherited("changed_seq"))))
 
     def _inherited(self, name: str) -> int:
-        """What the mission had itself from the one that it was forked from: its changes of files are not copied."""
-        told = (event.data.get(name) for event in reversed(self._events) if event.event == "forked")
-        return next((value for value in told if isinstance(value, int)), 0)
+        """A figure taken over from the mission that this one was forked from, whose file changes are not copied."""
+        found = (event.data.get(name) for event in reversed(self._events) if event.event == "forked")
+        return next((value for value in found if isinstance(value, int)), 0)
 
     def _number(self, seq: int) -> int:
-        """The number in the copy of the last event that is not after event `seq`."""
+        """The number in the copy of the last event up to event `seq`."""
         return bisect_right(self._seqs, seq)
 
     def _row(self, table: Table) -> dict[str, object]:
         return next(row for row in self._rows(table))
 
     def _rows(self, table: Table) -> list[dict[str, object]]:
-        """The rows of the mission that is copied, in the order of their keys."""
+        """The rows of the original mission, ordered by key."""
         own = table.c.id if table is missions else table.c.mission_id
         order = table.c.number if table is turns else table.c.id
         rows: list[Row] = self._tx.query(select(table).where(own == self._past.id).order_by(order))

@@ -1,4 +1,4 @@
-"""Tell how every job stood at a moment of its mission's history (pure)."""
+"""The state of each job at an event of its mission's history. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _RETRIES = (RETRY.event, RETRY_HELD.event)
 
 
 @dataclass(frozen=True)
-class Life:
-    """A job up to the moment of the copy: its events that are kept, and how often it was started."""
+class JobHistory:
+    """The events of a job up to a point in its mission's history."""
 
-    trail: tuple[PastEvent, ...]
+    events: tuple[PastEvent, ...]
 
     @property
     def last(self) -> PastEvent:
-        """The event that brought it where it stands."""
-        return next(event for event in reversed(self.trail) if event.event in _TRANSITIONS)
+        """The last change of state."""
+        return next(event for event in reversed(self.events) if event.event in _TRANSITIONS)
 
     @property
     def state(self) -> State:
@@ -31,54 +31,63 @@ class Life:
 
     @property
     def starts(self) -> int:
-        return sum(event.event == START.event for event in self.trail)
+        return sum(event.event == START.event for event in self.events)
 
     @property
     def approved(self) -> int:
-        """The first attempt after a person approved it; 0 where nobody did."""
+        """The first attempt after a person's approval; 0 without one."""
         starts = found = 0
-        for event in self.trail:
+        for event in self.events:
             starts += event.event == START.event
             if event.event in _APPROVALS:
                 found = starts + 1
         return found
 
     def since_retry(self, *names: str) -> int:
-        """How many events of these names there were since a person had it tried again."""
+        """How many events of these names followed the last retry by a person."""
         count = 0
-        for event in self.trail:
+        for event in self.events:
             count = 0 if event.event in _RETRIES else count + (event.event in names)
         return count
 
 
-def lives_until(past: Archive, asked: PastEvent) -> dict[int, Life]:
-    """Every job that was there before the event `asked`, by its id.
-
-    Attempts under way are left out, and so are approvals that nothing came of: they were given for the other mission.
-    """
-    trails: dict[int, list[PastEvent]] = defaultdict(list)
-    for event in past.events:
-        if event.seq < asked.seq and event.job_id is not None:
-            trails[event.job_id].append(event)
+def states_before(past: Archive, seq: int) -> dict[int, State]:
+    """The state of each job before event `seq`, by job id."""
     return {
-        job_id: Life(tuple(_shortened(trail, is_turn=job_id == asked.job_id)))
-        for job_id, trail in trails.items()
-        if any(event.event in _TRANSITIONS for event in trail)
+        event.job_id: _TRANSITIONS[event.event].target
+        for event in past.events
+        if event.seq < seq and event.job_id is not None and event.event in _TRANSITIONS
     }
 
 
-def _shortened(trail: list[PastEvent], *, is_turn: bool) -> list[PastEvent]:
-    names = [event.event for event in trail]
+def jobs_before(past: Archive, asked: PastEvent) -> dict[int, JobHistory]:
+    """The history of each job before the event `asked`, by job id, as a fork takes it over.
+
+    Unfinished attempts are left out, and so are approvals that had not led to an attempt.
+    """
+    events_of: dict[int, list[PastEvent]] = defaultdict(list)
+    for event in past.events:
+        if event.seq < asked.seq and event.job_id is not None:
+            events_of[event.job_id].append(event)
+    return {
+        job_id: JobHistory(tuple(_kept(events, is_turn=job_id == asked.job_id)))
+        for job_id, events in events_of.items()
+        if any(event.event in _TRANSITIONS for event in events)
+    }
+
+
+def _kept(events: list[PastEvent], *, is_turn: bool) -> list[PastEvent]:
+    names = [event.event for event in events]
     if is_turn:
-        return trail[: names.index(START.event)] if START.event in names else trail
-    state = Life(tuple(trail)).state
+        return events[: names.index(START.event)] if START.event in names else events
+    state = JobHistory(tuple(events)).state
     if state is State.RUNNING:
-        trail = trail[: _last(names, (START.event,))]
-        names = names[: len(trail)]
-        state = Life(tuple(trail)).state
+        events = events[: _last(names, (START.event,))]
+        names = names[: len(events)]
+        state = JobHistory(tuple(events)).state
     if (state is State.QUEUED or names[-2:-1] == [APPROVE_BLOCKED.event]) and set(_APPROVALS) & set(names):
-        return trail[: _last(names, _APPROVALS)]
-    return trail
+        return events[: _last(names, _APPROVALS)]
+    return events
 
 
 def _last(names: Sequence[str], wanted: tuple[str, ...]) -> int:
