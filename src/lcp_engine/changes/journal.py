@@ -1,6 +1,6 @@
 """Apply file effects exactly once, whatever is killed in between (R20).
 
-Every step on one path happens under the lock of its directory: close what an earlier attempt left open, record the
+Every step on a file happens under the lock of its directory: close intents that an earlier attempt left open, record an
 intent with the content before, replace the file, then mark the intent applied and settle the job in one transaction.
 Effects of one mission that are applied together share these transactions.
 """
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lcp_engine.changes.preimages import Before, look_before
 from lcp_engine.changes.recovery import APPLIED, CONFLICT, VOID, close_intents, note_late_write
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.people.approval_binding import DRIFT, Drifted, drift_of, note_drift
-from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
+from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted
 from lcp_engine.sandbox.locks import LockedFiles, Put
@@ -27,48 +27,20 @@ from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
 
 MOST_HELD = 32 * 1024 * 1024
-"""Bytes of contents, before and after: a batch goes no further beyond so many."""
+"""Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a leased job wants of a file."""
+class JobEffect:
+    """The effect of a leased job."""
 
     job: JobRow
     effect: FileEffect
-
-
-@dataclass
-class _Write:
-    """How far a wish has come: it is settled with `outcome`, or there is `trouble`."""
-
-    wish: Wish
-    file: LockedFile
-    outcome: Succeeded | Failed | Hold | None = None
-    trouble: Drifted | LcpError | None = None
-    before: Before | None = None
-    data: bytes = b""
-    change: ChangeRow | None = None
-    change_id: int | None = None
-    became: str = APPLIED
-
-    @property
-    def job(self) -> JobRow:
-        return self.wish.job
-
-    @property
-    def held(self) -> int:
-        """Bytes of content in memory."""
-        before = self.before.data if self.before is not None else None
-        return len(self.data) + len(before or b"")
-
-    @property
-    def written(self) -> int:
-        return len(self.wish.effect.content.encode())
 
 
 class Tracker(Protocol):
@@ -104,8 +76,8 @@ UNTRACKED = Untracked()
 class Journal:
     """Applies the effects of leased jobs of one mission beneath its `root`; no file gets more than `cap` bytes.
 
-    `settle` settles a job inside the transaction it is given. `keeps`: up to how many bytes a content that is replaced
-    is kept, so that it can be undone. `files` accesses the files; `tracker` is told when the file of a job is touched.
+    `settle` settles a job inside the transaction it is given. Replaced contents of up to `keeps` bytes are kept, so
+    that the change can be undone. `files` accesses the files; `tracker` is told when the file of a job is accessed.
     """
 
     database: Database
@@ -116,96 +88,94 @@ class Journal:
     files: FileAccess = HERE
     tracker: Tracker = UNTRACKED
 
-    def perform(self, wishes: Sequence[Wish]) -> None:
-        """Bring files to what the wishes want, each once, in their order for each file, and settle the jobs.
+    def perform(self, effects: Sequence[JobEffect]) -> None:
+        """Apply effects, each once and in their order for each file, and settle their jobs.
 
-        One that lost its lease, or was given back, drops out alone. Raises what the database has against it, and
-        `Interrupted` for more than one wish: each alone finds out what became of its file.
+        A job that lost its lease, or was given back, is left out. Raises `DatabaseFailed`, and `Interrupted` for more
+        than one effect: performed alone, each finds out what became of its file.
         """
-        left = list(wishes)
+        left = list(effects)
         while left:
-            self.tracker.pause(wish.job for wish in left)
-            left = self._round(left)
+            self.tracker.pause(effect.job for effect in left)
+            left = self._perform_batch(left)
 
-    def _round(self, wishes: Sequence[Wish]) -> list[Wish]:
-        """Those whose turn comes once the others are settled."""
-        if not self.tracker.start(wishes[0].job):  # the directory of its file is waited for
-            return list(wishes[1:])
-        later: list[Wish] = []
-        troubles: list[tuple[Wish, Drifted | LcpError]] = []
+    def _perform_batch(self, effects: Sequence[JobEffect]) -> list[JobEffect]:
+        """Perform those whose locks are free; the others, for the next batch."""
+        if not self.tracker.start(effects[0].job):  # the lock of its file is waited for
+            return list(effects[1:])
+        later: list[JobEffect] = []
+        refused: list[tuple[JobEffect, Drifted | LcpError]] = []
         try:
-            with self.files.lock([(self.root, wish.effect.path) for wish in wishes]) as batch:
+            with self.files.lock([(self.root, one.effect.path) for one in effects]) as locked:
                 writes: list[_Write] = []
-                for wish, held in zip(wishes, batch.found, strict=True):
+                for one, held in zip(effects, locked.found, strict=True):
                     if isinstance(held, LockedFile):
-                        writes.append(_Write(wish, held))
+                        writes.append(_Write(one, held))
                     elif held is None:
-                        later.append(wish)
+                        later.append(one)
                     else:
-                        troubles.append((wish, held))
-                later = [*self._write(writes, batch), *later]
+                        refused.append((one, held))
+                later = [*self._write(writes, locked), *later]
         except Interrupted as error:
-            if len(wishes) > 1:
+            if len(effects) > 1:
                 raise
-            # The intent stays open: the next attempt, or else the watch, finds out what became of the file.
-            interrupted, job = error.failed, wishes[0].job
+            # The intent stays open: the next attempt, or else maintenance, finds out what became of the file.
+            interrupted, job = error.failed, effects[0].job
             self.database.write(lambda tx: self.settle(tx, job.copy(), interrupted))
             return later
-        # Out of the lock: directories that were made for a file went with it.
-        troubles += [(write.wish, write.trouble) for write in writes if write.trouble is not None]
-        for wish, trouble in troubles:
-            self._refuse(wish, trouble)
+        # After the lock: directories that were created for a refused file are removed with it.
+        refused += [(write.source, write.refusal) for write in writes if write.refusal is not None]
+        for one, refusal in refused:
+            self._refuse(one, refusal)
         return later
 
-    def _write(self, writes: Sequence[_Write], batch: LockedFiles) -> list[Wish]:
-        """Settle all that meet no trouble, but for those whose contents would be too much at a time."""
-        self._recall(writes)
-        held, left = 0, list[Wish]()
+    def _write(self, writes: Sequence[_Write], locked: LockedFiles) -> list[JobEffect]:
+        """Write and settle all that are not refused; those whose contents would be too much at once are left."""
+        self._recover(writes)
+        held, left = 0, list[JobEffect]()
         for write in writes:
             if write.outcome is None and held >= MOST_HELD:
-                left.append(write.wish)
+                left.append(write.source)
             elif write.outcome is None and self.tracker.start(write.job):
-                self._look(write)
+                self._prepare(write)
                 held += write.held
         intended = [write for write in writes if write.change is not None]
         self._intend(intended)
-        self._put(batch, [write for write in intended if write.change_id is not None])
+        self._put(locked, [write for write in intended if write.change_id is not None])
         settled = [write for write in writes if write.outcome is not None]
         if settled:
             self.database.write(lambda tx: self._settle(tx, settled))
         return left
 
-    def _recall(self, writes: Sequence[_Write]) -> None:
-        """Close what was left open, and find what an earlier attempt came to."""
+    def _recover(self, writes: Sequence[_Write]) -> None:
+        """Close intents that were left open on the files, and find the outcomes of earlier attempts."""
         left = self.database.read(lambda tx: [open_intents(tx, self._file(write)) for write in writes])
         for write, changes in zip(writes, left, strict=True):
             if changes:
                 close_intents(self.database, changes, write.file)
-        found = self.database.read(lambda tx: [_earlier(tx, write.job, write.written) for write in writes])
+        found = self.database.read(lambda tx: [_earlier_outcome(tx, write) for write in writes])
         for write, earlier in zip(writes, found, strict=True):
             write.outcome = earlier
             if isinstance(earlier, Succeeded):
-                write.file.sync()  # that may be what failed the attempt
+                write.file.sync()  # the attempt may have failed because of that
 
-    def _look(self, write: _Write) -> None:
-        """What the effect will replace, and by what; or why it will not."""
+    def _prepare(self, write: _Write) -> None:
+        """Read what the effect replaces and make the new content; or note why it is not written."""
         try:
             self._compose(write)
-        except Interrupted:
+        except (Interrupted, DatabaseFailed):
             raise
         except LcpError as error:
-            if error.code in OF_DATABASE:
-                raise
-            write.trouble = error
+            write.refusal = error
 
     def _compose(self, write: _Write) -> None:
-        job, effect = write.job, write.wish.effect
-        before = look_before(self.database, job, effect, write.file, cap=self.cap, keeps=self.keeps)
+        effect = write.effect
+        before = self._read_before(write)
         if isinstance(before, Hold):
             write.outcome = before
             return
-        write.trouble = self._drift(write.wish, None if before is None else before.sha256)
-        if write.trouble is not None:
+        write.refusal = self._drift(write.source, None if before is None else before.sha256)
+        if write.refusal is not None:
             return
         data = compose(None if before is None else before.data, effect.content, effect.mode)
         if len(data) > self.cap:
@@ -214,8 +184,28 @@ class Journal:
         write.before, write.data = before, data
         write.change = self._intent(write)
 
+    def _read_before(self, write: _Write) -> _Before | Hold | None:
+        """What the effect replaces, None if there is no file.
+
+        A content that is too large to keep holds the job, unless a person approved it after it was held for that.
+        Raises `TOO_LARGE` for an append to a file that is above the cap already.
+        """
+        file, there = write.file, write.file.read_within(self.keeps)
+        if not isinstance(there, int):
+            return None if there is None else _Before(there.sha256, len(there.data), there.data, True)
+        if write.effect.mode == "append" and there > self.cap:
+            message = f"{file.path!r} has {there} bytes already, at most {self.cap} are written"
+            raise LcpError(ErrorCode.TOO_LARGE, message)
+        if not self.database.read(lambda tx: was_held_for(tx, write.job, ReasonCode.IRREVERSIBLE)):
+            return Hold(because(ReasonCode.IRREVERSIBLE, size=there, most=self.keeps))
+        if there > self.cap:
+            digest = file.digest()
+            return None if digest is None else _Before(digest.sha256, there, None, False)
+        current = file.read(self.cap)
+        return None if current is None else _Before(current.sha256, len(current.data), current.data, False)
+
     def _intend(self, writes: Sequence[_Write]) -> None:
-        """Record the intents of the jobs whose leases still stand."""
+        """Record the intents of the jobs that are still leased."""
 
         def record(tx: Tx) -> list[int | None]:
             ledger_of(tx).lock(write.job.mission_id for write in writes)
@@ -225,52 +215,54 @@ class Journal:
         for write, change_id in zip(writes, self.database.write(record) if writes else (), strict=True):
             write.change_id = change_id
 
-    def _put(self, batch: LockedFiles, writes: Sequence[_Write]) -> None:
+    def _put(self, locked: LockedFiles, writes: Sequence[_Write]) -> None:
         puts = [
             Put(write.file, write.data, write.change.temporary)
             for write in writes
             if write.change is not None
         ]
-        errors = batch.put(puts, lambda nth: self.tracker.start(writes[nth].job))
+        errors = locked.put(puts, lambda nth: self.tracker.start(writes[nth].job))
         for write, error in zip(writes, errors, strict=True):
             assert write.change is not None
             write.outcome = Succeeded(write.change.result, write.written) if error is None else error.failed
-            write.became = APPLIED if write.file.replaced else VOID
+            write.state = APPLIED if write.file.replaced else VOID
 
     def _settle(self, tx: Tx, writes: Sequence[_Write]) -> None:
-        """Close intents and settle jobs. A file is what it is, so its intent is closed without a lease too."""
+        """Close intents and settle jobs. An intent is closed even if the lease is lost: the file is what it is."""
         ledger = ledger_of(tx)
         ledger.lock(write.job.mission_id for write in writes)
         for write in writes:
             assert write.outcome is not None
-            is_closed = write.change_id is not None and close_intent(tx, write.change_id, write.became)
-            if is_closed and write.became == APPLIED:
-                note_late_write(ledger, write.job.id, write.wish.effect.path)
+            is_closed = write.change_id is not None and close_intent(tx, write.change_id, write.state)
+            if is_closed and write.state == APPLIED:
+                note_late_write(ledger, write.job.id, write.effect.path)
             self.settle(tx, write.job.copy(), write.outcome)
 
-    def _refuse(self, wish: Wish, trouble: Drifted | LcpError) -> None:
-        drifted = (
-            trouble if isinstance(trouble, Drifted) else self._drift(wish, self._found(wish.effect.path))
-        )
+    def _refuse(self, one: JobEffect, refusal: Drifted | LcpError) -> None:
+        """Hold the job if the file has changed since its approval, else let it fail."""
+        if isinstance(refusal, Drifted):
+            drifted: Drifted | None = refusal
+        else:
+            drifted = self._drift(one, self._found(one.effect.path))
         if drifted is not None:
-            self.database.write(lambda tx: self._hold_again(tx, wish.job, drifted))
-        elif isinstance(trouble, LcpError):
-            failed = trouble.failed
-            self.database.write(lambda tx: self.settle(tx, wish.job.copy(), failed))
+            self.database.write(lambda tx: self._hold_again(tx, one.job, drifted))
+        elif isinstance(refusal, LcpError):
+            failed = refusal.failed
+            self.database.write(lambda tx: self.settle(tx, one.job.copy(), failed))
 
     def _hold_again(self, tx: Tx, job: JobRow, drifted: Drifted) -> None:
         note_drift(ledger_of(tx), job, drifted)
         self.settle(tx, job.copy(), Hold(DRIFT))
 
-    def _drift(self, wish: Wish, found: str | None) -> Drifted | None:
-        if not wish.job.approved:
+    def _drift(self, one: JobEffect, found: str | None) -> Drifted | None:
+        if not one.job.approved:
             return None
-        path = wish.effect.path
+        path = one.effect.path
         file = os.path.normpath(f"{self.root.path}/{path}")
-        return self.database.read(lambda tx: drift_of(tx, wish.job, file, path, found))
+        return self.database.read(lambda tx: drift_of(tx, one.job, file, path, found))
 
     def _found(self, path: str) -> str | None:
-        """What stands in a file's place: its hash, None for nothing, or the code of what keeps it from being a file."""
+        """The hash of the file, None if there is none, or the code of the error why it cannot be read."""
         try:
             current = self.files.read_unlocked(self.root, path, self.cap)
         except Interrupted:
@@ -280,7 +272,7 @@ class Journal:
         return None if current is None else current.sha256
 
     def _intent(self, write: _Write) -> ChangeRow:
-        effect = write.wish.effect
+        effect = write.effect
         sha_before = None if write.before is None else write.before.sha256
         applied = Applied(sha_before, sha256(write.data), len(write.data))
         return ChangeRow(
@@ -303,12 +295,55 @@ class Journal:
         )
 
     def _file(self, write: _Write) -> str:
-        """The absolute path of the file. Neither the root's path nor one beneath it has passed a link."""
+        """The absolute path of the file. Neither the root's path nor the one beneath it passes a link."""
         return os.path.normpath(f"{self.root.path}/{write.file.path}")
 
 
-def _keep(tx: Tx, contents: Iterable[Before]) -> None:
-    """In the order of their hashes: two that keep the same ones never wait for each other."""
+@dataclass(frozen=True)
+class _Before:
+    """A file before it is replaced. `data` is None if it is too large to read; `is_kept`: it can be restored."""
+
+    sha256: str
+    size: int
+    data: bytes | None
+    is_kept: bool
+
+
+@dataclass
+class _Write:
+    """The progress of an effect on a locked file, until it is settled with `outcome` or there is a `refusal`."""
+
+    source: JobEffect
+    file: LockedFile
+    outcome: Succeeded | Failed | Hold | None = None
+    refusal: Drifted | LcpError | None = None
+    before: _Before | None = None
+    data: bytes = b""
+    change: ChangeRow | None = None
+    change_id: int | None = None
+    state: str = APPLIED
+
+    @property
+    def job(self) -> JobRow:
+        return self.source.job
+
+    @property
+    def effect(self) -> FileEffect:
+        return self.source.effect
+
+    @property
+    def held(self) -> int:
+        """Bytes of content in memory."""
+        before = self.before.data if self.before is not None else None
+        return len(self.data) + len(before or b"")
+
+    @property
+    def written(self) -> int:
+        return len(self.effect.content.encode())
+
+
+def _keep(tx: Tx, contents: Iterable[_Before]) -> None:
+    """Keep contents, in the order of their hashes, so that two that keep the same ones never deadlock."""
     for one in sorted(contents, key=lambda one: one.sha256):
         if one.is_kept and one.data is not None:
             keep(tx, one.sha256, one.data)
@@ -317,20 +352,20 @@ def _keep(tx: Tx, contents: Iterable[Before]) -> None:
 
 
 def _record(tx: Tx, write: _Write) -> int | None:
-    """Write an intent, if the lease still stands."""
+    """Record an intent, if its job is still leased."""
     if write.change is None or not ledger_of(tx).is_leased(write.job):
         return None
     return intend(tx, write.change)
 
 
-def _earlier(tx: Tx, job: JobRow, written: int) -> Succeeded | Hold | None:
-    """What an earlier attempt of this job came to: done, whatever the file is by now; or in conflict.
+def _earlier_outcome(tx: Tx, write: _Write) -> Succeeded | Hold | None:
+    """The outcome of an earlier attempt of the job: done, whatever the file is now; or in conflict.
 
-    A conflict before the last approval is settled by it.
+    The last approval settles conflicts before it.
     """
-    for change in changes_of(tx, job.id):
+    for change in changes_of(tx, write.job.id):
         if change.state == APPLIED:
-            return Succeeded(change.result, written)
-        if change.state == CONFLICT and change.attempt >= job.approved:
+            return Succeeded(change.result, write.written)
+        if change.state == CONFLICT and change.attempt >= write.job.approved:
             return Hold(CONFLICT)
     return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from lcp_engine.changes.journal import UNTRACKED, Journal, Tracker, Wish
+from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
 from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.outcome import Succeeded, outcome_of
@@ -82,20 +82,20 @@ class Executor:
 
         Several jobs only within the worker's `batch_limit`. Re-raises database errors: no job is to blame.
         """
-        wishes: list[Wish] = []
+        effects: list[JobEffect] = []
         for job, ahead in zip(jobs, self._ahead(jobs, worker, tracker), strict=True):
             if ahead is None and not tracker.start(job):
                 continue
             match ahead or self._attempt(job, worker):
                 case FileEffect() as effect:
-                    wishes.append(Wish(job, effect))
+                    effects.append(JobEffect(job, effect))
                 case FinishedJob() | FinishedTurn() as finished:
                     yield finished
-            if wishes and worker.reads_files:  # the next job may read this file
-                yield from self._apply(wishes, worker, tracker)
-                wishes = []
-        if wishes:
-            yield from self._apply(wishes, worker, tracker)
+            if effects and worker.reads_files:  # the next job may read this file
+                yield from self._apply(effects, worker, tracker)
+                effects = []
+        if effects:
+            yield from self._apply(effects, worker, tracker)
 
     def _ahead(
         self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
@@ -144,14 +144,14 @@ class Executor:
         return Assignment(worker, label(job), job.params, mission.key, setup, bool(job.approved))
 
     def _apply(
-        self, wishes: Sequence[Wish], worker: Worker[BaseModel], tracker: Tracker
+        self, effects: Sequence[JobEffect], worker: Worker[BaseModel], tracker: Tracker
     ) -> list[FinishedJob]:
         def settle_one(tx: Tx, leased: JobRow, outcome: Succeeded | Failed | Hold) -> None:
             self._settle(tx, FinishedJob(leased, outcome, worker.backoff))
 
         tracker.settle_finished()
         try:
-            job = wishes[0].job
+            job = effects[0].job
             context = self._missions.context(self._missions.of(job.mission_id), job, worker)
             caps, files = context.caps, file_access(self._confinement, worker.timeout)
             Journal(
@@ -162,13 +162,13 @@ class Executor:
                 caps.preimage_bytes,
                 files,
                 tracker,
-            ).perform(wishes)
+            ).perform(effects)
         except BaseException as error:  # a plug-in's effect may raise anything
-            if len(wishes) == 1:
-                return [finish_raised(wishes[0].job, worker, error)]
+            if len(effects) == 1:
+                return [finish_raised(effects[0].job, worker, error)]
             if isinstance(error, LcpError) and error.code in OF_DATABASE:
                 raise
         else:
             return []
         # One of them is to blame: alone, each finds out what happened to its own file.
-        return [finished for wish in wishes for finished in self._apply([wish], worker, tracker)]
+        return [finished for effect in effects for finished in self._apply([effect], worker, tracker)]
