@@ -1,4 +1,4 @@
-"""Load this project's own path cases, build the tree of one, and say what is wrong with an answer to it."""
+"""Load this project's own path cases, build the tree of one, and find the faults of an answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Case = dict[str, JsonValue]
 
 
 def load_own_cases() -> list[Case]:
-    """Those that this user can build: only root makes devices."""
+    """The cases that this user can build: only root creates devices."""
     with CASES.open(encoding="ascii") as lines:
         cases: list[Case] = [json.loads(line) for line in lines]
     return [case for case in cases if case.get("user") != "root" or os.getuid() == 0]
@@ -61,7 +61,7 @@ class Tree:
         return tuple(map(str, _list(self.case.get("aliases", []))))
 
     def faults(self, done: Done) -> list[str]:
-        """What is wrong with this answer, and with what stands in the tree now."""
+        """The faults of this answer and of the tree after it."""
         told = json.dumps(done.result, ensure_ascii=False)
         wanted, became = _list(self.case["comes_to"]), done.code or "ok"
         faults = [f"{leak} is told" for leak in LEAKS if done.result is not None and leak in told]
@@ -146,7 +146,7 @@ def _lists(value: JsonValue) -> list[list[JsonValue]]:
 
 
 def naive(place: Path, kind: str, params: Mapping[str, JsonValue]) -> Done:
-    """How a worker does it that thinks of nothing bad: a test of the cases, not of the engine."""
+    """Do the job as a careless worker would: a test of the cases, not of the engine."""
     path = Path(f"{place}/{params.get('root') or ''}/{params.get('rel_path') or params.get('path')}")
     if not str(path).startswith(str(place)):
         return Done(code="PATH_OUTSIDE_ROOT")

@@ -1,4 +1,4 @@
-"""Load the shared path cases, and what judges an outcome by them, where they are at hand."""
+"""Load the shared path cases and the code that checks their outcomes, if they are beside this repository."""
 
 from __future__ import annotations
 

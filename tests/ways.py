@@ -1,4 +1,4 @@
-"""Do one file job in each way that there is: its path resolved by openat2, by the walk, in confined processes."""
+"""Do one file job in each possible way: path resolved by openat2, by the walk, or in confined processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CAPS = Caps()
 
 @dataclass(frozen=True)
 class Done:
-    """What a job came to: its result, or the code of its error."""
+    """The result of a job, or the code of its error."""
 
     result: Mapping[str, JsonValue] | None = None
     code: str | None = None
@@ -46,14 +46,14 @@ Do: TypeAlias = Callable[[str, Params], Done]
 
 
 class Opener(Protocol):
-    """Gives what does jobs in a root, for as long as the context lasts. Raises `LcpError` where it is none."""
+    """Opens a root and gives a function that does jobs in it. Raises `LcpError` if it is not a root."""
 
     def __call__(self, place: Path, /, *, aliases: tuple[str, ...] = ()) -> AbstractContextManager[Do]: ...
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to do jobs, if it `is_there`."""
+    """One way to do jobs, if this kernel has it (`is_there`)."""
 
     name: str
     is_there: bool
@@ -61,7 +61,7 @@ class Way:
     knows_aliases: bool = True
 
     def answer(self, place: Path, aliases: tuple[str, ...], kind: str, params: Params) -> Done:
-        """What one job in the root `place` comes to."""
+        """The outcome of one job in the root `place`."""
         try:
             with self.opened(place, aliases=aliases) as do:
                 return do(kind, params)
@@ -71,7 +71,7 @@ class Way:
 
 @contextmanager
 def by_the_kernel(place: Path, /, *, aliases: tuple[str, ...] = (), kernel: bool = True) -> Iterator[Do]:
-    """In this process, resolved by openat2; without `kernel` by the walk."""
+    """In this process, resolved by openat2, or by the walk without `kernel`."""
     with Root(place, kernel=kernel) as root:
 
         def do(kind: str, params: Params) -> Done:
@@ -85,7 +85,7 @@ def by_the_kernel(place: Path, /, *, aliases: tuple[str, ...] = (), kernel: bool
 def in_confined_processes(
     place: Path, /, *, aliases: tuple[str, ...] = (), spawned_by: Spawner | None = None
 ) -> Iterator[Do]:
-    """By those of a runner."""
+    """By the confined processes of a runner."""
     confinement = Confinement(CAPS, spawned_by or spawner())
     try:
         with Root(place) as root:
@@ -128,7 +128,7 @@ WAYS = (OPENAT2, WALK, CONFINED, TRY)
 def _confined(
     confinement: Confinement, root: Root, kind: str, params: Params, aliases: tuple[str, ...]
 ) -> Mapping[str, JsonValue]:
-    """One job from request to result; raises what it met."""
+    """Do one job from request to result; raises its error."""
     if kind not in BUILT_IN:
         raise LcpError(ErrorCode.NO_WORKER, kind)
     worker = BUILT_IN[kind]
@@ -159,7 +159,7 @@ def _apply(confinement: Confinement, root: Root, effect: FileEffect) -> Mapping[
 
 
 def descriptors(pid: int | None = None) -> int:
-    """How many descriptors this process and all that it started have open."""
+    """How many descriptors this process and its descendants have open."""
     pid = pid or os.getpid()
     try:
         own = len([*Path(f"/proc/{pid}/fd").iterdir()])

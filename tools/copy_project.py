@@ -1,4 +1,4 @@
-"""Copy the files of this repository, new and changed ones included, into the directory that the argument names."""
+"""Copy this repository's files, including new and changed ones, to the directory given as argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main(target: Path) -> None:
     target.mkdir(parents=True)
     for name in _names():
         source, copy = PROJECT / name, target / name
-        # Git also lists what was deleted and not committed yet.
+        # Git also lists files whose deletion is not committed yet.
         if source.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy)

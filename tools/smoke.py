@@ -30,7 +30,7 @@ def _empty_environment(directory: Path) -> Path:
 
 
 def _try_commands(lcp: Path, scratch: Path) -> None:
-    # Elsewhere than in the checkout, so that nothing is found there by accident.
+    # Outside the checkout, so that nothing is found in it by accident.
     root = scratch / "root"
     root.mkdir()
     (root / "main.py").write_text("print('hello')\n")
@@ -46,13 +46,11 @@ def _try_commands(lcp: Path, scratch: Path) -> None:
             [lcp, *arguments], cwd=scratch, env=environment, stdin=subprocess.DEVNULL, check=False
         )
         if done.returncode:
-            sys.exit(
-                f"the installed `lcp {' '.join(arguments)}` has to exit with 0; it was {done.returncode}"
-            )
+            sys.exit(f"the installed `lcp {' '.join(arguments)}` exited with {done.returncode}")
 
 
 def _run(*arguments: str | Path, python: Path = Path(sys.executable)) -> None:
-    """Run python quietly; what it said matters only when it fails."""
+    """Run python; show its output only if it fails."""
     done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}")

@@ -1,4 +1,4 @@
-"""Run the real `lcp` as a process of its own, over a directory and a database of the test."""
+"""Run `lcp` with a directory and a database of the test."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WORKER = Worker("wait_for", Params, Result, wait, has_effects=False)
 
 @dataclass(frozen=True)
 class Done:
-    """What a call came to."""
+    """The outcome of a call."""
 
     code: int
     out: str
@@ -92,7 +92,7 @@ class Lcp:
         return Done(code, out, err)
 
     def run(self, *arguments: object, **environment: str) -> Done:
-        """Call it in a process of its own."""
+        """Call it in a separate process."""
         with self.start(*arguments, **environment) as process:
             out, err = process.communicate(timeout=60)
         assert "Traceback" not in err
@@ -118,7 +118,7 @@ class Lcp:
         return {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": kind, "params": params}]}
 
     def mission(self, *replies: JsonValue, **keys: JsonValue) -> Path:
-        """A mission file whose planner answers with `replies`, one after the other."""
+        """A mission file whose planner answers with `replies` in order."""
         stated: Object = {"goal": "Try it.", "planner": {"type": "script", "replies": [*replies]}, **keys}
         path = self.home / f"mission-{len(list(self.home.glob('mission-*')))}.yaml"
         path.write_text(json.dumps(stated))
@@ -143,7 +143,7 @@ def lcp(tmp_path: Path) -> Lcp:
 def lcp_with_plugin(lcp: Lcp) -> Lcp:
     """`lcp` with an installed package whose kind `wait_for` runs until the file `path` exists.
 
-    Only a process of its own (`run`, `start`) finds the package: it is on PYTHONPATH.
+    Only a separate process (`run`, `start`) finds the package: it is on PYTHONPATH.
     """
     site = lcp.home / "site"
     metadata = site / "waiting-1.0.dist-info"

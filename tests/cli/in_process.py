@@ -1,4 +1,4 @@
-"""Run `lcp` within the test's process, as isolated from it as a process of its own would be."""
+"""Run `lcp` in the test's process, as isolated from it as a separate process would be."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _open_below(home: Path) -> list[str]:
     for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208  # pathlib is slower
         try:
             path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  # as above
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
         if path.startswith(f"{home}/"):
             found.append(path)

@@ -1,4 +1,4 @@
-"""Run a program on a terminal of its own, as a person would sit before it."""
+"""Run `lcp` on its own terminal, as a person would use it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
 
 PATIENCE_SECONDS = 30
-"""Only a program that hangs is ever waited for so long."""
+"""Only a program that hangs takes this long."""
 
 
 class Terminal:
-    """`lcp` on a terminal that is its controlling one, and what it has shown so far."""
+    """`lcp` with a controlling terminal, and what that shows."""
 
     def __init__(self, lcp: Lcp, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
         self._master, slave = pty.openpty()
@@ -47,7 +47,7 @@ class Terminal:
         os.close(self._master)
 
     def expect(self, text: str) -> str:
-        """Read until `text` is shown; what was shown before it, which is not looked at again."""
+        """Read until `text` is shown; returns and forgets what was shown before it."""
         while text not in self.shown:
             more = self._read()
             assert more, f"{text!r} is not in {self.shown!r}"
@@ -59,7 +59,7 @@ class Terminal:
         self.type(f"{text}\n")
 
     def type(self, keys: str) -> None:
-        """Put keys into the terminal, and read what comes meanwhile: neither side then waits for the other."""
+        """Type keys, and read the output meanwhile, so that neither side waits for the other."""
         left = keys.encode()
         while left:
             reads, writes, _ = select.select([self._master], [self._master], [], PATIENCE_SECONDS)
@@ -87,7 +87,7 @@ class Terminal:
 
 
 def _of_terminal(inherited: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Width and height are those of the terminal; colours are left to the test."""
+    """Width and height come from the terminal; the test chooses colours."""
     theirs = ("COLUMNS", "LINES", "PAGER", "LESS", "EDITOR", "VISUAL")
     return {
         **{name: value for name, value in inherited.items() if name not in theirs}, "TERM": "xterm", **given,

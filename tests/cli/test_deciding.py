@@ -108,7 +108,7 @@ def test_a_file_that_changed_is_shown_again_and_the_next_approval_is_for_that(wa
     (waiting.root / "c").mkdir()
     as_json = waiting("approve", 3, "--json")
     assert (as_json.code, as_json.error["error_code"]) == (5, "CONFLICT")
-    assert waiting("approve", 3, "--json").code == 5  # nobody was shown anything
+    assert waiting("approve", 3, "--json").code == 5  # no person was shown anything
 
 
 def test_params_are_edited_in_the_editor_of_the_user(waiting: Lcp) -> None:

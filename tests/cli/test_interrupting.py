@@ -1,4 +1,4 @@
-"""Signals while a runner works: the first drains it, a second one leaves at once."""
+"""Signals while a runner works: the first one drains it, the second one ends it at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_first_signal_ends_a_run_after_the_job_under_way(
 
 def test_a_second_interrupt_leaves_at_once_and_loses_nothing(lcp_with_plugin: Lcp) -> None:
     process, go = _start_waiting(lcp_with_plugin, "run")
-    # The second signal counts once the first was received; before that it is the first.
+    # Until the first signal is received, another one is still the first.
     while process.poll() is None:
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""`on_wait` in the user's configuration: a command of theirs when a mission starts to wait."""
+"""`on_wait` in the user's configuration: a command to run when a mission starts to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input that nobody means: it is refused in one line, and is never a defect of `lcp`."""
+"""Odd input is refused in one line, and never shows up as a defect of `lcp`."""
 
 from __future__ import annotations
 

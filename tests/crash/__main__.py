@@ -1,4 +1,4 @@
-"""Prove on SQLite and on PostgreSQL that nothing is lost and nothing done twice: `make crash`, `make soak`.
+"""Prove on SQLite and PostgreSQL that nothing is lost and nothing is done twice: `make crash`, `make soak`.
 
 Usage: python -m tests.crash [--step K] [--kills N] [--images N] | --soak SECONDS
 
@@ -24,7 +24,7 @@ from tests.crash.matrix import MISSED
 
 SIDE_BY_SIDE = 2
 MEMORY = Path("/dev/shm")
-"""Files here wait for no disk: points kill processes, never the machine, and prove the same in a third of the time."""
+"""Files in memory: the tests kill processes, never the machine, and prove the same in a third of the time."""
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -43,7 +43,7 @@ def main() -> int:
         stood = [_stands(kind, "kills", *soak) for kind in kinds]
         return 0 if all(stood) else 1
     with ThreadPoolExecutor(len(kinds)) as threads:
-        # Most of the time is spent waiting for the disk: both databases are tried at once.
+        # Most of the time is spent waiting for the disk, so both databases are tried at once.
         stood = list(threads.map(lambda kind: _survives(kind, given.step), kinds))
         stood.append(_survives("sqlite", given.step, confined=True))
         if given.kills:
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _stands(kind: str | None, tool: str, *options: str) -> bool:
-    """Print what a tool found out."""
+    """Print the findings of a tool."""
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lcp-crash-")))
         url = [] if kind is None else [stack.enter_context(_database(kind, place))]
@@ -68,7 +68,7 @@ def _stands(kind: str | None, tool: str, *options: str) -> bool:
 
 
 def _survives(kind: str, step: int, *, confined: bool = False) -> bool:
-    """Print what was survived on one kind of database; `confined`: with file kinds in processes of their own."""
+    """Print which points one kind of database survived; `confined`: with file kinds in separate processes."""
     began = time.monotonic()
     with ExitStack() as stack:
         place = MEMORY if os.access(MEMORY, os.W_OK) else None

@@ -39,14 +39,14 @@ SOON = 0.2
 
 
 class Mark(BaseModel):
-    """`n` names the job; `runs` is the file where each execution is noted."""
+    """`n` identifies the job; `runs` is the file that records each execution."""
 
     n: int
     runs: str
 
 
 class Line(BaseModel):
-    """A line for the end of a file."""
+    """A line to append to a file."""
 
     text: str
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20)
     given = parser.parse_args()
     import_all(given.url)
-    # A job that five runners died of is given up (R17); here it is chance that many died during the same one.
+    # A job during which five runners died fails (R17); here they are killed at random.
     settle.MAX_DEATHS = sys.maxsize
     said = Slaughter(
         given.url, given.directory, given.runners, given.every, random.Random(given.seed)
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 class Slaughter:
-    """Runners that are killed, one after the other, and replaced."""
+    """Runners that are killed one after the other and replaced."""
 
     def __init__(
         self, url: str, directory: Path, runners: int, every: float | None, chance: random.Random
@@ -107,7 +107,7 @@ class Slaughter:
         self._problems: list[str] = []
 
     def carry_out(self, kills: int) -> Object:
-        """Kill that many, let the rest come to its end, and count."""
+        """Kill as many as wanted, let the others finish, and count."""
         began = time.monotonic()
         self._must(partial(_open, self._url))
         for _ in range(kills):
@@ -132,7 +132,7 @@ class Slaughter:
         }  # fmt: skip
 
     def _replace(self) -> None:
-        """As many runners as wanted; more jobs when one of them found nothing left to do."""
+        """Start runners up to the wanted number; add jobs if one of them ran out of work."""
         ended = [child for child in self._alive if has_ended(child)]
         self._alive = [child for child in self._alive if child not in ended]
         if 0 in [self._bury(child) for child in ended] or self._batches == 0:
@@ -196,7 +196,7 @@ def _made(directory: Path) -> Path:
 
 
 def _look(url: str, directory: Path, batches: int) -> Object:
-    """What was lost, what was done twice."""
+    """Which jobs were lost and which were done twice."""
     problems = [*check_database(url)]
     with Engine(url, workers=WORKERS) as engine:
         jobs = engine.jobs()

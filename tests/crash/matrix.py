@@ -34,7 +34,7 @@ EVERY_OTHER = 4  # before and after alternate: two points with a runner first, t
 def main() -> None:
     given = _arguments()
     import_all(given.url)
-    # Every run meets the same points: how many jobs are claimed and settled together is not left to the clock.
+    # How many jobs are claimed and settled together must not depend on the clock: every run passes the same points.
     runner.QUICK_SECONDS = runner.FLUSH_SECONDS = 3600
     runner.SLOW_SECONDS = 7200
     do(lambda: Engine(given.url).close())
@@ -97,7 +97,7 @@ class Telling:
         self.trees: tuple[dict[str, str | None], ...] = ()
 
     def tell(self) -> Object:
-        """Do all acts; what it came to."""
+        """Do all acts and return the outcome."""
         self.trees = (tree(self.place),)
         for act in self.story.acts:
             left = self.at - self.passed if not self.point else 0
@@ -126,7 +126,7 @@ class Telling:
         return False
 
     def _go_on(self, act: Act) -> None:
-        """As whoever comes next would: what was paid for is not paid again, and nothing is left half done."""
+        """Finish as the next process would: pay for nothing twice, and leave nothing half done."""
         stored = self._ask(lambda engine: answered(engine, self.place))
         asked = len(_calls(self.place))
         if act.by_runner and self.at % EVERY_OTHER >= EVERY_OTHER // 2:
@@ -144,7 +144,7 @@ class Telling:
 
     def _perform(self, act: Act, killer: Killer) -> None:
         with Engine(self.url, workers=[BREAK], isolation=self.isolation) as engine:
-            database = engine.site.database  # an up-to-date one, which has not written yet
+            database = engine.site.database  # up to date, and not written to yet
             database.backend = WatchedBackend(database.backend, killer)
             killer.watch_files()
             killer.watch_planner(self.place.calls)
@@ -167,7 +167,7 @@ def _work_all(engine: Engine, place: Place) -> None:
 
 
 def _strange(story: Story, told: Object) -> list[str]:
-    """What is wrong with the undisturbed run, by which all others are judged."""
+    """The faults of the undisturbed run, which all others are compared with."""
     files = told["files"]
     assert isinstance(files, dict)
     found = {path: text for path, text in files.items() if text is not None}

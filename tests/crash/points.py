@@ -24,7 +24,7 @@ ON_FILES = ("fsync", "rename", "mkdir", "unlink", "rmdir")
 
 
 class Killer:
-    """Counts the points that this process passes, notes their names in `trace`, ends it at point `at` (0: never)."""
+    """Counts the points that this process passes, writes their names to `trace`, ends it at point `at` (0: never)."""
 
     def __init__(self, at: int = 0, trace: Path | None = None) -> None:
         self._at = at
@@ -60,7 +60,7 @@ class Killer:
         return watched
 
     def watch_planner(self, calls: Path) -> None:
-        """Every question to a script has a point before and after it; its number is added to the file `calls`."""
+        """Each question to a script planner has a point before and after it; its number goes to the file `calls`."""
         answer = ScriptPlanner.answer
 
         def counted(planner: ScriptPlanner, question: Question) -> Reply:
@@ -78,14 +78,14 @@ class Killer:
 
 
 def _subject(given: Sequence[object]) -> str:
-    """What a function of `os` is called for, the same in every run."""
+    """The purpose of a call of `os`, the same in every run."""
     subject = given[-1]
     name = Path(f"/proc/self/fd/{subject}").readlink().name if isinstance(subject, int) else str(subject)
     return "temporary file" if is_temporary(name) else name
 
 
 class WatchedCursor:
-    """A cursor whose commits have names; what they say is taken from the events that they store."""
+    """A cursor whose commits are named after the events that they store."""
 
     def __init__(self, cursor: Cursor, killer: Killer, events: list[str]) -> None:
         self._cursor = cursor
@@ -166,7 +166,7 @@ class WatchedBackend:
         self._backend.begin(connection.watched)
 
     def settle(self, connection: Connection) -> None:
-        # A read is settled as well, and its connection is not watched.
+        # A read is settled too, and its connection is not counted.
         self._backend.settle(connection.watched if isinstance(connection, WatchedConnection) else connection)
 
     def transaction(self, connection: Connection) -> str | None:

@@ -22,19 +22,19 @@ LAZY = ("lcp_engine.store.db.postgres", "sqlite3", "yaml", "pathspec", "re2", "l
 
 
 def import_all(url: str) -> None:
-    """Import every module and compile every statement for a database once, not in every process."""
+    """Import every module and compile every statement once instead of in every process."""
     for module in LAZY:
         with suppress(ModuleNotFoundError):
             import_module(module)
     dialect = make_backend(url).dialect
     for known in gc.get_objects():
         if isinstance(known, Statement):
-            with suppress(CompileError):  # one that the other database alone understands
+            with suppress(CompileError):  # only the other database understands it
                 known.sql(dialect)
 
 
 def begin(work: Callable[[], object], errors: Path | None = None) -> int:
-    """The id of a process that does `work` and ends, with 70 where that raises; stderr is added to `errors`."""
+    """Fork a process that does `work` and exits, with 70 if that raises; its id. Its stderr is appended to `errors`."""
     child = os.fork()
     if child == 0:
         try:
@@ -49,23 +49,23 @@ def begin(work: Callable[[], object], errors: Path | None = None) -> int:
 
 
 def end_of(child: int) -> int:
-    """How it ended: 0, its exit code, or minus the signal that killed it."""
+    """Wait for a process; its exit code, or minus the signal that killed it."""
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
 
 
 def has_ended(child: int) -> bool:
-    """Whether it has, without taking its end away from `end_of`."""
+    """Whether it has ended; `end_of` can still collect its exit code."""
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def do(work: Callable[[], object], errors: Path | None = None) -> int:
-    """How a process ended that did `work`."""
+    """Do `work` in a process and return how that ended."""
     return end_of(begin(work, errors))
 
 
 def ask(question: Callable[[], T], file: Path) -> T:
-    """What a process found out, as JSON by way of `file`: SQLite does not bear a fork of a process that has used it."""
+    """The result of a process as JSON through `file`: a process that has used SQLite must not be forked."""
     assert do(lambda: file.write_text(json.dumps(question()))) == 0
     answer: T = json.loads(file.read_text())
     return answer

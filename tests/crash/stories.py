@@ -1,4 +1,4 @@
-"""Tell the missions that are killed: what people and runners do, act by act, each in a process of its own."""
+"""Define the missions to kill: what people and runners do, act by act, each act in its own process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Object = dict[str, JsonValue]
 
 @dataclass(frozen=True)
 class Place:
-    """Where one telling of a story takes place."""
+    """The database and files of one run of a story."""
 
     directory: Path
 
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Act:
-    """What one process does. It is done again by another one when the first was killed.
+    """What one process does. Another one does it again if the first is killed.
 
     `by_runner`: every other time a runner comes first, who has to finish what the dead one had decided or not begin it.
     """
@@ -47,7 +47,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Story:
-    """A mission and its acts; `wanted` are the files at the end, so that the undisturbed run is judged as well."""
+    """A mission and its acts; `wanted` are the files at the end, which also check the undisturbed run."""
 
     name: str
     spec: Object
@@ -57,7 +57,7 @@ class Story:
 
 
 class Anything(BaseModel, extra="allow"):
-    """Whatever the job was given."""
+    """Any params."""
 
 
 def _break(params: Anything, context: Context) -> Outcome:
@@ -239,7 +239,7 @@ SETTLING = ("succeeded", "failed", "rejected", "skipped", "cancelled")
 
 
 def picture(engine: Engine, place: Place) -> Object:
-    """All that must not depend on deaths: no times, ids counted from the mission's first job."""
+    """Everything that must not depend on deaths: without times, and with ids relative to the mission's first job."""
     mission = mission_of(engine, place)
     jobs, events = engine.jobs(mission_id=mission.id), engine.events(mission.id)
     place_of: dict[object, JsonValue] = {job.id: n for n, job in enumerate(jobs, 1)}
@@ -288,7 +288,7 @@ def picture(engine: Engine, place: Place) -> Object:
 
 
 def _params(job: Job) -> JsonValue:
-    """Without those of an undo and of a correction, which name ids."""
+    """Without those of an undo or a correction, which contain ids."""
     return None if job.kind == "undo" or "corrects" in job.params else job.params
 
 

@@ -1,4 +1,4 @@
-"""Count what is committed and the longest wait for one over many processes, those that are killed as well."""
+"""Count the commits of many processes and their longest wait, including processes that are killed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SLOT = struct.Struct("<qd")
 
 
 class Tally:
-    """A page of memory that forked processes share; each writes to a slot of its own, so nothing is lost with it."""
+    """A page of memory that forked processes share; each writes to its own slot, which outlives it."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, SLOTS * _SLOT.size)
 
     def watch(self, database: Database, process: int) -> None:
-        """Count what this process, the one of that number, writes to `database`."""
+        """Count what this process, in the slot of that number, writes to `database`."""
         at = process % SLOTS * _SLOT.size
         guard, write = threading.Lock(), database.write
 
@@ -45,7 +45,7 @@ class Tally:
 
     @property
     def longest_wait(self) -> float:
-        """In seconds: from the moment somebody wants to write until that is committed."""
+        """In seconds, from the request to write until the commit."""
         return max(longest for _, longest in self._slots())
 
     def _slots(self) -> list[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""What a retry finds after a death in the middle of a write decides: write, leave, or ask a person (R20)."""
+"""After a death in the middle of a write, the retry writes, leaves the file or asks a person, as the file is (R20)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ with Engine(sys.argv[1]) as engine:
 
 
 class Scene:
-    """A mission over one file, whose runner died in the middle of the write."""
+    """A mission with one file, whose runner died in the middle of the write."""
 
     def __init__(self, engine: Engine, url: str, root: Path) -> None:
         self.engine = engine
@@ -64,7 +64,7 @@ class Scene:
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
 
     def work(self) -> str:
-        """The state of the write after going on, and of nothing else than the file left behind."""
+        """Finish the mission; the state of the write, after checking that no other file was left."""
         self.engine.work(until_idle=True)
         assert [path.name for path in self.root.iterdir()] == ["a.txt"], "a temporary file was left"
         (job,) = self.engine.jobs(kinds=["write_file"])
@@ -113,7 +113,7 @@ def test_what_somebody_wrote_meanwhile_is_kept_until_a_person_approves(scene: Sc
 
 def test_a_write_that_was_done_stays_done_whatever_became_of_the_file(scene: Scene, tmp_path: Path) -> None:
     scene.die("after")
-    # Another mission takes the lock first, and so closes the intent; then it writes the same file.
+    # Another mission takes the lock first and so closes the intent; then it writes the same file.
     other: dict[str, JsonValue] = {
         **SPEC,
         "planner": {"type": "script", "replies": [_write("theirs\n"), _done()]},

@@ -1,4 +1,4 @@
-"""An intent that no retry will ever come to is closed by whoever works next (R20)."""
+"""An intent that no retry will reach is closed by the next runner (R20)."""
 
 from __future__ import annotations
 

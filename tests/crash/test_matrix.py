@@ -1,4 +1,4 @@
-"""Nothing lost, nothing twice: missions are killed at every kind of point, and end as if they had not been.
+"""Nothing is lost or done twice: missions that are killed at every kind of point end as if they had not been.
 
 `make crash` tries every point; this is every 37th.
 """

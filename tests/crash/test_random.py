@@ -1,4 +1,4 @@
-"""Processes die and machines lose power at random instants; `make crash` and `make soak` do more of it."""
+"""Kill processes and cut the power at random instants; `make crash` and `make soak` do more of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A runner that was suspended in a write for longer than its lease does it once, and settles over nobody (R17, R20)."""
+"""A runner suspended in a write for longer than its lease writes once and overrides no other runner (R17, R20)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SOON = 0.03
 
 
 class Number(BaseModel):
-    """`n` counts the acknowledged commits."""
+    """`n` is the number of acknowledged commits."""
 
     n: int
 
@@ -111,7 +111,7 @@ TEARS = ("whole", "cut behind", "scrambled behind", "cut anywhere", "scrambled a
 
 
 def _again(copy: Path) -> Path:
-    """A second copy: one that was opened is no image any more."""
+    """A second copy: opening an image changes it."""
     again = copy.with_suffix(".again.db")
     shutil.copy(copy, again)
     shutil.copy(f"{copy}-wal", f"{again}-wal")
@@ -141,7 +141,7 @@ def _open(url: str) -> None:
 
 
 def _write(url: str, acknowledged: Path) -> None:
-    """Queue jobs, one commit each, and add a byte to the file for each one that is acknowledged."""
+    """Queue jobs, one commit each, and append a byte to the file for each acknowledgement."""
     with Engine(url, workers=WORKERS) as engine, acknowledged.open("ab", buffering=0) as file:
         n = 0
         while True:
@@ -151,7 +151,7 @@ def _write(url: str, acknowledged: Path) -> None:
 
 
 def _look(url: str) -> tuple[int, list[str]]:
-    """How many commits an image holds, and what is wrong with it."""
+    """How many commits an image holds, and its faults."""
     with Engine(url, workers=WORKERS) as engine:
         numbers = [job.params["n"] for job in engine.jobs()]
     faults = check_database(url)

@@ -1,4 +1,4 @@
-"""Be a runner whose workers misbehave: `misbehave.py URL`; its memory is limited to what it has and a little more."""
+"""Run workers that misbehave: `misbehave.py URL`. Its memory is limited to little more than it has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def eat(params: Empty, context: Context) -> Outcome:
 
 
 def be_killed(params: Empty, context: Context) -> Outcome:
-    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does with one that eats too much
+    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does to a process that uses too much memory
     raise AssertionError
 
 

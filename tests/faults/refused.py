@@ -1,4 +1,4 @@
-"""Be a process to which the disk refuses something: `refused.py enqueue|work URL FILE CODE CALL...`.
+"""Enqueue or work until the disk refuses some calls: `refused.py enqueue|work URL FILE CODE CALL...`.
 
 FILE is the database's ending: nothing for itself, `-wal` for its log. It says on stdout what was acknowledged and what
 was refused with which words, and ends as `kill -9` would, so that nothing is put right at the end.
@@ -23,7 +23,7 @@ WELL, COUNT = 5, 400
 
 
 class Line(BaseModel):
-    """`n` names the job, `text` makes it large."""
+    """`n` identifies the job, `text` makes it large."""
 
     n: int
     text: str = ""
@@ -38,7 +38,7 @@ def break_disk() -> None:
 
 
 def line(params: Line, context: Context) -> Outcome:
-    """Add a line to a file; in the job after the first few the disk breaks before that."""
+    """Append a line to a file; after the first few jobs the disk breaks before that."""
     if params.n == WELL and sys.argv[1:2] == ["work"]:
         break_disk()
     return FileEffect("log.txt", f"{params.n}\n", "append", lambda applied: params)

@@ -1,4 +1,4 @@
-"""Have the kernel refuse system calls of this process, as a broken disk would (seccomp(2))."""
+"""Let the kernel refuse system calls of this process, as a broken disk would (seccomp(2))."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def refuse(calls: Iterable[str], descriptors: Iterable[int], code: int) -> None:
 
 
 def _one_of(values: list[int]) -> list[tuple[int, int, int, int]]:
-    """Jump over the line behind these where the loaded value is one of them."""
+    """Skip the line after these if the loaded value is one of them."""
     return [(_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
 
 
 def descriptors_of(path: Path) -> list[int]:
-    """Those of this process that are open on a file."""
+    """The descriptors of this process that are open on a file."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # that of the listing itself
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             if descriptor.readlink() == path:
                 found.append(int(descriptor.name))
     return found

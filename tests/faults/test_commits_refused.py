@@ -1,4 +1,4 @@
-"""The disk refuses a commit: the caller is told what is true, nothing is lost, and nothing is done twice."""
+"""The disk refuses a commit: the caller gets a true answer, nothing is lost, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SPEC: dict[str, JsonValue] = {
     "policy": [{"kinds": ["*"], "do": "auto"}],
 }
 CHECKPOINT = LOG_PAGES * 4096
-"""After so many bytes in its log SQLite copies them to the database, by itself."""
+"""SQLite copies its log to the database after this many bytes."""
 SYNC, WRITE = ("fsync", "fdatasync"), ("pwrite64", "write")
 UNKNOWN = "whether the last change was kept cannot be told"
 
 
 def _run(does: str, url: str, ending: str, code: int, calls: tuple[str, ...]) -> dict[int, str | None]:
-    """What was refused, by number, and in which words; None where it was acknowledged."""
+    """The message of each refusal by number; None for what was acknowledged."""
     command = [sys.executable, "-m", "tests.faults.refused", does, url, ending, str(code), *calls]
     said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
     assert (said.returncode, said.stderr) == (-signal.SIGKILL, "")
@@ -60,7 +60,7 @@ def test_a_commit_that_the_disk_refuses_is_not_acknowledged(
     with Engine(url, workers=WORKERS) as engine:
         there = [int(str(job.params["n"])) for job in engine.jobs()]
     assert there[:WELL] == list(range(WELL)), "what was acknowledged is on disk"
-    # A log that was written and not synced may be found whole after all, and whoever wrote it was told so.
+    # A log that was written and not synced may be whole after all, and the message says that.
     kept = refused[there[WELL]] if there[WELL:] else None
     assert len(there[WELL:]) <= 1
     assert kept is None or UNKNOWN in kept

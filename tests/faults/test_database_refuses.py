@@ -1,4 +1,4 @@
-"""The database refuses or goes away: a clear error or patience, nothing lost, nothing twice."""
+"""The database refuses or goes away: a clear error or a wait; nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CLI = [sys.executable, "-m", "lcp_engine"]
 
 
 class Note(BaseModel):
-    """`n` names the job, `text` makes it large."""
+    """`n` identifies the job, `text` makes it large."""
 
     n: int
     text: str = ""
 
 
 class Bench:
-    """A worker that notes what it executes."""
+    """A worker that records what it executes."""
 
     def __init__(self) -> None:
         self.executed: list[int] = []
@@ -152,7 +152,7 @@ def test_connections_that_are_cut_again_and_again_end_no_runner(postgres_url: st
 
 
 class Server:
-    """A private PostgreSQL on loopback; it refuses to run as root, so root gives it to `postgres`."""
+    """A private PostgreSQL on loopback; it refuses to run as root, so root starts it as `postgres`."""
 
     def __init__(self, directory: Path) -> None:
         self._data = directory / "db"
@@ -227,7 +227,7 @@ def test_an_id_that_a_dead_server_forgot_is_no_commit_of_whoever_gets_it_next(se
         backend.begin(other)
         given = (backend.transaction(other) or "").split()[0]
         other.cursor().execute("CREATE TABLE IF NOT EXISTS notes (n INTEGER)")
-        assert backend.has_committed(asked, forgotten, at) is not True  # and ends nobody's transaction
+        assert backend.has_committed(asked, forgotten, at) is not True  # and ends no other transaction
         other.cursor().execute("COMMIT")
     assert backend.has_committed(asked, forgotten, at) is None
     for connection in (lost, asked, other):
@@ -253,7 +253,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _short_directory() -> Iterator[Path]:
-    """A socket's path may have 107 bytes; those of pytest are longer, and not for everybody."""
+    """A directory of its own: a socket's path has at most 107 bytes, and other users must reach it."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="lcp-postgres-") as directory:

@@ -1,4 +1,4 @@
-"""The disk refuses: jobs fail in words, files are as before or as wanted, and a retry does nothing twice (R20)."""
+"""The disk refuses: jobs fail with a clear message, files are old or new, and a retry does nothing twice (R20)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITE: dict[str, JsonValue] = {"rel_path": "a.txt", "content": "new\n", "mode": 
 
 
 class Disk:
-    """Breaks calls of `os` on temporary files or on directories, each as often as it is told."""
+    """Breaks calls of `os` on temporary files or directories, each a given number of times."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._patch = patch

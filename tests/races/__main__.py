@@ -1,4 +1,4 @@
-"""Race every job against whoever changes what it names: `make races`.
+"""Race every job against a process that changes the paths it uses: `make races`.
 
 Usage: python -m tests.races [--seconds N] [--way openat2|walk|confined]…
 
@@ -25,7 +25,7 @@ def main() -> int:
     print(f"{'jobs':>9} {'done':>9} {'refused':>9}  escapes  descriptors")
     for way in (way for way in WAYS if not given.way or way.name in given.way):
         if not way.is_there:
-            print(f"{way.name}: this kernel has none")
+            print(f"{way.name}: not supported by this kernel")
             continue
         for race in RACES:
             tally = run(race, way, for_seconds(given.seconds))

@@ -1,4 +1,4 @@
-"""Name the races: what becomes of which path while a job that names it is done, and what an escape would be."""
+"""Define the races: how a path changes while a job uses it, and what counts as an escape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 CANARY = "CANARY"
-"""Stands in every file that no job may tell of."""
+"""Content of every file that no job may reveal."""
 READ, WRITE, LIST = "read_file", "write_file", "list_files"
 FILES = {
     "root/a.txt": "in\n",
@@ -27,12 +27,12 @@ FILES = {
     "outside/canary.txt": f"{CANARY}-OUTSIDE\n",
 }
 UNCHANGED = ("outside", "root/.git", "root/.env")
-"""Whatever a job writes, nothing becomes of these."""
+"""No job may change these."""
 
 
 @dataclass(frozen=True)
 class Race:
-    """`links` are made before; `steps` are taken again and again by another process; the job is done meanwhile.
+    """`links` are created first; another process repeats `steps` while the job is done.
 
     All steps together leave everything outside as it was.
     """
@@ -57,7 +57,7 @@ class Race:
             os.mkfifo(place / path)
 
     def outside(self, place: Path) -> dict[str, object]:
-        """All that must not change."""
+        """Everything that must not change."""
         found: dict[str, object] = {}
         for one in UNCHANGED:
             for path in (place / one, *(place / one).rglob("*")):

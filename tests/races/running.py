@@ -1,4 +1,4 @@
-"""Do a job again and again while another process changes what it names."""
+"""Repeat a job while another process changes the paths it uses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.races.races import CANARY, Race
 from tests.ways import Way, descriptors
 
 MOST_SECONDS = 20
-"""A job that takes longer hangs."""
+"""A job that takes longer counts as hung."""
 LEAKS = (CANARY, "canary.txt", "root:x:0:0")
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of the jobs of one race, and how many descriptors were open before and after."""
+    """The outcomes of the jobs of one race, and the number of open descriptors before and after."""
 
     race: str
     way: str
@@ -44,11 +44,11 @@ class Tally:
 
 
 class Hung(Exception):
-    """A job did not come back."""
+    """A job did not return."""
 
 
 def run(race: Race, way: Way, goes_on: Callable[[int, int], bool]) -> Tally:
-    """Race until `goes_on`, told how many jobs succeeded and how many were refused, says no."""
+    """Race until `goes_on`, called with the numbers of succeeded and of refused jobs, returns False."""
     with tempfile.TemporaryDirectory(prefix="lcp-race-") as directory:
         place = Path(directory).resolve()
         race.prepare(place)
@@ -74,7 +74,7 @@ def run(race: Race, way: Way, goes_on: Callable[[int, int], bool]) -> Tally:
 
 
 def for_seconds(seconds: float) -> Callable[[int, int], bool]:
-    """Goes on for so long, counted from the first job."""
+    """Continues for this long from the first job."""
     ends: list[float] = []
 
     def goes_on(succeeded: int, refused: int) -> bool:
@@ -99,7 +99,7 @@ def _swapper(place: Path, race: Race) -> Iterator[None]:
 
 @contextmanager
 def _alarm() -> Iterator[Callable[[], object]]:
-    """What is called before each job: when the next call does not come in time, `Hung` is raised."""
+    """A function to call before each job; raises `Hung` unless the next call comes in time."""
 
     def ring(signum: int, frame: object) -> None:
         raise Hung

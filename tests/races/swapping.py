@@ -1,4 +1,4 @@
-"""Change paths beneath a directory again and again, as fast as can be: a program of its own.
+"""Change paths beneath a directory as fast as possible: a separate program.
 
 Its arguments are the directory and a list of steps in JSON. What cannot be done at a moment is left out. It says a line
 once all steps have been taken, and ends on SIGTERM when all have been taken again.

@@ -1,4 +1,4 @@
-"""Whoever changes what a job names while it is done gets nothing out of the root; `make races` does this for longer."""
+"""Changing paths while a job uses them gets nothing out of the root; `make races` tries for longer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ways import CONFINED, OPENAT2, WALK, Do, Done, Params, Way
 
 pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
 NAIVE_LOSES = 4
-"""A trusting worker that loses fewer would say that the races have lost their teeth."""
+"""If a trusting worker lost fewer races, the races would have become too easy."""
 
 
 @pytest.mark.parametrize("way", [OPENAT2, WALK, CONFINED], ids=lambda way: way.name)
@@ -28,7 +28,7 @@ def test_nothing_escapes_and_no_descriptor_is_left(race: Race, way: Way) -> None
 
 
 def test_a_worker_that_trusts_what_it_has_just_looked_at_loses_races() -> None:
-    """Reading what `realpath` approved is how it is often done: it has to lose, or the races show nothing."""
+    """Reading what `realpath` approved is common practice: it must lose, or the races prove nothing."""
 
     @contextmanager
     def trusting(place: Path, /, *, aliases: tuple[str, ...] = ()) -> Iterator[Do]:

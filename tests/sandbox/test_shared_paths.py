@@ -1,4 +1,4 @@
-"""The shared path cases, where they are at hand, on both ways to resolve a path."""
+"""The shared path cases hold for both ways to resolve a path."""
 
 from __future__ import annotations
 

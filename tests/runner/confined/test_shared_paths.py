@@ -1,4 +1,4 @@
-"""The shared path cases, where they are at hand: they hold in confined processes, and a naive worker fails many."""
+"""The shared path cases hold in confined processes, and a naive worker fails many of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lcp_engine.runner.confined.process import Spawner
 
 pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
 MANY = 20
-"""A naive worker that fails fewer would say that the cases have lost their teeth."""
+"""If a naive worker failed fewer cases, they would have become too easy."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_a_shared_case_holds_in_confined_processes(
             **{key: done.result[key] for key in ("content", "files") if key in done.result},
         }
 
-    # What hangs is ended by the confinement itself.
+    # The confinement itself ends a job that hangs.
     monkeypatch.setattr(judge_of, "in_child", answer)
     faults, _ = judge_of.judge(case)
     assert faults == []
