@@ -65,13 +65,13 @@ def _failed(code: object, message: object, details: object = None) -> Failed:
 
 # What a worker does, the code of its attempt, what the message says.
 POISON: dict[str, tuple[Callable[[], object], str, str]] = {
-    "a dict": (lambda: {"it": 1}, "WORKER_FAILED", "returned dict, a model of Found is needed"),
-    "nothing": (lambda: None, "WORKER_FAILED", "returned NoneType, a model of Found is needed"),
-    "a model of another class": (Empty, "WORKER_FAILED", "returned Empty, a model of Found is needed"),
-    "an object": (lambda: Found(it=object()), "WORKER_FAILED", "has to be a JSON object"),
-    "too deep": (lambda: Found(it=_nested(2000)), "WORKER_FAILED", "has to be a JSON object"),
-    "a huge number": (lambda: Found(it=10**5000), "WORKER_FAILED", "has to be a JSON object"),
-    "NaN": (lambda: Found(it=[float("nan")]), "WORKER_FAILED", "nan is no number in JSON"),
+    "a dict": (lambda: {"it": 1}, "WORKER_FAILED", "returned dict, a model of Found is expected"),
+    "nothing": (lambda: None, "WORKER_FAILED", "returned NoneType, a model of Found is expected"),
+    "a model of another class": (Empty, "WORKER_FAILED", "returned Empty, a model of Found is expected"),
+    "an object": (lambda: Found(it=object()), "WORKER_FAILED", "is not a JSON object"),
+    "too deep": (lambda: Found(it=_nested(2000)), "WORKER_FAILED", "is not a JSON object"),
+    "a huge number": (lambda: Found(it=10**5000), "WORKER_FAILED", "is not a JSON object"),
+    "NaN": (lambda: Found(it=[float("nan")]), "WORKER_FAILED", "nan is not a JSON number"),
     "an unknown code": (lambda: _failed("MINE", "custom"), "WORKER_FAILED", "code 'MINE', which is no"),
     "an unhashable code": (lambda: _failed([], "custom"), "WORKER_FAILED", "code [], which is no"),
     "details that are no JSON": (
@@ -89,12 +89,12 @@ POISON: dict[str, tuple[Callable[[], object], str, str]] = {
     "an effect with a dict": (
         lambda: FileEffect("a.txt", "text", "overwrite", lambda applied: {}),  # type: ignore[arg-type,return-value]  # what is to be refused
         "WORKER_FAILED",
-        "returned dict, a model of Found is needed",
+        "returned dict, a model of Found is expected",
     ),
     "an effect with NaN": (
         lambda: FileEffect("a.txt", "text", "overwrite", lambda applied: Found(it=float("nan"))),
         "WORKER_FAILED",
-        "nan is no number",
+        "nan is not a JSON number",
     ),
 }
 
@@ -153,7 +153,7 @@ def test_not_a_number_fails_where_the_model_has_a_float_too(tmp_path: Path) -> N
     worker = _worker(lambda: Measured(it=float("inf")), Measured)
     done = run_job("poison", {}, tmp_path, workers={"poison": worker})
     assert done.error is not None
-    assert "is no number" in done.error.user_message
+    assert "is not a JSON number" in done.error.user_message
 
 
 def test_details_keep_the_whole_of_a_message_of_several_lines(database_url: str, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_runner_of_a_mission_that_is_not_there_is_refused(database_url: str) -
 
 # What a planner does, and what the message says.
 REPLIES: dict[str, tuple[Callable[[], object], str]] = {
-    "no Reply": (lambda: {"text": "x"}, "the planner returned dict, a Reply is needed"),
+    "no Reply": (lambda: {"text": "x"}, "the planner returned dict, a Reply is expected"),
     "no text": (lambda: Reply(None), "text of type NoneType"),  # type: ignore[arg-type]  # what is to be refused
     "negative tokens": (lambda: Reply("x", input_tokens=-1), "input_tokens -1"),
     "endless tokens": (lambda: Reply("x", output_tokens=10**5000), "output_tokens of 16610 bits"),
@@ -232,7 +232,7 @@ REPLIES: dict[str, tuple[Callable[[], object], str]] = {
     "a part of a token": (lambda: Reply("x", input_tokens=1.5), "input_tokens 1.5"),  # type: ignore[arg-type]  # what is to be refused
     "a surprise": (_raise(KeyError("x")), "the planner raised KeyError: 'x'"),
     "an end": (_raise(SystemExit(1)), "the planner raised SystemExit: 1"),
-    "an unknown code": (_raise(LcpError("MINE", "custom")), "code 'MINE', which is no ErrorCode"),  # type: ignore[arg-type]  # what is to be refused
+    "an unknown code": (_raise(LcpError("MINE", "custom")), "code 'MINE', which is not an ErrorCode"),  # type: ignore[arg-type]  # what is to be refused
 }
 
 

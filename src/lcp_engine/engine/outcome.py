@@ -1,4 +1,4 @@
-"""Take whatever comes of a worker as a value that can be stored (R15, R19)."""
+"""Turn whatever a worker returns or raises into a value that can be stored (R15, R19)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lcp_engine.store.db.json_text import storable, to_json
 from lcp_engine.workers.base import Applied, FileEffect, Hold, Outcome, Worker
 
 MAX_RESULT = 256 * 1024 * 1024
-"""Characters; a field of a database takes about 10^9 bytes."""
+"""Characters; a database field holds about 10^9 bytes."""
 MAX_MESSAGE = 2000
 MAX_DEPTH = 100
-"""How deep details nest: whoever shows an error copies it, level by level."""
+"""Nesting of error details: they are copied recursively when an error is shown."""
 MAX_DIGITS = 4300
-"""Of a whole number; Python reads no longer ones."""
+"""Of an integer; Python parses no longer ones."""
 _TOO_MUCH = 10**MAX_DIGITS
 
 
 @dataclass(frozen=True)
 class Succeeded:
-    """A result in JSON; `written_bytes` counts where the job changed a file."""
+    """A result in JSON; `written_bytes` is set if the job changed a file."""
 
     result: str
     written_bytes: int | None = None
@@ -35,23 +35,25 @@ class Succeeded:
 def outcome_of(
     worker: Worker[BaseModel], who: str, call: Callable[[], Outcome]
 ) -> Succeeded | FileEffect | Hold | Failed:
-    """What a call of `worker` comes to, whatever it returns or raises; `who` names the job in messages."""
+    """The outcome of a call of `worker`, whatever it returns or raises; `who` names the job in messages."""
     try:
         return _checked(worker, who, call())
     except LcpError as error:
         return storable_failure(who, error.failed)
-    except BaseException as error:  # a worker's SystemExit too: nothing of it ends the runner
-        # In the main thread it is a person who presses Ctrl-C.
+    except (
+        BaseException
+    ) as error:  # a plug-in may raise anything, SystemExit too, and must not end the runner
+        # In the main thread it is Ctrl-C.
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
         return failure_from_exception(who, error)
 
 
 def storable_failure(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.WORKER_FAILED) -> Failed:
-    """`failed` as it can be stored: with a message of one line, and `otherwise` for a code that is none."""
-    code: object = failed.code  # a plug-in need not keep to our types
+    """`failed` in a form that can be stored: a message of one line, and `otherwise` if its code is not an ErrorCode."""
+    code: object = failed.code  # a plug-in is not type-checked
     if not isinstance(code, ErrorCode):
-        said = f"it failed with code {code!r}, which is no ErrorCode: {failed.message}"
+        said = f"it failed with code {code!r}, which is not an ErrorCode: {failed.message}"
         return Failed(otherwise, one_line(f"{who}: {said}"))
     message = one_line(str(failed.message))
     try:
@@ -67,15 +69,15 @@ def storable_failure(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.
 def failure_from_exception(
     who: str, error: BaseException, *, by: str = "its worker", code: ErrorCode = ErrorCode.WORKER_FAILED
 ) -> Failed:
-    """A surprise as a value."""
+    """An unexpected exception as a value."""
     trace = traceback.format_exception(error)[-20:]
-    # Not str(error): that may raise as well.
+    # Not str(error): that may raise, too.
     said = "".join(traceback.format_exception_only(error))
     return Failed(code, one_line(f"{who}: {by} raised {said}"), {"traceback": "".join(trace)})
 
 
 def one_line(text: str) -> str:
-    """`text` as an error's message: its lines joined, what no database stores escaped."""
+    """`text` as an error message: lines joined, characters that no database stores escaped."""
     line = storable(" ".join(part.strip() for part in text.splitlines() if part.strip()))
     return line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]}…"
 
@@ -103,13 +105,13 @@ def _stored(worker: Worker[BaseModel], who: str, result: object) -> str:
     """A result in JSON. Raises `WORKER_FAILED`, `TOO_LARGE`."""
     if not isinstance(result, worker.result):
         message = (
-            f"its worker returned {type(result).__name__}, a model of {worker.result.__name__} is needed"
+            f"its worker returned {type(result).__name__}, a model of {worker.result.__name__} is expected"
         )
         raise LcpError(ErrorCode.WORKER_FAILED, f"{who}: {message}")
     try:
         text = _in_json(result)
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"{who}: the result of its worker has to be a JSON object: {error}"
+        message = f"{who}: the result of its worker is not a JSON object: {error}"
         raise LcpError(ErrorCode.WORKER_FAILED, message) from error
     if len(text) > MAX_RESULT:
         message = f"{who}: its result has {len(text)} characters, at most {MAX_RESULT} are stored"
@@ -122,23 +124,23 @@ def _in_json(result: BaseModel) -> str:
     if not isinstance(dumped, dict):
         raise TypeError(f"it is a {type(dumped).__name__}")
     text = to_json(dumped)
-    # Pydantic makes null of some NaN; few results have what is looked for here, so that few are looked through.
+    # Pydantic turns some NaN into null. Few results contain these words, so few are checked value by value.
     if "null" in text or "NaN" in text or "Infinity" in text or _has_long_digits(text):
         _check_numbers(result.model_dump())
     return text
 
 
 def _has_long_digits(text: str) -> bool:
-    """Whether it may hold a number that is too long, which fills one of these parts."""
+    """Whether it may contain a number that is too long: that would fill one of these parts."""
     part = MAX_DIGITS // 2
     return any(text[at : at + part].isdigit() for at in range(0, len(text), part))
 
 
 def _check_numbers(value: object, depth: int | None = None) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no number in JSON")
+        raise ValueError(f"{value} is not a JSON number")
     if isinstance(value, int) and not -_TOO_MUCH < value < _TOO_MUCH:
-        raise ValueError(f"a number of more than {MAX_DIGITS} digits is read by nobody")
+        raise ValueError(f"a number has more than {MAX_DIGITS} digits")
     if depth == 0:
         raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
     below = None if depth is None else depth - 1
@@ -152,7 +154,7 @@ def _check_numbers(value: object, depth: int | None = None) -> None:
 
 def _check_details(details: object) -> None:
     if not isinstance(details, Mapping):
-        raise TypeError(f"a mapping is needed, not {type(details).__name__}")
+        raise TypeError(f"a mapping is expected, not {type(details).__name__}")
     if details:
         _check_numbers(details, MAX_DEPTH)
         to_json(details)

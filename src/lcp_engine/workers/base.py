@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.policy import PathPolicy, Verdict
-from lcp_engine.core.protocol.problems import Findings, param_names
+from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.paths import Names, names_of

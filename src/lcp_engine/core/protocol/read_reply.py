@@ -12,13 +12,17 @@ from lcp_engine.core.protocol.actions import (
     AnalysisResult,
     CreateFollowupJobs,
     ErrorAction,
+    Findings,
     JobSpec,
     Malformed,
     MissionComplete,
     Problem,
     WriteFile,
+    join,
+    name_unknown,
+    param_names,
+    shortened,
 )
-from lcp_engine.core.protocol.problems import Findings, join, name_unknown, param_names, shortened
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
 

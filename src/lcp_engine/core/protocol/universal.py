@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SkipValidation
 
-from lcp_engine.core.protocol.actions import Action, Malformed, Manner, Problem
+from lcp_engine.core.protocol.actions import Action, Findings, Malformed, Manner, Problem, join, shortened
 from lcp_engine.core.protocol.json_schema import (
     DIALECT,
     Schema,
@@ -20,7 +20,6 @@ from lcp_engine.core.protocol.json_schema import (
     one_of_texts,
     strict,
 )
-from lcp_engine.core.protocol.problems import Findings, join, shortened
 from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 
