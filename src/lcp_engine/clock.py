@@ -1,4 +1,4 @@
-"""Tell the time: microseconds of UTC since 1970 as integers, ISO 8601 for people."""
+"""The time: microseconds of UTC since 1970 as integers, ISO 8601 for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def steady_clock(start: Micros | None = None) -> Clock:
 
 
 def system_clock() -> Micros:
-    """The system's time: it goes on while the machine sleeps, and goes back where somebody sets it back."""
+    """The system's time: it advances while the machine sleeps, and goes back if it is set back."""
     return time.time_ns() // 1000
 
 

@@ -45,7 +45,7 @@ _CLOSE = Statement(
 )
 _SIZE = select(blobs.c.size, func.length(blobs.c.data)).where(blobs.c.sha256 == bindparam("hash"))
 _HAS_BLOB = Statement(_SIZE)
-# The lock keeps whoever prunes from removing what a change is about to refer to.
+# The lock keeps a prune from deleting content that a change is about to refer to.
 _KEEP_BLOB = Statement(_SIZE.with_for_update(read=True, key_share=True))
 _FILL_BLOB = Statement(
     update(blobs).where(blobs.c.sha256 == bindparam("hash")).values(data=bindparam("new_data"))
@@ -78,22 +78,22 @@ def sha256(data: bytes) -> str:
 
 
 def open_intents(tx: Tx, file: str) -> Sequence[ChangeRow]:
-    """Intents on a file that nobody closed, whatever root they came through."""
+    """The open intents on a file, whatever root they came through."""
     return [ChangeRow(*row) for row in tx.rows(_OPEN, file=file)]
 
 
 def left_open(tx: Tx) -> Sequence[ChangeRow]:
-    """Intents of jobs that nobody executes any more, the oldest first."""
+    """The open intents of jobs that no longer run, oldest first."""
     return [ChangeRow(*row) for row in tx.rows(_LEFT_OPEN)]
 
 
 def changes_of(tx: Tx, job_id: int) -> Sequence[ChangeRow]:
-    """What a job intended, the newest first."""
+    """The changes that a job intended, newest first."""
     return [ChangeRow(*row) for row in tx.rows(_OF_JOB, job=job_id)]
 
 
 def applied_changes(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:
-    """What a mission has changed, the oldest first."""
+    """The applied changes of a mission, oldest first."""
     return [ChangeRow(*row) for row in tx.rows(_OF_MISSION, mission=mission_id)]
 
 
@@ -109,7 +109,7 @@ def params_of(tx: Tx, job_id: int) -> str:
 
 
 def intend(tx: Tx, change: ChangeRow) -> int:
-    """Record an intent; its id. The content that it will replace is kept already, or named."""
+    """Record an intent; its id. The content that it will replace is stored already, or named."""
     values = {name: getattr(change, name) for name in _NEW if name != "intended_at"}
     row = tx.row(_INTEND, **values, intended_at=tx.now)
     assert row is not None
@@ -126,7 +126,7 @@ def keep(tx: Tx, sha: str, data: bytes) -> None:
 
 
 def name_unkept(tx: Tx, sha: str, size: int) -> None:
-    """Note a content that is too large to keep: its row has no bytes, where even an empty content has some."""
+    """Name a content that is too large to store: its row has no bytes (compressed, even an empty content has some)."""
     tx.run(_BLOB, sha256=sha, size=size, data=b"")
 
 
@@ -136,18 +136,18 @@ def content(tx: Tx, sha: str) -> bytes | None:
 
 
 def kept_size(tx: Tx, sha: str) -> int | None:
-    """The size of a content in bytes; None where it was too large to keep."""
+    """The size of a content in bytes; None if it was too large to store."""
     row = tx.row(_HAS_BLOB, hash=sha)
     return int(row[0]) if row is not None and row[1] else None
 
 
 def close_intent(tx: Tx, change_id: int, state: str) -> bool:
-    """Mark an intent `applied`, `void` or `conflict`. False where somebody closed it before."""
+    """Mark an intent `applied`, `void` or `conflict`. False if it was closed already."""
     return tx.run(_CLOSE, change=change_id, new_state=state, now=tx.now) == 1
 
 
 def changed_paths(tx: Tx, mission_id: int) -> list[str]:
-    """The paths that the mission has written and that nobody took back, sorted."""
+    """The paths that the mission wrote, without undone changes, sorted."""
     undone = timeline_of(tx, mission_id).undone_by if has_undone(tx, mission_id) else {}
     return sorted(
         {str(path) for change, path in tx.rows(_APPLIED, mission=mission_id) if change not in undone}
@@ -155,7 +155,7 @@ def changed_paths(tx: Tx, mission_id: int) -> list[str]:
 
 
 def deliver_again(tx: Tx, mission_id: int) -> None:
-    """List what the mission has written anew, where it has ended and so listed it before."""
+    """Recompute the deliverables of a mission that has ended."""
     row = tx.row(_ENDED, mission=mission_id)
     if row is None:
         return

@@ -1,6 +1,6 @@
-"""Keep a large result once, however many jobs came to it.
+"""Store a large result once, however many jobs have it.
 
-It is stored as it is and not compressed, so that the views show it to everybody who reads with SQL.
+It is not compressed, so that the views show it to anyone who reads with SQL.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.schema import jobs, results
 
 LARGE = 16 * 1024
-"""Characters; a result with more stands in a row of its own."""
+"""Characters; a larger result has a row of its own."""
 
 RESULT: ColumnElement[str] = func.coalesce(
     jobs.c.result,
     select(results.c.text).where(results.c.sha256 == jobs.c.result_sha256).scalar_subquery(),
 ).label("result")
-"""What came of a job, wherever it stands; to be selected from `jobs`."""
+"""A job's result, wherever it is stored; to be selected from `jobs`."""
 
-# The lock keeps whoever prunes from removing what a job is about to refer to.
+# The lock keeps a prune from deleting a result that a job is about to refer to.
 _THERE = Statement(
     select(results.c.size)
     .where(results.c.sha256 == bindparam("hash"))
@@ -39,7 +39,7 @@ _REFER = Statement(
 
 
 def in_row(result: str | None) -> str | None:
-    """What is stored in the job's own row: nothing where the result is large."""
+    """What is stored in the job's own row: None if the result is large."""
     return None if is_large(result) else result
 
 
@@ -48,9 +48,9 @@ def is_large(result: str | None) -> bool:
 
 
 def keep(tx: Tx, found: Iterable[tuple[int, str]]) -> None:
-    """Let jobs (ids) that have none refer to their large results.
+    """Store the large results of jobs, by their ids.
 
-    A new result is waited for where another transaction stores it as well: all do so in the order of their hashes.
+    In the order of the hashes, so that transactions that store the same results do not wait for each other in a circle.
     """
     for sha, job_id, result in sorted((sha256(result.encode()), job_id, result) for job_id, result in found):
         if tx.row(_THERE, hash=sha) is None:

@@ -26,10 +26,10 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A job as it was looked at: its params by their fingerprint, and the file that it would change.
+    """A job as a person saw it: its params by their fingerprint, and the file that it would change.
 
-    `path` is relative to the root, None where the kind does not tell. `found` is the file's SHA-256 in hex, None
-    where there was none, or the error code of what stood in the way. `at`: nothing that was seen is older than this.
+    `path` is relative to the root, None if the kind names no file. `found` is the file's SHA-256 in hex, None if there
+    was no file, or the error code if it could not be read. `at`: nothing that was seen is older than this.
     """
 
     fingerprint: str
@@ -68,7 +68,7 @@ _APPROVE = Statement(
         "path = excluded.path, sha256 = excluded.sha256, at = excluded.at"
     )
 )
-# Effects of the mission itself, one after the other; what a person took back is nothing that was approved.
+# The mission's own effects in order; undone ones were not approved.
 _SINCE = Statement(
     text(
         "SELECT sha256_before, sha256_after FROM changes WHERE mission_id = :mission AND file = :file "
@@ -78,13 +78,13 @@ _SINCE = Statement(
 
 
 def seen(tx: Tx, job_id: int, person: str) -> Sight | None:
-    """What the person last saw of the job; None where they never looked."""
+    """What the person last saw of the job; None if they never saw it."""
     row = tx.row(_SEEN, job=job_id, who=person)
     return None if row is None else Sight(*row)
 
 
 def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
-    """Which of these jobs the person has looked at, or nobody in particular when they were held."""
+    """Which of these jobs the person has seen, or were recorded when they were held."""
     found: set[int] = set()
     for start in range(0, len(job_ids), _AT_ONCE):
         some = reviews.c.job_id.in_(job_ids[start : start + _AT_ONCE])
@@ -94,23 +94,23 @@ def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
 
 
 def see(tx: Tx, job_id: int, person: str, sight: Sight) -> None:
-    """Keep what a person was shown, in place of what they saw before."""
+    """Store what a person was shown, replacing what they saw before."""
     tx.run(_SEE, job=job_id, who=person, **_columns(sight))
 
 
 def keep_approval(tx: Tx, job_id: int, first: int, person: str, sight: Sight) -> None:
-    """Keep what a person said yes to; `first` is the first attempt that this allows."""
+    """Store what a person approved; `first` is the first attempt that this allows."""
     tx.run(_APPROVE, job=job_id, first=first, who=person, **_columns(sight))
 
 
 def approved_sight(tx: Tx, job_id: int, first: int) -> Sight | None:
-    """What was said yes to before attempt `first`; None for a job that runs by policy."""
+    """What was approved before attempt `first`; None for a job that runs by policy."""
     row = tx.row(_APPROVED, job=job_id, first=first)
     return None if row is None else Sight(*row)
 
 
 def is_led_to(tx: Tx, mission_id: int, file: str, sight: Sight, found: str | None) -> bool:
-    """Whether the file is as it was seen, but for what jobs of the same mission have done to it since, in order."""
+    """Whether the file is as it was seen, apart from later changes by jobs of the same mission."""
     state = sight.found
     for before, after in tx.rows(_SINCE, mission=mission_id, file=file, since=sight.at):
         if before == state:
@@ -151,7 +151,7 @@ def has_event(tx: Tx, job: JobRow, event: str) -> bool:
 
 
 def last_decision(tx: Tx, job: JobRow) -> str | None:
-    """Who decided what of the job last, as the end of a sentence; None where nobody did."""
+    """Who decided what of the job last, as the end of a sentence; None if there was no decision."""
     row = tx.row(_DECISIONS, mission=job.mission_id, job=job.id)
     if row is None:
         return None
@@ -161,7 +161,7 @@ def last_decision(tx: Tx, job: JobRow) -> str | None:
 
 
 def unanswered_hold(tx: Tx, job: JobRow) -> Reason | None:
-    """Why the job had to wait for a person who never said yes; None where nothing held it since the last yes."""
+    """Why the job was held without an approval since; None if it was not held since the last approval."""
     row = tx.row(_LATEST_FIRST, mission=job.mission_id, job=job.id)
     if row is None or row[0] not in _HOLDS:
         return None
@@ -209,7 +209,7 @@ def hold_seconds(spec: str) -> float | None:
 
 
 def due_holds(tx: Tx, now: Micros) -> Sequence[tuple[int, int]]:
-    """Held jobs whose time is over, at most `MOST` of them: each with its mission."""
+    """Held jobs whose deadline has passed, at most `MOST`: each with its mission."""
     return [(row[0], row[1]) for row in tx.rows(_DUE, now=now, most=MOST, none=0)]
 
 
@@ -243,13 +243,13 @@ _LAST_TURN = Statement(
 def said_to(
     tx: Tx, mission_id: int, plan_id: int, after_seq: int, until_seq: int
 ) -> Sequence[tuple[int | None, JsonObject]]:
-    """What was said to a plan in a stretch of the mission's history: the job that it is about, and the event's data."""
+    """The messages to a plan in a range of events: the job that each is about, and the event's data."""
     rows = tx.rows(_SAID, mission=mission_id, after=after_seq, until=until_seq)
     found = [(row[0], from_json(row[1])) for row in rows]
     return [(job_id, said) for job_id, said in found if said.get("plan") == plan_id]
 
 
 def heard_until(tx: Tx, mission_id: int, plan_id: int, turn: int) -> int:
-    """Up to which event earlier turns of a plan have heard everything; a corrective question belongs to its turn."""
+    """Up to which event earlier turns of a plan got all messages; a corrective question belongs to its turn."""
     row = tx.row(_LAST_TURN, mission=mission_id, plan=plan_id, turn=turn)
     return 0 if row is None else int(row[0])

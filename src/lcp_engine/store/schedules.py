@@ -1,4 +1,4 @@
-"""Keep schedules: which mission is launched again and again, when it is due, what became of it last."""
+"""Store schedules: missions that are launched repeatedly, when they are due, and their last outcomes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True)
 class Tick:
-    """What became of a due time, when, and how many were missed between it and the next one."""
+    """The outcome of a due time, when, and how many were missed between it and the next one."""
 
     outcome: str
     at: Micros
@@ -47,7 +47,7 @@ _DUE = Statement(
     _ROW.where(schedules.c.due_at <= bindparam("now")).order_by(schedules.c.due_at, schedules.c.name)
 )
 _FIND = Statement(_ROW.where(_NAMED).with_for_update())
-# Whoever is in the way deals with it.
+# The transaction that has it locked handles it.
 _TAKE = Statement(_ROW.where(_NAMED).with_for_update(skip_locked=True))
 _INSERT = Statement(insert(schedules).values({name: bindparam(name) for name in (*_GIVEN, "created_at")}))
 _REPLACE = Statement(
@@ -97,7 +97,7 @@ def due_schedules(tx: Tx, now: Micros) -> list[ScheduleRow]:
 
 
 def find_schedule(tx: Tx, name: str) -> ScheduleRow | None:
-    """The schedule; nobody else changes it until the transaction ends."""
+    """The schedule, locked until the transaction ends."""
     row = tx.row(_FIND, schedule=name)
     return None if row is None else ScheduleRow(*row)
 
@@ -122,13 +122,13 @@ def remove_schedule(tx: Tx, name: str) -> None:
 
 
 def take_due(tx: Tx, seen: ScheduleRow) -> bool:
-    """Lock a schedule that is as it was seen. False where somebody else deals with it, or has done so."""
+    """Lock a schedule that has not changed. False if another transaction handles it, or has handled it."""
     row = tx.row(_TAKE, schedule=seen.name)
     return row is not None and ScheduleRow(*row) == seen
 
 
 def move_on(tx: Tx, row: ScheduleRow, tick: Tick) -> None:
-    """Note what became of a due time, and when the next one is."""
+    """Store the outcome of a due time, and when the next one is."""
     tx.run(
         _MOVE_ON,
         schedule=row.name,

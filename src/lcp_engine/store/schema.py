@@ -26,9 +26,9 @@ from sqlalchemy import (
 from lcp_engine.core.job_states import Role, State
 
 HEAD = "0009"
-"""The newest migration; a database that stands here needs no alembic."""
+"""The newest migration; a database of this version needs no alembic."""
 MIGRATION_LOCK = 0x6C6370
-"""An advisory lock of PostgreSQL that nobody else uses ("lcp"); who creates or upgrades holds it."""
+"""The advisory lock ("lcp") under which a PostgreSQL database is created or upgraded."""
 
 metadata = MetaData(
     naming_convention={
@@ -40,7 +40,7 @@ metadata = MetaData(
     }
 )
 
-# SQLite counts rows up by itself only in a column whose type is exactly INTEGER.
+# SQLite numbers rows only in a column whose type is exactly INTEGER.
 Id = BigInteger().with_variant(Integer, "sqlite")
 Micros = BigInteger
 
@@ -57,7 +57,7 @@ SCHEDULED = "schedule IS NOT NULL AND ended_at IS NULL"
 
 
 def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
-    """No IN: for each row that is written SQLite would put a longer list into a table of its own, to look there."""
+    """No IN: for each row written, SQLite would copy a longer list into a temporary table."""
     return CheckConstraint(" OR ".join(f"{column} = '{value}'" for value in values), name=column)
 
 
@@ -70,9 +70,9 @@ def _counter(name: str) -> Column[int]:
 
 
 def _kept_by_the_ledger(column: str, parent: str) -> ForeignKeyConstraint:
-    """A reference that PostgreSQL does not look up for each row, which took it a third of its time for a job.
+    """A reference that PostgreSQL does not check for each row, which took a third of its time per job.
 
-    The ledger writes such a row while it holds the lock of its mission; `lcp db check` looks at them all.
+    The ledger writes such a row while it holds the lock of its mission; `lcp db check` checks them all.
     """
     return ForeignKeyConstraint([column], [parent]).ddl_if(dialect="sqlite")
 
@@ -186,7 +186,7 @@ jobs = Table(
 )
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
 the first attempt after a person approved the job. `after_id`: the job that has to succeed before this one may run.
-`held_until`: when a held job that nobody decided on is rejected. `result_sha256`: where a large result stands, which is
+`held_until`: when a held job is rejected without a decision. `result_sha256`: the hash of a large result, which is
 then not in `result`."""
 
 results = Table(
@@ -227,7 +227,7 @@ reviews = Table(
     sqlite_with_rowid=False,
 )
 """What a person last saw of a held job: its params (by fingerprint), and the file that it would change, whose hash is
-NULL where there is none. The person '' stands for the moment in which the job was held."""
+NULL where there is none. The person '' is for the moment when the job was held."""
 
 approvals = Table(
     "approvals",
@@ -366,7 +366,7 @@ schedules = Table(
     CheckConstraint("(every IS NULL) = (cron IS NOT NULL AND timezone IS NOT NULL)", name="recurrence"),
     sqlite_with_rowid=False,
 )
-"""Missions that are launched again and again: the one that is due at `due_at` next, and what became of the due time
+"""Missions that are launched repeatedly: the one that is due at `due_at` next, and the outcome of the due time
 before. `mission_id` is the newest mission of it."""
 
 

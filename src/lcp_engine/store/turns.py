@@ -1,4 +1,4 @@
-"""Keep questions and replies: each question once, and of its replies the first (R4, R21)."""
+"""Store questions and replies: each question once, and only its first reply (R4, R21)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def make_last(tx: Tx, mission_id: int, number: int, limit: str) -> None:
 
 
 def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> bool:
-    """Store the reply to a question. False where there is one already: the first wins."""
+    """Store the reply to a question. False if there is one already: the first wins."""
     changed = tx.run(
         _REPLY,
         mission=mission_id,
@@ -158,7 +158,7 @@ def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> boo
 
 
 def keep_prompt(tx: Tx, mission_id: int, number: int, prompt: str) -> None:
-    """Store what a person is asked, unless there is a reply already."""
+    """Store the prompt that a person gets, unless there is a reply already."""
     tx.run(_PROMPT, mission=mission_id, question=number, new_prompt=storable(prompt))
 
 
@@ -168,7 +168,7 @@ def store_reading(tx: Tx, mission_id: int, number: int, *, action: str | None, e
 
 
 def settled_jobs(tx: Tx, plan_id: int, after_seq: int, until_seq: int) -> Sequence[Row]:
-    """The plan's jobs that were settled in a stretch of the mission's history, in that order; turns left out."""
+    """The plan's jobs that were settled in a range of events, in that order, without turns."""
     return tx.rows(_SETTLED, plan=plan_id, after=after_seq, until=until_seq)
 
 

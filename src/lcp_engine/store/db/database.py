@@ -319,7 +319,7 @@ def _pause(retries: int) -> None:
 
 
 def _roll_back(tx: Tx) -> None:
-    with suppress(Exception):  # the error that led here is the one to tell
+    with suppress(Exception):  # any driver error: the one that led here is reported
         tx.plain("ROLLBACK")
 
 
@@ -474,7 +474,7 @@ class NoWriterQueue:
         return False
 
     def wait_for_current(self) -> None:
-        """Nobody can be told from another."""
+        """There is no queue to wait for."""
 
     def for_another_thread(self) -> NoWriterQueue:
         return self

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def open_database(url: str, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> Database:
     """The database at `url` (`sqlite:///PATH` or `postgresql://…`), created or upgraded as needed.
 
-    Raises `DATABASE_VERSION` where it belongs to something else or to a newer engine, `DATABASE_FAILED` where it
-    cannot be opened.
+    Raises `DATABASE_VERSION` if it belongs to something else or to a newer engine, `DATABASE_FAILED` if it cannot be
+    opened.
     """
     database = Database(make_backend(url, busy_seconds), clock)
     try:
@@ -39,7 +39,7 @@ def open_database(url: str, clock: Clock | None = None, busy_seconds: float = BU
 
 
 def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
-    """Speak to the database that `url` names, without connecting yet."""
+    """The backend for the database that `url` names, not connected yet."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         path = Path(rest[1:])
@@ -74,14 +74,14 @@ def _exists(backend: Backend) -> bool:
 
 
 def _bring_to_head(database: Database, url: str) -> None:
-    """Create or upgrade under a lock: of several processes that start at once, one does it."""
+    """Create or upgrade under a lock: if several processes start at once, one of them does it."""
     outdated = database.write(_create)
     if outdated is not None:
         upgrade(url, outdated)
 
 
 def _create(tx: Tx) -> str | None:
-    """Create everything in an empty database. The version of one that has to be upgraded, else None."""
+    """Create everything in an empty database. Returns the version of one that needs an upgrade, otherwise None."""
     if not tx.is_sqlite:
         tx.plain(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
     version = version_of(tx)
@@ -129,9 +129,9 @@ def tables_of(tx: Tx) -> list[str]:
 
 
 def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
-    """Bring the database from `version` to the newest. Raises `DATABASE_VERSION` where this engine does not know it.
+    """Bring the database from `version` to the newest. Raises `DATABASE_VERSION` if that is unknown.
 
-    Of several processes that do so at once, one does it and the others wait.
+    If several processes upgrade at once, one does it and the others wait.
     """
     from alembic import command  # slow to load, and rarely needed
     from alembic.script import ScriptDirectory

@@ -25,7 +25,7 @@ from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Connection, Cursor, Params, Row
 
-# UniqueViolation: somebody made the same at the same moment; the next try finds it.
+# UniqueViolation: another transaction inserted the same row at the same moment; the retry finds it.
 _OF_OTHERS = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
@@ -35,8 +35,8 @@ _OF_OTHERS = (
 _OF_PORTS = frozenset("0123456789,")
 _LOST = ("08", "57P")  # classes of SQLSTATE: connection exceptions, the server shuts down or starts
 
-# What is written is found by an index, whatever the server believes of a table that has just grown: a plan that reads
-# or sorts a whole queue for its first hundred jobs is wrong from the next claim on.
+# Writers use indexes, whatever the statistics say of a table that has just grown: a plan that reads or sorts the whole
+# queue for its first hundred jobs is wrong from the next claim on.
 _BY_INDEX = "; ".join(
     f"SET {setting}"
     for setting in (
@@ -50,12 +50,12 @@ _BY_INDEX = "; ".join(
     )
 )
 
-# The server lets go of the locks of a host that is gone soon after its leases have run out, not after two hours.
+# The server releases the locks of a host that is gone soon after its leases have expired, not after two hours.
 _ASK_AFTER_HOST = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
 
 _ONE_STATE = "SET default_transaction_read_only = on; SET default_transaction_isolation = 'repeatable read'"
 
-# A server that died forgets ids that never reached its log, and gives them to others.
+# A server that crashed reuses transaction ids that never reached its log.
 _NAME = "SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
 _END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %(number)s::xid8::xid"
 _STARTED = "SELECT pg_postmaster_start_time()::text"
@@ -89,7 +89,7 @@ class Postgres:
         return Postgres(self.url, sweeps=True)
 
     def flush(self, connection: Connection) -> bool:
-        """The server does so by itself."""
+        """The server needs none."""
         return False
 
     def begin(self, connection: Connection) -> None:
@@ -160,7 +160,7 @@ def _shown(url: str) -> str:
 
 
 def _unreadable() -> LcpError:
-    """Not in libpq's words: they quote what could not be read, which may be the password."""
+    """Without libpq's own message: it quotes what it cannot parse, which may be the password."""
     message = (
         "a PostgreSQL URL is postgresql://USER:PASSWORD@HOST:PORT/NAME, where what is no letter, digit or one of -._~ "
         "is percent-encoded in each part (/ is %2F, @ is %40, % is %25); this one is not"
@@ -173,16 +173,16 @@ def _has_committed(asked: Cursor, transaction: str, at: Micros) -> bool | None:
     asked.execute(_STARTED)
     is_same_server = asked.fetchone() == (started,)
     if is_same_server:
-        # Its process there may not know yet that nobody listens: it would keep its locks, and its commit open.
+        # Its server process may not have noticed the lost connection: it would hold its locks, and might yet commit.
         asked.execute(_END_IT, {"number": number})
     asked.execute(_STATUS, {"number": number})
     try:
         row = asked.fetchone()
-    except psycopg.errors.InvalidParameterValue:  # "in the future": the server died and never heard of it
+    except psycopg.errors.InvalidParameterValue:  # "in the future": the server crashed before it knew the id
         return False
     known = {"committed": True, "aborted": False}.get(str(row and row[0]))
     if known and not is_same_server:
-        # Since then the id may be somebody else's; the events of the transaction are its own.
+        # Another transaction may have the id by now; only this one wrote events with this time.
         asked.execute(_OWN_EVENT, {"at": at, "number": number})
         known = True if asked.fetchone() else None
     return known
@@ -203,14 +203,14 @@ T = TypeVar("T")
 
 _PARAM = re.compile(r"%\((\w+)\)s|%%")
 _OFTEN = 3
-"""So many times a statement is sent as it is; from then on the server keeps it."""
+"""A statement is sent unprepared so many times, and prepared from then on."""
 _KEPT = 500
 _LONG = 1000
-"""Bytes of params that are worth a system call of their own: the server works while the next statement is made."""
+"""Params of so many bytes are flushed at once, so that the server works while the next statement is prepared."""
 
 
 class Answer:
-    """What comes of a statement, once it has come."""
+    """The result of a statement, once it has arrived."""
 
     __slots__ = ("error", "is_here", "prepares", "result")
 
@@ -226,12 +226,12 @@ class Answer:
             self.error = psycopg.errors.PipelineAborted("a statement before it failed")
         elif result.status == pq.ExecStatus.FATAL_ERROR:
             told = psycopg.errors.error_from_result(result)
-            # Without a code it is not from the server: libpq says that there is none any more.
+            # Without a code it is not from the server, but from libpq: the connection is lost.
             self.error = told if told.sqlstate else psycopg.OperationalError(str(told))
 
 
 def _whole(work: Callable[Concatenate[Piped, P], T]) -> Callable[Concatenate[Piped, P], T]:
-    """Close the connection on an interrupt, behind which nobody can tell whose answer comes next."""
+    """Close the connection on an interrupt: it is unknown which answer comes next."""
 
     @wraps(work)
     def do(self: Piped, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -247,11 +247,11 @@ def _whole(work: Callable[Concatenate[Piped, P], T]) -> Callable[Concatenate[Pip
 
 
 class Piped:
-    """A connection whose statements travel without waiting for each other's results (libpq's pipeline mode).
+    """A connection that sends statements without waiting for each other's results (libpq's pipeline mode).
 
-    The server executes them in their order, while the next ones are put together here. What is wrong with one shows
-    at the latest when a result, a count, `settle` or the end of the transaction is waited for; those behind it are
-    not executed. psycopg's own pipeline waits at each statement for the socket, which takes most of its time.
+    The server executes them in order while the next ones are prepared here. An error surfaces at the latest when a
+    result, a row count, `settle` or the end of the transaction is waited for; the statements after it are not executed.
+    psycopg's own pipeline waits for the socket at each statement, which takes most of its time.
     """
 
     def __init__(self, driver: psycopg.Connection) -> None:
@@ -289,7 +289,7 @@ class Piped:
 
     @_whole
     def wait(self, answer: Answer) -> None:
-        """Return when it has come. Raises what is wrong with it, or with a statement before it."""
+        """Return when it has arrived. Raises its error, or that of a statement before it."""
         if not answer.is_here:
             self._server.send_flush_request()
             self._receive(answer)
@@ -298,28 +298,28 @@ class Piped:
 
     @_whole
     def settle(self) -> None:
-        """Wait for everything that was sent. Raises what is wrong with it."""
+        """Wait for everything that was sent. Raises the first error."""
         if self._coming:
             self._receive(self._sync())
 
     @_whole
     def end(self, answer: Answer) -> None:
-        """Wait for the end of a transaction, and for nothing behind it: what comes later is not its fault."""
+        """Wait for the end of a transaction, but not for its synchronization point: a later error is not its own."""
         self._sync()
         self.wait(answer)
 
     @_whole
     def abandon(self) -> None:
-        """Undo the transaction, whatever is wrong with it. Nobody waits for that: it comes before what is sent next."""
+        """Roll back the transaction, whatever is wrong with it. Does not wait: the next statement comes after it."""
         if self._coming or self._server.pipeline_status == pq.PipelineStatus.ABORTED:
-            with suppress(psycopg.Error):  # behind an error, nothing is executed until it is told
+            with suppress(psycopg.Error):  # after an error nothing is executed until it was read
                 self._receive(self._sync())
         self.send("ROLLBACK", None)
         self._sync()
         self._server.flush()
 
     def load(self, answer: Answer, first: int, last: int) -> list[Row]:
-        """The rows of an answer that has come."""
+        """The rows of an answer that has arrived."""
         self._adapted.set_pgresult(answer.result)
         return list(self._adapted.load_rows(first, last, tuple))
 
@@ -327,7 +327,7 @@ class Piped:
         self._driver.close()
 
     def _keep(self, words: bytes) -> bytes | None:
-        """Have the server keep a statement that is used often; its name there, from then on."""
+        """Prepare a statement that is used often; its name, once it is prepared."""
         used = self._used[words] = self._used.get(words, 0) + 1
         if used <= _OFTEN or len(self._kept) >= _KEPT:
             if len(self._used) > 2 * _KEPT:
@@ -340,7 +340,7 @@ class Piped:
         return name
 
     def _sync(self) -> Answer:
-        """Let the server execute what follows, whatever is wrong with what was sent."""
+        """Let the server execute what follows, even after an error."""
         self._server.pipeline_sync()
         return self._expect(Answer())
 
@@ -349,7 +349,7 @@ class Piped:
         return answer
 
     def _receive(self, last: Answer) -> None:
-        """Take what comes until `last` is here. Raises what went wrong first."""
+        """Read results until `last` has arrived. Raises the first error."""
         wrong: psycopg.Error | None = None
         while not last.is_here:
             answer = self._coming[0]
@@ -358,7 +358,7 @@ class Piped:
                 answer.take(result)
                 wrong = wrong or answer.error
                 continue
-            if result is None and answer.result is None:  # libpq has given up
+            if result is None and answer.result is None:  # the connection is gone
                 self._is_lost = True
                 raise wrong or psycopg.OperationalError("the connection was lost")
             self._coming.popleft().is_here = True
@@ -368,7 +368,7 @@ class Piped:
             raise wrong
 
     def _next_result(self) -> pq.abc.PGresult | None:
-        """What libpq has next; None stands between the results of two statements."""
+        """The next result of libpq; None separates the results of two statements."""
         server = self._server
         is_sent = server.flush() == 0
         while server.is_busy():
@@ -401,7 +401,7 @@ class PipedCursor:
                 )
 
     def executemany(self, sql: str, rows: Sequence[Row], /) -> None:
-        """Not here: many rows are the arrays of one statement (bulk.py)."""
+        """Unused: many rows are the arrays of one statement (`Many`)."""
         raise NotImplementedError(f"{len(rows)} rows one by one: {sql}")
 
     @property
@@ -436,7 +436,7 @@ class PipedCursor:
 
 @lru_cache(maxsize=1000)
 def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with numbers where it has names for its params, and the names in their order."""
+    """A statement with numbered params instead of named ones, and the names in that order."""
     names: list[str] = []
     return _PARAM.sub(partial(_number, names), sql).encode(), tuple(names)
 
@@ -451,7 +451,7 @@ def _number(names: list[str], found: re.Match[str]) -> str:
 
 
 def _written(value: object) -> bytes | None:
-    """A param as the server reads it, whose type stands in the statement."""
+    """A param as text; its type is in the statement."""
     match value:
         case None:
             return None

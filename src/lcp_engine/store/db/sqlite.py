@@ -38,7 +38,7 @@ class Sqlite:
         self._busy_seconds = busy_seconds
 
     def connect(self) -> Connection:
-        """A connection that writes; the file is created with mode 0600 where there is none."""
+        """A connection that writes; a missing file is created with mode 0600."""
         try:
             # Only a new file: closing any descriptor of one that is in use would drop this process's locks on it.
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -60,7 +60,7 @@ class Sqlite:
         return Sqlite(self.path, busy_seconds=self._busy_seconds, sweeps=True)
 
     def flush(self, connection: Connection) -> bool:
-        """Copy the WAL into the file; afterwards the next writer begins it anew, unless somebody wrote meanwhile."""
+        """Checkpoint the WAL; the next writer restarts it, unless another one wrote meanwhile."""
         cursor = connection.cursor()
         cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
         row = cursor.fetchone()
@@ -100,7 +100,7 @@ class Sqlite:
             message = f"database {self.path} and its directory have to be writable; SQLite says: {fact}"
             return LcpError(ErrorCode.DATABASE_FAILED, message)
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC:
-            # It stands in the log until the next commit overwrites it there, and counts if the process dies before.
+            # It is in the WAL until the next commit overwrites it there, and counts if the process dies before.
             fact = "it could not be synced, and whether the last change was kept cannot be told"
             return LcpError(
                 ErrorCode.DATABASE_FAILED, f"database {self.path} has to be on a sound disk; {fact}"

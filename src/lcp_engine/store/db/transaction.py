@@ -32,7 +32,7 @@ from sqlalchemy.sql import ClauseElement, TableValuedAlias
 from lcp_engine.clock import Clock, Micros
 from lcp_engine.errors import LcpError
 
-# What a driver takes and gives: typed again where a row becomes a record.
+# Values of a driver have no types until a row becomes a record.
 Params: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Sequence[Any]
 
@@ -80,10 +80,10 @@ class Backend(Reading, Protocol):
         """Begin a transaction that writes."""
 
     def settle(self, connection: Connection) -> None:
-        """Wait until every statement so far has been executed. Raises what is wrong with one."""
+        """Wait until every statement so far was executed. Raises the first error."""
 
     def transaction(self, connection: Connection) -> str | None:
-        """What `has_committed` knows the present transaction by; None where a commit leaves no doubt."""
+        """The current transaction's id for `has_committed`; None if a commit is never in doubt."""
 
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
         """Whether the transaction of a connection that was lost took effect; None while that is open.
@@ -93,23 +93,23 @@ class Backend(Reading, Protocol):
 
     def clock(self, connection: Connection) -> Clock: ...
     def explain(self, error: Exception) -> LcpError | None:
-        """The error in the engine's words, or None where it is not one of the driver's."""
+        """The error as an `LcpError`; None if it is not the driver's."""
 
     def sweeping(self) -> Backend:
-        """The same database for removing rows together with all that refer to them.
+        """The same database, for deleting rows together with all that refer to them.
 
-        References are not checked where the database allows that, and its commits reach the disk with the next one of
-        others or with `flush`.
+        References are not checked if the database permits that, and commits become durable with the next commit of
+        another connection or with `flush`.
         """
 
     def flush(self, connection: Connection) -> bool:
-        """Bring commits to where they belong, as far as nobody has to wait for that.
+        """Move commits from the log into the database, as far as no writer has to wait for it.
 
-        Whether there are so many by now that it is to be done once more while nobody writes.
+        Whether so many are left that it should be repeated while no writer runs.
         """
 
     def may_retry(self, error: Exception) -> bool:
-        """Whether the transaction was undone by the database only because of others (deadlock, lost connection)."""
+        """Whether the database rolled the transaction back through no fault of its own (deadlock, lost connection)."""
 
 
 class Statement:
@@ -131,9 +131,9 @@ class Statement:
 
 
 class Many(Statement):
-    """Does for each of many rows, which are tuples of values for `names`, what its clause does for one.
+    """Executes a clause for each of many rows, which are tuples of values for `names`.
 
-    `at_once` does so for all of them (PostgreSQL), with the params that `gather` makes of the rows.
+    `at_once` is one statement for all rows (PostgreSQL); `gather` makes its params of them.
     """
 
     def __init__(
@@ -153,9 +153,9 @@ class Many(Statement):
 
     @cached_property
     def by_position(self) -> tuple[str, Callable[[Row], Row] | None]:
-        """SQLite's SQL with a place for each value, and what puts a row in their order, where that is another one.
+        """SQLite's SQL with positional params, and what arranges a row in their order, if that differs.
 
-        By name, binding the values takes longer than many a statement.
+        Binding values by name takes longer than many statements.
         """
         compiled = self._clause.compile(dialect=_BY_POSITION)
         order = getattr(compiled, "positiontup", None) or ()
@@ -165,7 +165,7 @@ class Many(Statement):
 
 
 class NewRow:
-    """An INSERT that tells the id of its row; SQLite knows it without a RETURNING, which takes as long again."""
+    """An INSERT that gives the id of its row; on SQLite without RETURNING, which doubles its time."""
 
     def __init__(self, clause: Insert, id_column: ColumnElement[int]) -> None:
         self.plain = Statement(clause)
@@ -173,10 +173,10 @@ class NewRow:
 
 
 class Tx:
-    """One transaction: statements, the time it began, whether it made a job ready, what is left for its end.
+    """One transaction: its statements, the time it began, whether it made a job ready, what is left for its end.
 
-    PostgreSQL is not waited for where no result is asked for (`send`, `many`, `plain`): what is wrong with such a
-    statement shows at a later one, at the latest at the commit.
+    Statements without a result (`send`, `many`, `plain`) do not wait for PostgreSQL: their errors surface at a later
+    statement, at the latest at the commit.
     """
 
     def __init__(self, connection: Connection, dialect: Dialect, now: Micros) -> None:
@@ -200,7 +200,7 @@ class Tx:
         return self._cursor.rowcount
 
     def start(self, statement: Statement, **params: object) -> Callable[[], int]:
-        """Like `run`, whose number what is returned gives; on PostgreSQL the statement travels with the next one."""
+        """Like `run`; the returned function waits for the number. On PostgreSQL it is sent with the next statement."""
         if self.is_sqlite:
             changed = self.run(statement, **params)
             return lambda: changed
@@ -230,7 +230,7 @@ class Tx:
             self._execute_many(self._cursor, statement, rows)
 
     def change_all(self, statement: Many, rows: Sequence[Row]) -> None:
-        """Like `many`, where each has to change one row; else the transaction fails at its end."""
+        """Like `many`, but the transaction fails at its end unless each changed one row."""
         if not rows:
             return
         cursor = self._connection.cursor()
@@ -257,7 +257,7 @@ class Tx:
         return self._cursor.fetchall()
 
     def ask(self, statement: Statement, **params: object) -> Callable[[], list[Row]]:
-        """Like `rows`, which what is returned gives; on PostgreSQL the question travels with the next one."""
+        """Like `rows`; the returned function waits for them. On PostgreSQL it is sent with the next statement."""
         if self.is_sqlite:
             found = self.rows(statement, **params)
             return lambda: found
@@ -284,26 +284,26 @@ class Tx:
         return self._cursor.fetchall()
 
     def query(self, clause: ClauseElement) -> list[Row]:
-        """The rows of a statement that is put together for this one use."""
+        """The rows of a statement that is compiled for this one use."""
         compiled = clause.compile(dialect=self._dialect, compile_kwargs={"render_postcompile": True})
         self._cursor.execute(str(compiled), compiled.params)
         return self._cursor.fetchall()
 
     def end(self) -> None:
-        """Do what was left for the end (`at_end`)."""
+        """Run what was left for the end (`at_end`)."""
         for work in self.at_end:
             work()
         self.at_end.clear()
 
     def close(self) -> None:
-        """Let go of the connection: one that a cursor still holds is never really closed."""
+        """Release the connection: while a cursor refers to it, it is not closed."""
         self.ledger = None
         self.at_end.clear()
         self._cursor.close()
 
 
 Given: TypeAlias = Callable[[str], ColumnElement[object]]
-"""What stands for a param of that name: a value for one row, a column of `given` for all."""
+"""The expression for a param of that name: a value for one row, a column of `given` for all."""
 
 
 def insert_rows(table: Table, names: Sequence[str]) -> Many:
@@ -319,7 +319,7 @@ def insert_rows(table: Table, names: Sequence[str]) -> Many:
 
 
 def update_rows(params: Mapping[str, Column[object]], make: Callable[[Given], ClauseElement]) -> Many:
-    """Updates rows, each with params of its own; `params` names for each the column whose type it has."""
+    """Updates rows, each with its own params; `params` names the column whose type each has."""
     given = _given(params)
     return Many([*params], make(bindparam), make(lambda name: given.c[name]), _to_arrays(params))
 
@@ -332,7 +332,7 @@ def _given(params: Mapping[str, Column[object]]) -> TableValuedAlias:
 
 
 def _to_arrays(params: Mapping[str, Column[object]]) -> Callable[[Sequence[Row]], Params]:
-    """What makes arrays of rows, in PostgreSQL's own notation: psycopg takes ten times as long for a list."""
+    """Makes arrays of rows, in PostgreSQL's notation: psycopg takes ten times as long for a list."""
     writers = {name: _writer(like) for name, like in params.items()}
 
     def gather(rows: Sequence[Row]) -> Params:
@@ -356,7 +356,7 @@ def _numbers(values: Sequence[int | None]) -> str:
 
 
 def _texts(values: Sequence[str | None]) -> str:
-    """Each text in quotes. All at once: NUL, which no text of PostgreSQL has, stands between them meanwhile."""
+    """Each text in quotes. All at once: they are joined by NUL, which PostgreSQL does not store in texts."""
     present = [value for value in values if value is not None]
     if len(present) < len(values):
         return "{" + ",".join(["NULL" if value is None else _texts([value])[1:-1] for value in values]) + "}"

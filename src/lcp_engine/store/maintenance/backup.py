@@ -30,7 +30,7 @@ def back_up(
 ) -> int:
     """Copy the database at `url` into `file`, readable by this user alone; the size in bytes.
 
-    One consistent state is copied, and nobody waits for that. The file is there whole or not at all. SQLite gives a
+    One consistent state is copied, and no writer waits for it. The file appears whole or not at all. SQLite gives a
     SQLite file, PostgreSQL an archive of pg_dump (custom format). Raises `INVALID_ARGUMENT` for a file that is there
     already (unless `force`), that is the database itself, or whose directory is not there; `DATABASE_FAILED` where
     the copy cannot be made.

@@ -26,7 +26,7 @@ MOST_FAULTS = 100
 
 @dataclass(frozen=True)
 class TableSize:
-    """How large a table is; bytes with its indexes, None where the database cannot tell."""
+    """The size of a table; bytes with its indexes, None if the database cannot measure them."""
 
     name: str
     rows: int
@@ -34,7 +34,7 @@ class TableSize:
 
 
 def find_version(url: str, busy_seconds: float = BUSY_SECONDS) -> str | None:
-    """The version of the database at `url`; None where it is not there or empty."""
+    """The version of the database at `url`; None if it is missing or empty."""
     backend = make_backend(url, busy_seconds)
     if isinstance(backend, Sqlite) and not (backend.path.is_file() and backend.path.stat().st_size):
         return None
@@ -45,10 +45,10 @@ def find_version(url: str, busy_seconds: float = BUSY_SECONDS) -> str | None:
 def check_database(
     url: str, busy_seconds: float = BUSY_SECONDS, *, kept_bytes: int | None = None
 ) -> list[str]:
-    """What is wrong with the database, a sentence each, at most `MOST_FAULTS`; others may use it meanwhile.
+    """The faults of the database, a sentence each, at most `MOST_FAULTS`; others may use it meanwhile.
 
-    `kept_bytes` is the size up to which contents that are replaced are kept. Raises `DATABASE_FAILED` where there is
-    no database.
+    `kept_bytes` is the size up to which contents that are replaced are kept. Raises `DATABASE_FAILED` if there is no
+    database.
     """
     with opened(url, busy_seconds) as database:
         broken = database.read(_broken_pages)
@@ -70,20 +70,20 @@ def faults_in(tx: Tx, kept_bytes: int | None = None) -> list[str]:
 
 
 def try_writing(url: str, busy_seconds: float = BUSY_SECONDS) -> None:
-    """Begin and end a transaction that could write. Raises `DATABASE_BUSY`, `DATABASE_FAILED` where none can."""
+    """Begin and end a transaction that could write. Raises `DATABASE_BUSY` or `DATABASE_FAILED` if none can."""
     with opened(url, busy_seconds) as database:
         database.write(lambda tx: None)
 
 
 def measure(url: str, busy_seconds: float = BUSY_SECONDS) -> list[TableSize]:
-    """The size of every table. Raises `DATABASE_FAILED` where there is no database."""
+    """The size of every table. Raises `DATABASE_FAILED` if there is no database."""
     with opened(url, busy_seconds) as database:
         return database.read(_sizes)
 
 
 @contextmanager
 def opened(url: str, busy_seconds: float) -> Iterator[Database]:
-    """The database as it is: nothing is created or upgraded."""
+    """The database as it is, not created or upgraded."""
     backend = make_backend(url, busy_seconds)
     if isinstance(backend, Sqlite) and not backend.path.is_file():
         message = f"database {backend.path} has to be a file; it is not there"

@@ -1,4 +1,4 @@
-"""Compare missions and jobs with what their events tell (R16, R17, R19)."""
+"""Compare missions and jobs with their events (R16, R17, R19)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CODE_MASK, _START_MASK = _ONE_START - 1, (1 << _START_BITS) - 1
 
 
 class _Told(NamedTuple):
-    """What the events tell of a job: the number and the code of the last one, and how often it was started."""
+    """What the events say of a job: the number and the code of the last one, and how often it was started."""
 
     seq: int
     code: int
@@ -56,7 +56,7 @@ class _Told(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """A job as its row has it; `outcome` is that of its last attempt, None where that has no row."""
+    """A job as its row has it; `outcome` is that of its last attempt, None if that has no row."""
 
     id: int
     mission_id: int
@@ -68,7 +68,7 @@ class _Standing(NamedTuple):
 
 
 class _Stories:
-    """What the events tell of every job, in eight bytes a job: a history of any length fits."""
+    """What the events say of every job, in eight bytes a job, so that any history fits into memory."""
 
     def __init__(self) -> None:
         self._segments: dict[int, array[int]] = {}
@@ -83,7 +83,7 @@ class _Stories:
         return found
 
     def take(self, job_id: int) -> _Told:
-        """What is told of a job; after that nothing is."""
+        """Remove and return what the events say of a job."""
         segment, place = self.segment(job_id), job_id % SEGMENT
         packed, segment[place] = segment[place], 0
         return _Told(packed >> _SEQ_SHIFT, packed & _CODE_MASK, packed >> _CODE_BITS & _START_MASK)

@@ -165,7 +165,7 @@ _LEASES = (
         "SELECT j.id, j.attempt FROM jobs j LEFT JOIN runners r ON r.id = j.runner_id "
         "WHERE j.state = 'running' AND r.id IS NULL",
     ),
-    # A lease that nobody was there to take back is nothing wrong: the next runner does.
+    # A lease of a dead runner is no fault if no runner was there to take it back: the next one does.
     Rule(
         "job {0}: its lease with runner {1} has ended; runners were there for {2} s since, and did not take it back",
         f"SELECT j.id, r.id, (l.alive_until - r.alive_until) / {SECOND} FROM jobs j "
@@ -203,7 +203,7 @@ _CHANGES = (
         "ELSE 'be open; it tells when it was closed' END FROM changes "
         "WHERE (state = 'intent') <> (closed_at IS NULL)",
     ),
-    # Whoever works next closes them, unless their directory cannot be reached (R20).
+    # The next runner closes them, unless it cannot reach their directory (R20).
     Rule(
         "change {0}: job {2} is {3}, so its intent to write {1!r} should be closed; it is open",
         "SELECT c.id, c.file, j.id, j.state FROM changes c JOIN jobs j ON j.id = c.job_id "

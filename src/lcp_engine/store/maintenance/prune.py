@@ -28,7 +28,7 @@ from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.schema import events, metadata, plans
 
 _MARKED_AT_ONCE = 20
-"""Missions that are marked in one transaction; each is locked, judged again and written."""
+"""Missions that are marked in one transaction; each is locked, checked again and written."""
 _SETTLED = "queued = 0 AND running = 0 AND blocked = 0 AND held = 0"
 _UNREFERENCED = {
     "blobs": "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256)",
@@ -62,7 +62,7 @@ _REMOVE_PLANS = Statement(delete(plans).where(plans.c.mission_id == bindparam("m
 
 @dataclass(frozen=True)
 class Pruned:
-    """What went, or would go. `kept_for_undo` missions were left because somebody may take back what they changed."""
+    """What was deleted, or would be. `kept_for_undo` missions were kept because their changes could still be undone."""
 
     missions: int = 0
     kept_for_undo: int = 0
@@ -74,7 +74,7 @@ class Pruned:
 def prune(
     database: Database, *, ended_before: Micros, keep: int = 0, preimages: bool = False, dry_run: bool = False
 ) -> Pruned:
-    """Remove the missions that ended before a time and have nothing open, and contents that nobody refers to.
+    """Delete the missions that ended before a time and have nothing open, and contents without references.
 
     The `keep` missions that ended last stay, and so do those whose changes of files could still be undone, unless
     `preimages` says that these may go too. Their ids and keys are never used again.
@@ -129,7 +129,7 @@ def choose(tx: Tx, *, ended_before: Micros, keep: int, preimages: bool) -> tuple
 
 
 def _mark(tx: Tx, missions: Sequence[int]) -> None:
-    """Those that somebody has begun again meanwhile stay."""
+    """Mark missions as pruned; those that were resumed meanwhile stay."""
     ledger = ledger_of(tx)
     ledger.lock(missions)
     for mission_id in missions:
@@ -155,7 +155,7 @@ def _remove_events(tx: Tx, some: Sequence[int], mission: int) -> int:
     these = {"mission": mission, "first": some[0], "last": some[-1]}
     ((count, lowest, highest),) = tx.rows(_BEGUN, **these)
     gone, counts = 0, []
-    if count and highest - lowest + 1 == count:  # nobody made jobs between them
+    if count and highest - lowest + 1 == count:  # no other mission's jobs between them
         counts = [tx.start(statement, lowest=lowest, highest=highest) for statement in _REMOVE_BETWEEN]
     elif count:
         gone = _remove_named(tx, tx.rows(_BEGUN_IDS, **these))
@@ -181,9 +181,9 @@ def _unreferenced(tx: Tx, table: str) -> list[str]:
 
 
 def _remove_contents(tx: Tx, hashes: Sequence[str], table: str) -> int:
-    """Somebody may refer to one of them by now."""
+    """Delete contents, unless a row refers to them by now."""
     named = ", ".join(f"'{sha}'" for sha in hashes)
-    if not tx.is_sqlite:  # whoever is about to refer to one of them comes first
+    if not tx.is_sqlite:  # a transaction that is about to refer to one of them has locked it
         rows = tx.query_plain(f"SELECT sha256 FROM {table} WHERE sha256 IN ({named}) FOR UPDATE SKIP LOCKED")
         named = ", ".join(f"'{row[0]}'" for row in rows)
     these = f"sha256 IN ({named}) AND {_UNREFERENCED[table]}"
@@ -212,9 +212,9 @@ K = TypeVar("K")
 Watch: TypeAlias = Callable[[], float]
 
 SECONDS = {"sqlite": 0.002, "postgresql": 0.01}
-"""How long a transaction works. With PostgreSQL nobody waits for it, but for what its log holds of it by then."""
+"""How long a transaction runs. On PostgreSQL others do not wait for it, only for its share of the log."""
 _PIECES = 4
-"""Pieces of a transaction at least, so that it ends in time: after the first one where others wait."""
+"""A transaction has at least so many pieces, so that it ends in time: after the first one if others wait."""
 _TICK = 1e-6
 _MOST_KEYS = 2048
 """At once; large rows take longer, and then there are fewer."""
@@ -224,7 +224,7 @@ _BETWEEN_FLUSHES = 12
 
 @dataclass(frozen=True)
 class Work(Generic[K]):
-    """What goes: `remove` is called with some of the keys after the other and says how many rows went."""
+    """What to delete: `remove` is called with some of the keys after the other and returns how many rows it deleted."""
 
     keys: Sequence[K]
     remove: Callable[[Tx, Sequence[K]], int]
@@ -232,7 +232,7 @@ class Work(Generic[K]):
 
 @contextmanager
 def sweep(database: Database, watch: Watch = time.perf_counter) -> Iterator[Sweep]:
-    """Remove rows beside others that use the database, through a connection of its own; `watch` tells seconds.
+    """Delete rows while others use the database, over a connection of its own; `watch` is a clock in seconds.
 
     What was removed is on the disk after the next `Database.write`; until then a power cut may bring some of it back.
     """
@@ -246,7 +246,7 @@ def sweep(database: Database, watch: Watch = time.perf_counter) -> Iterator[Swee
 
 
 class _Place(NamedTuple):
-    """Where to go on: at a key of a work, with so many keys at once."""
+    """Where to continue: at a key of a work, with so many keys at once."""
 
     work: int
     key: int
@@ -273,7 +273,7 @@ class Sweep:
         return count
 
     def _go_on(self, tx: Tx, works: Sequence[Work[K]], place: _Place) -> tuple[int, _Place]:
-        """Remove until the time is over: how much went, and where to go on."""
+        """Delete until the time is up; how many rows were deleted, and where to continue."""
         count, began = 0, self._watch()
         (work, key, size), until = place, began
         while work < len(works) and until - began < self._seconds:
@@ -295,5 +295,5 @@ class Sweep:
         self._since_flush = 0
         flush = self._database.backend.flush
         if flush(self._flushing):
-            with self._database.writer_queue:  # what others wrote meanwhile is little
+            with self._database.writer_queue:  # others wrote little meanwhile
                 flush(self._flushing)

@@ -30,7 +30,7 @@ class Overview:
 
     `contents` are kept; `content_bytes` counts each change's content before, `stored_bytes` what is stored of all of
     them: once each, and compressed. `bytes` is the size of the database, `free_bytes` what of it will be used again
-    and `wal_bytes` what is not moved into the file yet; PostgreSQL tells neither of these two.
+    and `wal_bytes` what is not checkpointed yet; both are None on PostgreSQL.
     """
 
     missions: dict[str, int]
@@ -46,7 +46,7 @@ class Overview:
 
 
 def overview(url: str, busy_seconds: float = BUSY_SECONDS) -> Overview:
-    """What the database at `url` holds. Raises `DATABASE_FAILED` where there is none."""
+    """What the database at `url` holds. Raises `DATABASE_FAILED` if there is none."""
     with opened(url, busy_seconds) as database:
         wal = _wal_bytes(database.backend.path) if isinstance(database.backend, Sqlite) else None
         return database.read(lambda tx: overview_in(tx, wal))

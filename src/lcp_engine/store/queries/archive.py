@@ -1,4 +1,4 @@
-"""Read all that a mission has left, in a form that it can be run again from."""
+"""Read everything that is stored of a mission, so that it can be replayed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lcp_engine.store.schema import attempts, blobs, changes, events, jobs, miss
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job as it stands at last."""
+    """A job in its last state."""
 
     id: int
     plan_id: int | None
@@ -57,7 +57,7 @@ class PastTurn:
 
 @dataclass(frozen=True, slots=True)
 class PastEvent:
-    """An event; `data` is empty where it says nothing more."""
+    """An event; `data` may be empty."""
 
     seq: int
     job_id: int | None
@@ -126,7 +126,7 @@ def read_archive(tx: Tx, mission_id: int) -> Archive:
 
 
 def missing_blobs(tx: Tx, hashes: Sequence[str], *, keeps: bool = False) -> list[str]:
-    """Those of `hashes` whose contents are not in the database, sorted. With `keeps` nobody prunes the others."""
+    """The `hashes` without stored contents, sorted. With `keeps`, no prune deletes the others before the commit."""
     clause = select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))
     there = tx.query(clause.with_for_update(read=True, key_share=True) if keeps else clause)
     return sorted(set(hashes) - {row[0] for row in there})

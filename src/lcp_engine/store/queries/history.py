@@ -36,7 +36,7 @@ _READ: dict[str, Callable[[str], JsonValue]] = {
 
 
 class Condition(NamedTuple):
-    """What holds for rows, in the SQL of both databases; its params stand there as `:name`."""
+    """A condition on rows, in the SQL of both databases; its params are written `:name`."""
 
     sql: str
     params: Mapping[str, Param] = MappingProxyType({})
@@ -139,7 +139,7 @@ LARGEST = 2**63 - 1
 
 
 def known_id(thing: str, number: int) -> int:
-    """`number`, where a row may have it as its id. Raises `NOT_FOUND`."""
+    """`number`, if a row can have it as its id. Raises `NOT_FOUND`."""
     if not 0 < number < LARGEST:
         raise LcpError(ErrorCode.NOT_FOUND, f"{thing} {number} is not in the database")
     return number
@@ -230,7 +230,7 @@ def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
 
 
 def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
-    """The mission's file effects in order, with what became of them."""
+    """The mission's file effects in order, with their outcomes."""
     known = in_column(mission_id)
     return explained(tx, known, _CHANGES.read(tx, _of(known)))
 
@@ -264,7 +264,7 @@ class Where:
 
 
 def find_where(tx: Tx, mission_id: int | None, states: Sequence[str] = ()) -> Where:
-    """Where the jobs in some states are, of one mission or all; no states are all states."""
+    """The conditions for jobs in some states, of one mission or all; no states are all states."""
     named = tuple(sorted(State(state).value for state in states))
     are_live = bool(named) and not any(State(state) in SETTLED for state in named)
     mission: dict[str, Param] = {} if mission_id is None else {"mission": mission_id}
