@@ -1,4 +1,4 @@
-"""Draw missions and replies, and write them down as people and planners do."""
+"""Draw random missions and replies, and write them as people and planners do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ numbers = st.integers(0, 2)
 
 
 def steps_of(whole: list[int]) -> Reply:
-    """A plan whose steps are asked one after another."""
+    """A plan whose steps are asked one after the other."""
     places = enumerate(whole, 1)
     steps = (Ask(TURN, of, is_step=True, whole=tuple(whole), place=place) for place, of in places)
     return Reply("steps", tuple(steps))
@@ -83,13 +83,13 @@ def dialect_of(spec: Spec) -> Dialect:
 
 
 def replies_to(turn: Job, *, goes_on: bool = False) -> st.SearchStrategy[Reply]:
-    """What a planner may answer to the turn; `goes_on`: nothing that would end its plan by itself."""
+    """The replies that a planner may give to the turn; `goes_on`: none that would end its plan."""
     spec = turn.mission.spec
     if not goes_on:
         return replies_in_universal if spec.is_universal else replies
     wanted = followups_in_universal if spec.is_universal else followups
     is_accepted = turn.acting.owner is None and (spec.is_checked or spec.is_verified)
-    # In LCP a verification has no words of its own: two replies with one text are one.
+    # LCP has no reply of its own for a verification: two replies with the same text are the same.
     done = claims if spec.is_universal else claims.map(lambda reply: Reply(outcome_of(reply)))
     return st.one_of(wanted, done) if is_accepted else wanted
 
@@ -135,7 +135,7 @@ def action_of(reply: Reply) -> Object:
 
 
 def response_of(reply: Reply) -> Object:
-    """The reply in the universal schema: in its own words where it has some, else with LCP in it."""
+    """The reply in the universal schema: translated if that has such a reply, otherwise as LCP inside it."""
     ofs = [ask.of for ask in reply.asks]
     match reply.action:
         case "error":

@@ -1,4 +1,4 @@
-"""The rules of the loop (R4 to R14) in plain Python: what the real one has to come to.
+"""The rules of the loop (R4 to R14) in plain Python: what the engine must do too.
 
 No database and no JSON: missions, plans and jobs, and what follows in a mission from a reply or an ended job. What can
 be told from the jobs is not kept: the status, which turn is asked, the counters.
@@ -18,19 +18,19 @@ QUESTION = "ask_user"
 EXECUTED = frozenset({"do", "change", "system", TURN, "write_file"})
 HELD_BY_POLICY = frozenset({"change", "system", "write_file", QUESTION, "unknown"})
 DENIED = frozenset({"admin"})
-"""Kinds by what becomes of them (R5); `do` and `agent_plan` run by themselves, `unknown` has no worker."""
+"""Kinds by their verdict (R5); `do` and `agent_plan` run without approval, `unknown` has no worker."""
 MAX_REFUSED = 3
 MAX_CLARIFICATIONS = 5
 MAX_VERIFICATIONS = 3
 ACCEPT, GIVE_UP = "accept as it is", "give up"
 ENDED_BADLY = frozenset({State.FAILED, State.REJECTED, State.SKIPPED, State.CANCELLED})
 DONE = frozenset({"mission_complete", "analysis_result", "passed"})
-"""Replies that say that the goal is reached; `passed` is a verification without a fault."""
+"""Replies that claim success; `passed` is a verification without a fault."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A job that a reply asks for; equal ones ask for the same.
+    """A job that a reply requests; equal values request the same.
 
     `whole` is the plan that a step stands in, `place` where it stands there, from 1. `mends`: it is to mend what a
     verification found.
@@ -51,7 +51,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a planner answers: an action, with the jobs that it asks for.
+    """A planner's reply: an action, with the jobs that it requests.
 
     Besides those of LCP there are `steps`, one after another, `unclear`, a question to a person, `passed` and `faulty`,
     the two verdicts of a verification.
@@ -66,7 +66,7 @@ class Reply:
 
 
 def outcome_of(reply: Reply) -> str:
-    """What a plan ends with that is done."""
+    """The outcome of a plan that is done."""
     return "mission_complete" if reply.action == "passed" else reply.action
 
 
@@ -84,7 +84,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Spec:
-    """What of a mission's file matters here; `hold_timeout` in seconds.
+    """The parts of a mission file that matter here; `hold_timeout` in seconds.
 
     `is_checked`: it has acceptance checks on files; `is_verified`: one that the planner answers.
     """
@@ -100,7 +100,7 @@ class Spec:
 
 
 class Time(Protocol):
-    """The world of a mission, as far as the mission looks at it: the time, and the number of the next job."""
+    """What a mission sees of the world: the time, and the number of the next job."""
 
     now: int
     numbers: Iterator[int]
@@ -108,14 +108,14 @@ class Time(Protocol):
 
 @dataclass(eq=False, repr=False)
 class Runner:
-    """`alive_until` is when its leases run out."""
+    """`alive_until` is when its leases expire."""
 
     alive_until: int
 
 
 @dataclass(eq=False, repr=False)
 class Question:
-    """A question to the planner: in which turn of the mission, and up to which moment it tells of what happened."""
+    """A question to the planner: the turn of the mission, and the moment up to which it reports what happened."""
 
     turn: int
     after: int
@@ -146,12 +146,12 @@ class Plan:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing of it goes on by itself."""
+        """Whether none of its jobs will run without a decision."""
         return not any(job.state in (State.QUEUED, State.RUNNING, State.BLOCKED) for job in self.jobs)
 
     @property
     def is_asked(self) -> bool:
-        """Whether a turn that it has to wait for is with a person, who is to bring the reply."""
+        """Whether a turn that it waits for is held until a person submits the reply."""
         return any(job.is_relayed for job in self.jobs)
 
     @property
@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def has_news(self) -> bool:
-        """Whether the planner has not heard yet of a job that was executed, or of what a person said."""
+        """Whether a job was executed, or a person said something, since the planner was last asked."""
         executed = (
             job for job in self.jobs if job.role != "turn" and job.state in (State.SUCCEEDED, State.FAILED)
         )
@@ -226,7 +226,7 @@ class Job:
 
     @property
     def was_left_held(self) -> bool:
-        """Whether it ended while it waited for a person who never said yes."""
+        """Whether it ended while it was held and had not been approved."""
         return self.wants_yes and self.state is not State.FAILED
 
     @property
@@ -292,7 +292,7 @@ class Mission:
 
     @property
     def asking(self) -> Job | None:
-        """The turn that is asked now: of a planner, or of a person in its place."""
+        """The turn that is being asked: of a planner, or of a person instead."""
         asked = [job for job in self.turns_and_steps if job.state in OPEN or job.is_relayed]
         assert len(asked) < 2
         return asked[0] if asked and not self.has_ended else None
@@ -309,7 +309,7 @@ class Mission:
     # -- jobs
 
     def move(self, job: Job, state: State, until: int | None = None) -> None:
-        """A job changes its state; `until` is when it stopped running, where that was before now."""
+        """Change the state of a job; `until` is when it stopped running, if that was before now."""
         was_running, now = self.is_running, self.world.now
         job.state, job.run_after, job.held_until = state, 0, None
         job.waits_for_turn = job.waits_for_step = job.is_relayed = False
@@ -333,7 +333,7 @@ class Mission:
         return job
 
     def queue_turn(self, plan: Plan, *, corrects: Job | None = None, claim: str | None = None) -> None:
-        """The next turn of a plan, one that asks a question again, or one that verifies a claim."""
+        """Create the next turn of a plan, one that repeats a question, or one that verifies a claim."""
         turn = self.create(
             plan, TURN, "turn", State.QUEUED, plan.depth if corrects is None else corrects.depth
         )
@@ -343,7 +343,7 @@ class Mission:
         self.advance()
 
     def advance(self) -> None:
-        """Ask the oldest turn that waits for that, once no other one is asked (R7)."""
+        """Ask the oldest waiting turn once no other one is being asked (R7)."""
         if self.has_ended or self.asking is not None:
             return
         for turn in self.turns_and_steps:
@@ -352,7 +352,7 @@ class Mission:
                 return
 
     def skip_stranded(self) -> None:
-        """Steps behind one that ended otherwise than well are skipped, one after the other (R12)."""
+        """Skip the steps after one that did not succeed, one after the other (R12)."""
         for job in self.jobs:
             is_stranded = job.before is not None and job.before.state in ENDED_BADLY
             if is_stranded and job.state in (State.HELD, State.BLOCKED, State.QUEUED):
@@ -368,7 +368,7 @@ class Mission:
             job.held_until = self.world.now + int(self.spec.hold_timeout * SECOND)
 
     def wait_again(self, step: Job) -> None:
-        """A step that was not asked yet is held where nobody said yes to it; else it waits, for the one before it."""
+        """A step that was not asked yet is held unless it was approved; then it waits for the one before it."""
         if step.was_left_held:
             self.move(step, State.HELD)
             return
@@ -395,7 +395,7 @@ class Mission:
         if job.role == "step":
             self.skip_stranded()
             self.advance()
-        # Where the next step is held, a person's yes goes on with the plan, and not another turn.
+        # If the next step is held, an approval continues the plan, not another turn.
         is_followed = any(other.before is job and other.state not in SETTLED for other in self.jobs)
         waits = plan.has_held and is_followed
         is_over = plan.is_at_rest and not plan.is_asked
@@ -404,7 +404,7 @@ class Mission:
         self.advance()
 
     def after_rejecting(self, job: Job, *, was_relayed: bool) -> None:
-        """When the last held job of a plan is rejected, a turn is queued with the reasons (R7).
+        """Queue a turn with the reasons when the last held job of a plan is rejected (R7).
 
         A turn to which nobody brings a reply ends its plan, like one whose planner gives none.
         """
@@ -421,7 +421,7 @@ class Mission:
             self.queue_turn(plan)
 
     def after_holding(self, plan: Plan) -> None:
-        """A plan that stops at held jobs is asked again where the planner has not heard what else happened."""
+        """Ask a plan that stops at held jobs again if anything else happened since its last question."""
         is_over = self.has_ended or plan.outcome is not None
         if not is_over and plan.is_at_rest and not plan.is_asked and (plan.has_news or not plan.has_held):
             self.queue_turn(plan)
@@ -438,7 +438,7 @@ class Mission:
         self._end_plans(self.plans)
 
     def end_plan(self, plan: Plan, outcome: str, *, succeeded: bool) -> None:
-        """The end of the root plan is the mission's; that of a step's plan is the step's (R12)."""
+        """The end of the root plan ends the mission; the end of a step's plan ends the step (R12)."""
         if plan.owner is None:
             self.end("completed" if succeeded else "failed", outcome)
             return
@@ -454,7 +454,7 @@ class Mission:
         self.advance()
 
     def within(self, plan: Plan) -> list[Plan]:
-        """The plan, and those that were begun in it."""
+        """The plan and those begun in it."""
         begun = [other for other in self.plans if other.owner is not None and other.owner.plan is plan]
         return [plan, *(inner for other in begun for inner in self.within(other))]
 
@@ -486,7 +486,7 @@ class Mission:
     # -- turns
 
     def limit_reached(self, *, is_counted: bool) -> str | None:
-        """The first cap that is used up; a corrective turn, or one asked again, counts no second time (R6)."""
+        """The first limit that is used up; a correction or a repeated turn is not counted again (R6)."""
         limits, now = self.spec.limits, self.world.now
         if self.turns - is_counted >= limits.max_turns:
             return "max_turns"
@@ -494,7 +494,7 @@ class Mission:
         return "max_seconds" if ran / SECOND >= limits.max_seconds else None
 
     def ask(self, turn: Job) -> Question | None:
-        """The question of a turn: new, or that of an earlier attempt (R21); None where none is needed."""
+        """The question of a turn: new, or that of an earlier attempt (R21); None if none is needed."""
         plan = turn.acting
         if self.has_ended or plan.outcome is not None:
             self.drop(turn)
@@ -514,7 +514,7 @@ class Mission:
             return again
         self.questions += 1
         self.turns += turn.corrects is None
-        # Who verifies looks at everything that was done.
+        # A verification gets everything that was done.
         after = 0 if self.spec.each_result or turn.claim is not None else plan.asked
         after = after if turn.corrects is None else turn.corrects.after
         turn.question = Question(self.turns, after, self.moment, limit)
@@ -522,7 +522,7 @@ class Mission:
         return turn.question
 
     def results(self, turn: Job) -> list[Job]:
-        """What the question tells of: the plan's jobs that were settled since the last one, in that order (R7)."""
+        """The results in the question: the plan's jobs that were settled since the last one, in that order (R7)."""
         asked = turn.question
         assert asked is not None
         told = [
@@ -531,21 +531,21 @@ class Mission:
         return sorted(told, key=lambda job: job.settled)
 
     def words(self, turn: Job) -> list[str]:
-        """What people said to the plan since its last turn; a turn's corrections hear the same (R14)."""
+        """What people said to the plan since its last turn; a turn's corrections get the same (R14)."""
         asked, plan = turn.question, turn.acting
         assert asked is not None
         after = max((other.until for other in plan.questions if other.turn < asked.turn), default=0)
         return [text for at, text in plan.words if after < at <= asked.until]
 
     def drop(self, turn: Job) -> None:
-        """A turn of a plan that has ended settles nothing, but the plan it belongs to may go on without it (R7)."""
+        """A turn of a plan that has ended settles nothing, but the plan it belongs to may continue (R7)."""
         self.move(turn, State.CANCELLED)
         if turn.role == "step":
             self.after_settling(turn)
         self.advance()
 
     def conclude(self, turn: Job, reply: Reply, *, is_unmet: bool) -> None:
-        """Decide on a reply, and do what follows (the table of DESIGN). `is_unmet`: a check on a file does not pass."""
+        """Decide on a reply and apply the decision. `is_unmet`: a check on a file does not pass."""
         plan = turn.acting
         if self.has_ended or plan.outcome is not None:
             self.drop(turn)
@@ -568,7 +568,7 @@ class Mission:
         self.advance()
 
     def _is_no_verdict(self, reply: Reply) -> bool:
-        """In a dialect that has words for a verdict, no other ones pass (R9)."""
+        """In a dialect with replies for a verdict, only those count (R9)."""
         return self.spec.is_universal and reply.action in ("mission_complete", "analysis_result")
 
     @staticmethod
@@ -577,7 +577,7 @@ class Mission:
         return turn.question.last_turn is not None
 
     def _correct(self, turn: Job, *, is_last_read: bool) -> None:
-        """The same question once more (R4). `is_last_read`: where that is one too many, the reply has been read."""
+        """Ask the same question once more (R4). `is_last_read`: if that exceeds the limit, the reply has been read."""
         plan = turn.acting
         if self._is_last(turn):
             self._end_on_limit(turn, can_be_read=is_last_read)
@@ -589,7 +589,7 @@ class Mission:
             self.queue_turn(plan, corrects=turn)
 
     def _claim(self, turn: Job, outcome: str, *, is_unmet: bool) -> None:
-        """The planner says that it is done: that counts when the acceptance checks pass (R9)."""
+        """The planner claims to be done, which counts if the acceptance checks pass (R9)."""
         is_verified = self.spec.is_verified and turn.acting.owner is None
         if is_unmet:
             self._refuse(turn, outcome)
@@ -602,7 +602,7 @@ class Mission:
             self.queue_turn(turn.acting, claim=outcome)
 
     def _finish(self, turn: Job, outcome: str) -> None:
-        """The plan ends, unless a person has said something that this turn did not hear (R14)."""
+        """End the plan, unless a person said something that was not in this turn's question (R14)."""
         plan, asked = turn.acting, turn.question
         assert asked is not None
         if plan.has_words_since(asked.until) and asked.last_turn is None:
@@ -624,7 +624,7 @@ class Mission:
             self._ask_person(turn, outcome)
 
     def _ask_person(self, turn: Job, claim: str | None) -> None:
-        """A question in the engine's own name; whatever is answered, the planner begins to be counted anew."""
+        """A question by the engine itself; after any answer the planner's failures are counted from zero."""
         plan = turn.acting
         self._go_on(turn)
         plan.refused = plan.verifications = 0
@@ -726,7 +726,7 @@ class Mission:
         return ask.kind in HELD_BY_POLICY or (ask.kind == TURN and self.spec.holds_turns)
 
     def _was_requested(self, ask: Ask) -> bool:
-        """Whether the same was asked for before, with no change to a file since (R11)."""
+        """Whether the same was requested before, with no change to a file since (R11)."""
         equal = [job for job in self.jobs if job.ask is not None and job.ask.key == ask.key]
         known = (State.SUCCEEDED, State.FAILED, State.REJECTED)
         return any(

@@ -1,4 +1,4 @@
-"""Queue and loop do what the rules say, whatever happens in whatever order."""
+"""Queue and loop follow the rules, whatever happens in whatever order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NUMBERS = count()
 
 @dataclass(eq=False)
 class Lease:
-    """An attempt in the hands of a runner, which may have lost it; its job for the rules and for the engine."""
+    """An attempt that a runner has, or has lost; its job in the rules and in the engine."""
 
     job: Job
     attempt: int
@@ -85,7 +85,7 @@ class Even(Random):
 
 
 class EngineAndRules(RuleBasedStateMachine):
-    """Does everything twice, to a real engine and to the rules, and compares."""
+    """Does everything to a real engine and to the rules, and compares."""
 
     def __init__(self, lab: Lab, now: list[int]) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class EngineAndRules(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def undo(self, data: st.DataObject) -> None:
-        """No file was changed: nothing is to be undone, and that is told, unless jobs go on."""
+        """No file was changed: there is nothing to undo, and the engine reports that unless jobs are unfinished."""
         mission = self.a_mission(data)
         self.same(lambda: self.world.undo(mission), lambda: self.lab.engine.undo(self.ids[mission]).job_id)
 
@@ -170,7 +170,7 @@ class EngineAndRules(RuleBasedStateMachine):
     @precondition(lambda self: any(job.is_relayed or job.was_brought for job in self.world.jobs))
     @rule(data=st.data())
     def bring(self, data: st.DataObject) -> None:
-        """A person brings the reply to a turn that waits for it, or once more."""
+        """A person submits the reply to a turn that waits for it, or submits it again."""
         turns = [job for job in self.world.jobs if job.role != "work" and job.question is not None]
         relayed = [turn for turn in turns if turn.is_relayed]
         turn = data.draw(st.sampled_from(relayed or turns))
@@ -252,7 +252,7 @@ class EngineAndRules(RuleBasedStateMachine):
     @precondition(lambda self: any(self.world.leased(runner) for runner in self.runners))
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
-        """A runner dies, and another one of its host notices that and what it had started."""
+        """A runner dies, and another one on its host notices that, and which jobs it had started."""
         runner = data.draw(st.sampled_from([runner for runner in self.runners if self.world.leased(runner)]))
         leased = self.world.leased(runner)
         started = set(data.draw(st.lists(st.sampled_from(leased))))
@@ -262,7 +262,7 @@ class EngineAndRules(RuleBasedStateMachine):
     @precondition(lambda self: any(runner.alive_until < self.clock[0] for runner in self.runners))
     @rule()
     def take_back_what_expired(self) -> None:
-        """A runner of another host is known by its leases only: it may be alive, and write what no longer counts."""
+        """Only the leases of a runner on another host are known: it may live, and write what no longer counts."""
         for runner in list(self.runners):
             if runner.alive_until < self.clock[0]:
                 self.take_back(runner, lambda job: True)
@@ -316,7 +316,7 @@ class EngineAndRules(RuleBasedStateMachine):
     @precondition(lambda self: any(lease.asked and lease.asked.reply is None for lease in self.leases))
     @rule(data=st.data())
     def relay(self, data: st.DataObject) -> None:
-        """The planner is a person: the turn is held until somebody brings the reply."""
+        """The planner is a person: the turn is held until the reply is submitted."""
         unanswered = [lease for lease in self.leases if lease.asked and lease.asked.reply is None]
         self.hand_over(data.draw(st.sampled_from(unanswered)))
 
@@ -335,7 +335,7 @@ class EngineAndRules(RuleBasedStateMachine):
     @precondition(lambda self: self.runners)
     @rule(data=st.data(), rounds=st.integers(1, 6), most=st.sampled_from([1, 1, 3]))
     def work(self, data: st.DataObject, rounds: int, most: int) -> None:
-        """A runner claims and does what it should, for a while."""
+        """A runner claims and executes for a while."""
         runner = data.draw(st.sampled_from([*self.runners]))
         for _ in range(rounds):
             for lease in self.take(runner, most):
@@ -348,7 +348,7 @@ class EngineAndRules(RuleBasedStateMachine):
     @precondition(lambda self: self.runners and any(not m.has_ended for m in self.world.missions))
     @rule(data=st.data(), rounds=st.integers(4, 12))
     def go_on(self, data: st.DataObject, rounds: int) -> None:
-        """Like `work`, and nothing ends that need not: what comes late in a mission is seldom come to by chance."""
+        """Like `work`, but nothing ends early: chance seldom reaches what comes late in a mission."""
         runner = data.draw(st.sampled_from([*self.runners]))
         for _ in range(rounds):
             for lease in self.take(runner, 1):
@@ -363,7 +363,7 @@ class EngineAndRules(RuleBasedStateMachine):
                 self.attend(data)
 
     def take_turn(self, data: st.DataObject, lease: Lease, likely: st.SearchStrategy[Reply]) -> None:
-        """The planner replies, or is a person who will."""
+        """The planner replies, or is a person who will reply."""
         is_relayed = data.draw(st.sampled_from([False] * 5 + [True]))
         is_unmet = lease.job.mission.spec.is_checked and data.draw(st.booleans())
         if not self.ask_for(lease):
@@ -376,7 +376,7 @@ class EngineAndRules(RuleBasedStateMachine):
         self.conclude_turn(lease, is_unmet=is_unmet)
 
     def attend(self, data: st.DataObject) -> None:
-        """Somebody goes through all that is held, and says yes to it."""
+        """A person approves everything that is held."""
         for job in self.world.jobs:
             if job.state is not State.HELD:
                 continue
@@ -441,7 +441,7 @@ class EngineAndRules(RuleBasedStateMachine):
         return True
 
     def keep(self, lease: Lease, reply: Reply) -> None:
-        """A reply comes in, perhaps too late: the first one to a question wins (R21)."""
+        """A reply arrives, perhaps too late: the first one to a question wins (R21)."""
         turn, question = lease.asked, lease.job.question
         assert turn is not None
         assert question is not None
@@ -453,7 +453,7 @@ class EngineAndRules(RuleBasedStateMachine):
         lease.asked = kept
 
     def conclude_turn(self, lease: Lease, *, is_unmet: bool = False) -> None:
-        """`is_unmet`: where the planner says that it is done, and the mission checks files, one check does not pass."""
+        """`is_unmet`: if the planner claims to be done and the mission checks files, one check does not pass."""
         assert lease.asked is not None
         assert lease.asked.reply is not None
         assert lease.job.question is not None
@@ -473,7 +473,7 @@ class EngineAndRules(RuleBasedStateMachine):
         if is_held:
             mission.conclude(lease.job, expected, is_unmet=is_unmet)
 
-    # -- what has to be the same
+    # -- what must be the same
 
     @invariant()
     def agree(self) -> None:
@@ -531,11 +531,11 @@ class EngineAndRules(RuleBasedStateMachine):
         return self.database.write(lambda tx: work(ledger_of(tx)))
 
     def same(self, expected: Callable[[], object], real: Callable[[], object]) -> None:
-        """Both come to the same, or are refused for the same reason."""
+        """Both have the same outcome, or are refused for the same reason."""
         assert _result(real) == _result(expected)
 
     def id_of(self, job: Job) -> int:
-        """Jobs of a mission have ids in the order in which they were made."""
+        """Jobs of a mission have ids in the order of their creation."""
         mission = job.mission
         known = self.known.setdefault(mission, [])
         if len(known) < len(mission.jobs):

@@ -15,7 +15,7 @@ MAX_DEATHS = 5
 
 
 class RefusedError(Exception):
-    """What a person asks for is not possible; `code` says why."""
+    """A request of a person is not possible; `code` is the reason."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -59,7 +59,7 @@ class World:
 
     @staticmethod
     def holds(job: Job, attempt: int) -> bool:
-        """Whether an attempt still has its lease: else nothing of it counts."""
+        """Whether an attempt still has its lease; otherwise it does not count."""
         return job.state is State.RUNNING and job.attempt == attempt
 
     @staticmethod
@@ -78,7 +78,7 @@ class World:
     def leased(self, runner: Runner) -> list[Job]:
         return [job for job in self.jobs if job.state is State.RUNNING and job.runner is runner]
 
-    # -- what an attempt comes to: R10 and R19
+    # -- outcomes of attempts: R10 and R19
 
     @staticmethod
     def succeed(job: Job, *, has_written: bool) -> None:
@@ -94,7 +94,7 @@ class World:
         job.mission.after_holding(job.plan)
 
     def fail(self, job: Job, *, is_final: bool) -> None:
-        """Errors that would come again are not retried; the others back off, twice as long each time."""
+        """Permanent errors are not retried; the others back off, twice as long each time."""
         job.failures += 1
         if is_final or job.failures >= job.most_failures:
             self._give_up(job)
@@ -147,7 +147,7 @@ class World:
         return True
 
     def expire(self) -> None:
-        """Held jobs that nobody decided on in time are rejected."""
+        """Reject held jobs that were not decided on in time."""
         for job in self.jobs:
             if job.held_until is not None and job.held_until <= self.now:
                 self.reject(job)
@@ -167,7 +167,7 @@ class World:
 
     @staticmethod
     def relay(turn: Job) -> None:
-        """A person is the planner: the turn is held, and keeps its place, until somebody brings the reply."""
+        """A person is the planner: the turn is held, and keeps its place, until the reply is submitted."""
         mission = turn.mission
         if mission.has_ended or turn.acting.outcome is not None:
             mission.drop(turn)
@@ -192,7 +192,7 @@ class World:
 
     @staticmethod
     def say(mission: Mission, text: str, about: Job | None) -> None:
-        """The planner hears it in a new turn, where none would come by itself; nothing is approved or rejected."""
+        """The planner gets it in a new turn if none would follow anyway; nothing is approved or rejected."""
         if mission.has_ended:
             raise RefusedError("WRONG_STATE")
         plan = mission.root if about is None or about.plan.outcome is not None else about.plan
@@ -205,7 +205,7 @@ class World:
 
     @staticmethod
     def cancel(mission: Mission) -> bool:
-        """Nothing of it runs any more; a mission that has ended keeps its outcome."""
+        """Cancel all of its jobs; a mission that has ended keeps its outcome."""
         left = [job for job in mission.jobs if job.state not in SETTLED]
         if mission.has_ended and not left:
             if mission.ended_as == "cancelled":
