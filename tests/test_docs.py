@@ -18,6 +18,7 @@ FOLDERS = sorted(
     - {"__pycache__"}
 )
 NAMED = re.compile(rf"(?<![\w/.:~-])(?:{'|'.join(FOLDERS)})/[\w./-]*[\w/]")
+BARE = re.compile(r"`(\w+\.py)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
@@ -34,8 +35,9 @@ def _anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     named = set(NAMED.findall(_prose(page))) - DELIVERABLES
-    missing = [path for path in named if not (PROJECT / path).exists() and not (PACKAGE / path).exists()]
-    assert missing == []
+    missing = {path for path in named if not (PROJECT / path).exists() and not (PACKAGE / path).exists()}
+    missing |= set(BARE.findall(_prose(page))) - {path.name for path in PACKAGE.rglob("*.py")}
+    assert missing == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
