@@ -1,4 +1,4 @@
-"""Read what the user has set: the environment, the configuration file, the default database."""
+"""The user's settings: environment, configuration file, defaults; and the root directory of a mission."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Bytes = Annotated[int, Field(ge=1)]
 
 
 class CapSettings(BaseModel):
-    """The most that one job may move: bytes read, bytes written, bytes kept of what it replaces, paths listed."""
+    """Limits of one job: bytes read, bytes written, bytes stored of the content it replaces, paths listed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -41,18 +41,19 @@ def _without_keys(planners: dict[str, dict[str, JsonValue]]) -> dict[str, dict[s
     for planner, options in planners.items():
         for name in options:
             if _SECRET.search(name):
-                place = "the environment alone (LCP_PLANNER_KEY)"
-                raise ValueError(f"{planner}.{name}: a key is expected in {place}, not in a file")
+                raise ValueError(
+                    f"{planner}.{name}: keys belong in the environment (LCP_PLANNER_KEY), not in a file"
+                )
     return planners
 
 
 def _split(command: JsonValue) -> JsonValue:
-    """A command in one text as a shell would split it; nothing in it is expanded."""
+    """A command line split as a shell would split it, without expansion."""
     return [*shlex.split(command)] if isinstance(command, str) else command
 
 
 class ConfigFile(BaseModel):
-    """`config.yaml` in the user's configuration directory; every key may be left out."""
+    """`config.yaml` in the user's configuration directory; every key is optional."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,9 +67,9 @@ class ConfigFile(BaseModel):
 
 
 class Settings(BaseModel):
-    """What holds for this user: `policy` are the user's rules (R5), `busy_seconds` how long to wait for a lock.
+    """The settings of this user: `policy` are the user's rules (R5), `busy_seconds` is the time to wait for a lock.
 
-    `planners` are options for planners by their type, where neither mission nor environment state them.
+    `planners` are default options for planners by their type; mission and environment come before them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -85,7 +86,7 @@ class Settings(BaseModel):
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
     """The settings: `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS` and `LCP_ISOLATION`, else the file, else the defaults.
 
-    Raises `INVALID_ARGUMENT` for a value that is not usable, naming where it stands.
+    Raises `INVALID_ARGUMENT` for an invalid value, with the place where it was set.
     """
     given = os.environ if environment is None else environment
     stated = _read_config(config or config_path())
@@ -102,12 +103,12 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
 
 
 def config_path() -> Path:
-    """The configuration file; it need not be there."""
+    """The path of the configuration file, which may not exist."""
     return user_config_path(APP) / "config.yaml"
 
 
 def default_url() -> str:
-    """The database where nobody names one."""
+    """The URL of the default database."""
     return f"sqlite:///{user_data_path(APP) / 'lcp.db'}"
 
 
@@ -121,15 +122,15 @@ def read_url(text: str) -> str:
         return text
     shown = f"begins with {(scheme if separator else text)!r}"
     if scheme == "sqlite":
-        shown = f"names no file behind {text!r}"
+        shown = f"has no file after {text!r}"
     message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one {shown}"
     raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
 
 
 def make_room(url: str) -> None:
-    """Create the directory of the default database, private to its user; other directories are the user's concern.
+    """Create the directory of the default database, private to its user; other directories must exist.
 
-    Raises `FILE_SYSTEM` where it cannot be.
+    Raises `FILE_SYSTEM` if that fails.
     """
     if url != default_url():
         return
@@ -137,7 +138,9 @@ def make_room(url: str) -> None:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as refused:
-        message = f"the database needs its directory {place}: {refused.strerror}; --db names another database"
+        message = (
+            f"the database needs its directory {place}: {refused.strerror}; use --db for another database"
+        )
         raise LcpError(ErrorCode.FILE_SYSTEM, message) from refused
 
 
@@ -147,7 +150,7 @@ def shown_url(url: str) -> str:
     if scheme == "sqlite":
         return url
     rest = re.sub(r"(?i)([?&](?:ssl)?password=)[^&]*", r"\1…", rest)
-    # Up to the last "@": a password may hold what should have been percent-encoded.
+    # Up to the last "@": a password may contain characters that should have been percent-encoded.
     login, at, place = rest.rpartition("@")
     return f"{scheme}{separator}{login.partition(':')[0]}{at}{place}"
 
@@ -193,7 +196,7 @@ def _isolation(text: str | None, default: Isolation) -> Isolation:
     except ValueError:
         expected = ", ".join(Isolation)
         raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"LCP_ISOLATION is one of {expected}; it is {text!r}"
+            ErrorCode.INVALID_ARGUMENT, f"LCP_ISOLATION is {text!r}; it must be one of {expected}"
         ) from None
 
 
@@ -206,16 +209,17 @@ def _seconds(text: str | None, default: float) -> float:
         seconds = -1.0
     if not 0 <= seconds <= 3600:
         raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"LCP_BUSY_SECONDS is seconds from 0 to 3600, not {text!r}"
+            ErrorCode.INVALID_ARGUMENT,
+            f"LCP_BUSY_SECONDS is {text!r}; a number of seconds from 0 to 3600 is expected",
         )
     return seconds
 
 
 def resolve_root(stated: str | None, base: Path, override: Path | None = None) -> Path:
-    """The absolute, existing directory of a mission: `override`, else the `stated` one relative to `base`.
+    """The absolute, existing root of a mission: `override`, else the `stated` one relative to `base`, else `base`.
 
-    A mission without a root has `base`: the directory of its file, or the current one where it has no file.
-    Raises `LcpError`: `PATH_NOT_FOUND`, or `INVALID_MISSION` for what is no directory.
+    `base` is the directory of the mission file, or the current directory for a mission without a file.
+    Raises `PATH_NOT_FOUND`, or `INVALID_MISSION` for anything but a directory.
     """
     directory = override if override is not None else base / (stated or ".")
     try:
@@ -224,9 +228,9 @@ def resolve_root(stated: str | None, base: Path, override: Path | None = None) -
             return root
         exists = root.exists()
     except (OSError, ValueError, RuntimeError) as refused:
-        message = f"root: a directory is expected, {str(directory)!r} cannot be looked at: {refused}"
+        message = f"root: {str(directory)!r} cannot be read: {refused}; a directory is expected"
         raise LcpError(ErrorCode.INVALID_MISSION, one_line(message)) from refused
     if exists:
-        message = f"root: a directory is expected, {str(root)!r} is not one"
+        message = f"root: {str(root)!r} is a file; a directory is expected"
         raise LcpError(ErrorCode.INVALID_MISSION, message)
-    raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root: a directory is expected, {str(root)!r} does not exist")
+    raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root: {str(root)!r} does not exist; a directory is expected")

@@ -1,4 +1,4 @@
-"""Find the missions that come with the engine."""
+"""The missions that come with the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 
 _PACKAGE = Path(__file__).parent
-# In the wheel the missions lie in the package, in a source checkout at its top.
+# The wheel has the missions in the package, a checkout at its top.
 _PLACES = (_PACKAGE / "missions", _PACKAGE.parent.parent / "missions")
 
 
@@ -23,7 +23,7 @@ class Offer:
 
 
 def offers() -> list[Offer]:
-    """What is shipped, by name."""
+    """Every shipped mission with its outline, by name."""
     found = shipped_missions().items()
     return [
         Offer(name, outline_mission(path.read_text(encoding="utf-8"), source=name)) for name, path in found
@@ -41,5 +41,5 @@ def find_mission(name: str) -> Path:
     missions = shipped_missions()
     if name not in missions:
         hint = nearest(name, list(missions))
-        raise LcpError(ErrorCode.NOT_FOUND, f"mission: none is shipped as {name!r}; {hint}")
+        raise LcpError(ErrorCode.NOT_FOUND, f"mission: {name!r} is not a shipped mission; {hint}")
     return missions[name]

@@ -144,7 +144,7 @@ def test_a_locked_database_is_waited_for_and_then_named(lcp: Lcp) -> None:
         ("sqlite:///.", 1, "has to be a file; it is a directory"),
         ("mysql://host/name", 2, "begins with 'mysql'"),
         ("lcp.db", 2, "begins with 'lcp.db'"),
-        ("sqlite://", 2, "names no file behind 'sqlite://'"),
+        ("sqlite://", 2, "has no file after 'sqlite://'"),
     ],
 )
 def test_a_database_that_cannot_be_is_explained(lcp: Lcp, url: str, code: int, fact: str) -> None:

@@ -105,7 +105,7 @@ def test_lcp_run_launches_nothing_that_is_due(lcp: Lcp) -> None:
             "'Europe/Zuerich' is not; did you mean 'Europe/Zurich'?",
         ),
         ("--every 1h --overlap maybe", 2, "'maybe' is not one of 'skip', 'allow'"),
-        ("--every 1h --root nowhere", 1, "root: a directory is expected"),
+        ("--every 1h --root nowhere", 1, "a directory is expected"),
         ("--every 1h --planner nobody", 1, "nobody"),
         ("--every 1h --set limits.max_turns=0", 1, "limits.max_turns"),
     ],

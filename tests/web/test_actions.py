@@ -172,12 +172,12 @@ def test_a_mission_is_launched_with_its_variables_and_a_planner(house: House) ->
     [
         ("review", "{root}", 422, "the mission names none; choose one with"),
         ("survey", "/no/such/directory", 422, "does not exist"),
-        ("survey", "{root}/a.md", 422, "is not one"),
+        ("survey", "{root}/a.md", 422, "is a file; a directory is expected"),
         ("survey", "", 422, "enter a directory"),
         ("survey", "~nobody-knows-them/x", 422, "refers to a user"),
         ("survey", "x\0y", 422, "a directory is expected"),
-        ("nothing", "{root}", 404, "none is shipped as 'nothing'"),
-        ("../survey", "{root}", 404, "none is shipped"),
+        ("nothing", "{root}", 404, "'nothing' is not a shipped mission"),
+        ("../survey", "{root}", 404, "is not a shipped mission"),
     ],
 )
 def test_a_launch_that_cannot_be_is_explained(

@@ -40,7 +40,7 @@ def test_a_root_that_is_missing_or_no_directory_is_refused(tmp_path: Path) -> No
         "a\0b": ErrorCode.INVALID_MISSION,
     }
     for root, code in wrong.items():
-        with pytest.raises(LcpError, match="root: a directory is expected") as refused:
+        with pytest.raises(LcpError, match="a directory is expected") as refused:
             resolve_root(root, tmp_path)
         assert refused.value.code is code
         assert str(refused.value).isprintable()
