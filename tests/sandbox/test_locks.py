@@ -13,25 +13,13 @@ import pytest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.pool import Confinement
 from lcp_engine.sandbox.atomic_write import Current, LockedFile, temporary_name
-from lcp_engine.sandbox.file_access import HERE, FileAccess
+from lcp_engine.sandbox.file_access import HERE, ConfinedThreads, FileAccess
 from lcp_engine.sandbox.landlock import Isolation, isolates
-from lcp_engine.sandbox.locks import MOST_DIRECTORIES, LockedFiles, Put, RootedPath
+from lcp_engine.sandbox.locks import MOST_DIRECTORIES, LockedFiles, Put, RootedPath, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps
 
 SECONDS = 20
-
-
-@pytest.fixture(params=["here", "confined"])
-def files(request: pytest.FixtureRequest) -> Iterator[FileAccess]:
-    if request.param == "here":
-        yield HERE
-        return
-    if not isolates(Isolation.AUTO):
-        pytest.skip("this kernel has no Landlock")
-    confinement = Confinement(Caps())
-    yield confinement.files(SECONDS)
-    confinement.close()
 
 
 @pytest.fixture
@@ -40,6 +28,22 @@ def root(tmp_path: Path) -> Iterator[Root]:
         (tmp_path / name).mkdir()
     with Root(tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture(params=["here", "confined thread", "confined process"])
+def files(request: pytest.FixtureRequest, root: Root) -> Iterator[FileAccess]:
+    if request.param == "here":
+        yield HERE
+        return
+    if not isolates(Isolation.AUTO):
+        pytest.skip("this kernel has no Landlock")
+    if request.param == "confined thread":
+        with ConfinedThreads(active=True).access(root, writes=True) as access:
+            yield access
+        return
+    confinement = Confinement(Caps())
+    yield confinement.files(SECONDS)
+    confinement.close()
 
 
 @contextmanager
@@ -178,3 +182,33 @@ def test_a_file_that_cannot_be_put_leaves_the_others_alone(
         assert refused is not None
         assert refused.code is ErrorCode.NOT_A_FILE
         assert [held.replaced for held in batch.found if isinstance(held, LockedFile)] == [True, False, True]
+
+
+def test_a_lock_that_nobody_waits_for_takes_all_or_nothing(
+    files: FileAccess, root: Root, tmp_path: Path
+) -> None:
+    both = beneath(root, ["x/1", "y/1"])
+    with somebody_holds(tmp_path / "y"), files.lock(both, Wait.NONE) as batch:
+        assert batch.found == [None, None]
+        with somebody_holds(tmp_path / "x"):
+            pass
+    with files.lock(both, Wait.NONE) as batch:
+        assert [isinstance(held, LockedFile) for held in batch.found] == [True, True]
+
+
+@pytest.mark.parametrize("wait", [Wait.ALL, Wait.NONE])
+def test_only_a_lock_to_write_creates_directories(
+    files: FileAccess, root: Root, tmp_path: Path, wait: Wait
+) -> None:
+    with files.lock(beneath(root, ["new/1"]), wait) as batch:
+        (refused,) = batch.found
+        assert isinstance(refused, LcpError)
+        assert refused.code is ErrorCode.PATH_NOT_FOUND
+    assert not (tmp_path / "new").exists()
+
+
+def test_empty_directories_are_removed_and_others_stay(files: FileAccess, root: Root, tmp_path: Path) -> None:
+    (tmp_path / "x" / "deep").mkdir()
+    (tmp_path / "y" / "1").touch()
+    files.remove_empty(root, ["x", "x/deep", "y", "gone"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["y"]

@@ -1,4 +1,4 @@
-"""Tell what a job would change if it ran now; nothing is written."""
+"""Compute what a job would change if it ran now; nothing is written."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
 @dataclass(frozen=True)
 class Preview:
-    """A file effect that was not made. `path` is relative to the root; "" where that cannot be told.
+    """A file effect that was not applied. `path` is relative to the root; "" if it is unknown.
 
-    `found` is what stands there: SHA-256 in hex, None for nothing, or the code of what is in the way. `refused` is
-    why the job would write nothing. `unread`: the size of what is there, where that is too large to be `before`.
+    `found` is the current file: its SHA-256 in hex, None if there is none, or the code of its error.
+    `refused` is why the job would write nothing. `unread` is the size of a current file that is too large for `before`.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Previews:
         self._opened.close()
 
     def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
-        """What the job would change; None for a kind that does not tell."""
+        """What the job would change; None for a kind without previews."""
         worker = self._site.admission.workers.get(kind)
         if worker is None or worker.preview is None:
             return None
@@ -77,10 +77,10 @@ class Previews:
         except LcpError as error:
             return Preview("", error.code, refused=error.failed)
 
-    def look(
+    def with_sight(
         self, mission_id: int, kind: str, params: Mapping[str, JsonValue]
     ) -> tuple[Preview | None, Sight]:
-        """The same with what is kept of having seen it."""
+        """The preview, and the record of having seen it."""
         at = self._site.database.now()
         preview = self.of(mission_id, kind, params)
         return preview, sight_of(kind, params, preview, at)
@@ -112,15 +112,15 @@ def preview_of(
     context: Context,
     files: FileAccess = HERE,
 ) -> Preview | None:
-    """What a job of that worker would change; None for a kind that does not tell. `files` reads the file."""
-    tell = worker.preview
-    if tell is None:
+    """What a job of that worker would change, read through `files`; None for a kind without previews."""
+    preview = worker.preview
+    if preview is None:
         return None
     try:
         read = worker.read(params)
     except LcpError as error:
         return Preview("", error.code, refused=error.failed)
-    outcome = outcome_of(worker, worker.kind, lambda: tell(read, context))
+    outcome = outcome_of(worker, worker.kind, lambda: preview(read, context))
     match outcome:
         case FileEffect():
             return _composed(outcome, context, files)
@@ -133,7 +133,7 @@ def preview_of(
 
 
 def sight_of(kind: str, params: Mapping[str, JsonValue], preview: Preview | None, at: Micros) -> Sight:
-    """What is kept of having seen a job and its preview, both looked at after `at`."""
+    """The record of having seen a job and its preview, both read after `at`."""
     mark = fingerprint(kind, params)
     return Sight(mark, None, None, at) if preview is None else Sight(mark, preview.path, preview.found, at)
 

@@ -56,7 +56,7 @@ def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
         return _applied(site, [change for change in reversed(made) if change.state == "applied"])
     with Previews(site) as previews:
         mission_id, kind, params = _parts(job)
-        preview, sight = previews.look(mission_id, kind, params)
+        preview, sight = previews.with_sight(mission_id, kind, params)
     site.database.write(lambda tx: see(tx, job_id, person, sight))
     return [] if preview is None else [preview.diff]
 
@@ -111,7 +111,7 @@ def sight_now(site: Site, job_id: int, params: JsonObject | None) -> Sight:
     job = site.database.read(lambda tx: history.find_job(tx, job_id))
     mission_id, kind, stated = _parts(job)
     with Previews(site) as previews:
-        return previews.look(mission_id, kind, stated if params is None else params)[1]
+        return previews.with_sight(mission_id, kind, stated if params is None else params)[1]
 
 
 def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> None:
@@ -125,7 +125,7 @@ def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> Non
     if not new:
         return
     with Previews(site) as previews:
-        sights = [(int(str(job["id"])), previews.look(*_parts(job))[1]) for job in new]
+        sights = [(int(str(job["id"])), previews.with_sight(*_parts(job))[1]) for job in new]
 
     def keep(tx: Tx) -> None:
         for job_id, sight in sights:

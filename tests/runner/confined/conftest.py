@@ -83,8 +83,8 @@ def do(confinement: Confinement, root: Root, untrusted: dict[str, Worker[BaseMod
 
     def execute(kind: str, **params: object) -> Succeeded | FileEffect | Hold:
         worker = {**BUILT_IN, **untrusted}[kind]
-        wish = Assignment(worker, f"job 1 ({kind})", json.dumps(params), "k", Setup(CAPS), approved=True)
-        outcome = confinement.work(root, wish)
+        job = Assignment(worker, f"job 1 ({kind})", json.dumps(params), "k", Setup(CAPS), approved=True)
+        outcome = confinement.work(root, job)
         if isinstance(outcome, Succeeded | FileEffect | Hold):
             return outcome
         raise LcpError(outcome.code, outcome.message, outcome.details)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 
-class Wish(BaseModel):
+class Params(BaseModel):
     """A path; with `text` it is written, else read."""
 
     path: str = ""
@@ -25,52 +25,52 @@ class Found(BaseModel):
     text: str
 
 
-def trust(wish: Wish, context: Context) -> Found:
+def trust(params: Params, context: Context) -> Found:
     """Opens whatever the name leads to, once it begins as it should."""
-    path = os.path.join(context.root.path, wish.path)  # noqa: PTH118 -- as people write it
+    path = os.path.join(context.root.path, params.path)  # noqa: PTH118 -- as people write it
     if not path.startswith(context.root.path):
         raise PermissionError(path)
-    if wish.text is not None:
-        Path(path).write_text(wish.text, encoding="utf-8")
+    if params.text is not None:
+        Path(path).write_text(params.text, encoding="utf-8")
     return Found(text=Path(path).read_text(encoding="utf-8"))
 
 
-def eat(wish: Wish, context: Context) -> Found:
+def eat(params: Params, context: Context) -> Found:
     """Takes memory without end."""
     eaten = []
     while True:
         eaten.append(bytearray(64 * 1024 * 1024))
 
 
-def hang(wish: Wish, context: Context) -> Found:
+def hang(params: Params, context: Context) -> Found:
     """Never comes back."""
     while True:
         os.sched_yield()
 
 
-def die(wish: Wish, context: Context) -> Found:
+def die(params: Params, context: Context) -> Found:
     """Ends the process it is in."""
     os._exit(7)
 
 
-def give_up(wish: Wish, context: Context) -> Outcome:
+def give_up(params: Params, context: Context) -> Outcome:
     """Raises what nobody expects."""
     raise SystemExit(3)
 
 
-def obey(wish: Wish, context: Context) -> Outcome:
+def obey(params: Params, context: Context) -> Outcome:
     """Hangs or dies where its path says so."""
-    match wish.path:
+    match params.path:
         case "hang":
-            return hang(wish, context)
+            return hang(params, context)
         case "die":
-            return die(wish, context)
-    return trust(wish, context)
+            return die(params, context)
+    return trust(params, context)
 
 
-OBEYS = Worker(kind="obeys", params=Wish, result=Found, execute=obey, timeout=3)
-TRUSTS = Worker(kind="trusts", params=Wish, result=Found, execute=trust, timeout=20)
-EATS = Worker(kind="eats", params=Wish, result=Found, execute=eat, timeout=20)
-HANGS = Worker(kind="hangs", params=Wish, result=Found, execute=hang, timeout=0.2)
-DIES = Worker(kind="dies", params=Wish, result=Found, execute=die, timeout=20)
-GIVES_UP = Worker(kind="gives_up", params=Wish, result=Found, execute=give_up, timeout=20)
+OBEYS = Worker(kind="obeys", params=Params, result=Found, execute=obey, timeout=3)
+TRUSTS = Worker(kind="trusts", params=Params, result=Found, execute=trust, timeout=20)
+EATS = Worker(kind="eats", params=Params, result=Found, execute=eat, timeout=20)
+HANGS = Worker(kind="hangs", params=Params, result=Found, execute=hang, timeout=0.2)
+DIES = Worker(kind="dies", params=Params, result=Found, execute=die, timeout=20)
+GIVES_UP = Worker(kind="gives_up", params=Params, result=Found, execute=give_up, timeout=20)
