@@ -1,4 +1,4 @@
-"""`lcp answer`: what a mission asks a person."""
+"""`lcp answer` and `lcp say`: questions of missions and messages to planners."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_approving_a_question_says_how_to_answer_it(asking: Lcp) -> None:
         ((2, "--file", "root"), 1, "directory"), ((2, "--file", "raw"), 2, "byte 0 is not"),
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_refused_in_one_line(
+def test_an_invalid_answer_is_refused_in_one_line(
     asking: Lcp, arguments: tuple[object, ...], code: int, said: str
 ) -> None:
     (asking.home / "raw").write_bytes(b"\xff")
@@ -67,7 +67,7 @@ def test_what_is_no_answer_is_refused_in_one_line(
     assert asking("job", 2, "--json").object["state"] == "held"
 
 
-def test_what_is_said_is_shown_and_leads_to_a_turn(asking: Lcp) -> None:
+def test_a_message_is_shown_and_leads_to_a_turn(asking: Lcp) -> None:
     said = asking("say", 1, "Any colour will do.", "--job", 2)
     assert said.out == "mission 1: the planner reads the message in its next turn\n"
     assert "lcp work" in said.err
@@ -105,7 +105,7 @@ def test_a_person_relays_between_a_mission_and_any_chat_window(lcp: Lcp) -> None
     assert lcp("show", 1, "--json").object["status"] == "completed"
 
 
-def test_what_has_no_prompt_is_said_to_have_none(asking: Lcp) -> None:
+def test_only_turns_have_a_prompt(asking: Lcp) -> None:
     done = asking("job", 2, "--prompt")
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
 

@@ -18,14 +18,14 @@ RUN = ("run", "mission-0.yaml", "--root", "root")
 
 @pytest.fixture
 def asking(lcp: Lcp) -> Lcp:
-    """`mission-0.yaml` asks to write b and c, in one turn each."""
+    """`mission-0.yaml` requests to write b and c, in one turn each."""
     writes = [lcp.ask("write_file", rel_path=name, content="one\ntwo") for name in ("b", "c")]
     lcp.mission(*writes, lcp.complete)
     return lcp
 
 
 def together(lcp: Lcp, *jobs: tuple[str, dict[str, JsonValue]], **keys: JsonValue) -> Lcp:
-    """`mission-0.yaml` asks for these jobs in one turn."""
+    """`mission-0.yaml` requests these jobs in one turn."""
     new_jobs: list[JsonValue] = [{"kind": kind, "params": params} for kind, params in jobs]
     reply: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs}
     lcp.mission(reply, lcp.complete, lcp.complete, **keys)
@@ -37,7 +37,7 @@ def write(path: str) -> tuple[str, dict[str, JsonValue]]:
 
 
 def editor(lcp: Lcp, text: str, code: int = 0) -> str:
-    """The command of an editor that leaves `text` in its file."""
+    """The command of an editor that writes `text` into its file."""
     script = lcp.home / "editor"
     script.write_text(f"#!/bin/sh\nprintf '%s' '{text}' > \"$1\"\nexit {code}\n")
     script.chmod(0o755)
@@ -63,7 +63,7 @@ def test_yes_runs_the_job_and_no_tells_the_planner_why(asking: Lcp) -> None:
     assert _files(asking) == {"b"}
 
 
-def test_what_would_change_stands_above_the_question(asking: Lcp) -> None:
+def test_the_diff_is_shown_above_the_question(asking: Lcp) -> None:
     with Terminal(asking, *RUN) as terminal:
         assert "+one\r\n+two" in terminal.expect(QUESTION)
 
@@ -89,7 +89,7 @@ def test_a_diff_that_fits_is_not_paged(asking: Lcp) -> None:
         assert "paged" not in shown
 
 
-def test_what_is_no_answer_shows_the_answers_and_later_leaves_it_held(asking: Lcp) -> None:
+def test_an_unknown_answer_lists_the_answers_and_later_leaves_the_job_held(asking: Lcp) -> None:
     with Terminal(asking, *RUN) as terminal:
         terminal.expect(QUESTION)
         terminal.answer("what?")
@@ -140,7 +140,7 @@ def test_edited_params_run_instead(asking: Lcp) -> None:
     [('{"rel_path": "d"', 0, "JSON object"), ('{"rel_path": "d"}', 0, "content or new_content is missing"),
      ('{"rel_path": ".env", "content": ""}', 0, "may not run"), ("{}", 3, "ended with 3")],
 )  # fmt: skip
-def test_an_edit_that_comes_to_nothing_is_told_and_asked_again(
+def test_a_failed_edit_is_reported_and_the_question_is_asked_again(
     asking: Lcp, text: str, code: int, fact: str
 ) -> None:
     with Terminal(asking, *RUN, environment={"EDITOR": editor(asking, text, code)}) as terminal:
@@ -152,7 +152,7 @@ def test_an_edit_that_comes_to_nothing_is_told_and_asked_again(
     assert _files(asking) == set()
 
 
-def test_an_edit_goes_on_where_it_was_wrong(asking: Lcp) -> None:
+def test_the_next_edit_continues_with_the_invalid_text(asking: Lcp) -> None:
     fixing = editor(asking, "")
     Path(fixing).write_text(
         '#!/bin/sh\ngrep -q content "$1" && echo \'{"rel_path": "d"}\' > "$1" || cp "$1" seen\n'
@@ -165,7 +165,7 @@ def test_an_edit_goes_on_where_it_was_wrong(asking: Lcp) -> None:
     assert json.loads((asking.home / "seen").read_text()) == {"rel_path": "d"}
 
 
-def test_what_is_said_reaches_the_planner_and_the_job_is_asked_about_again(asking: Lcp) -> None:
+def test_a_message_reaches_the_planner_before_the_job_is_asked_about_again(asking: Lcp) -> None:
     with Terminal(asking, *RUN) as terminal:
         terminal.expect(QUESTION)
         terminal.answer("s")
@@ -191,7 +191,7 @@ def test_a_file_that_changed_is_shown_again_and_nothing_is_written(lcp: Lcp) -> 
     assert (lcp.root / "a.md").read_text() == "theirs\n"
 
 
-def test_what_somebody_else_decided_is_not_asked_again(asking: Lcp) -> None:
+def test_a_job_decided_elsewhere_is_not_asked_about_again(asking: Lcp) -> None:
     with Terminal(asking, *RUN) as terminal:
         terminal.expect(QUESTION)
         asking("reject", 2, "--reason", "no")
@@ -312,7 +312,7 @@ def test_a_diff_is_coloured_on_a_terminal_with_colours(asking: Lcp) -> None:
         assert "\x1b[32m+one" in terminal.expect(QUESTION)
 
 
-def test_nothing_that_a_planner_names_steers_the_terminal(lcp: Lcp) -> None:
+def test_text_from_a_planner_cannot_control_the_terminal(lcp: Lcp) -> None:
     evil = "\x1b]0;mine\x07\x9b2J\u202egnp"
     together(lcp, ("write_file", {"rel_path": f"b{evil[-4:]}", "content": evil}), ("sayso", {"it": evil}))
     with Terminal(lcp, *RUN, environment={"TERM": "dumb"}) as terminal:
@@ -331,7 +331,7 @@ SEAT = "your reply? [p,e,f,v,l,q,?] "
 
 @pytest.fixture
 def relaying(lcp: Lcp) -> Lcp:
-    """`mission-0.yaml` has a person as its planner."""
+    """`mission-0.yaml` has a human planner."""
     lcp.mission(planner="human")
     return lcp
 
@@ -373,7 +373,7 @@ def test_the_question_is_a_file_and_can_be_viewed(relaying: Lcp) -> None:
         assert not Path(found[0]).exists()
 
 
-def test_a_reply_that_is_none_is_brought_only_on_request(relaying: Lcp) -> None:
+def test_an_invalid_reply_is_submitted_only_after_a_yes(relaying: Lcp) -> None:
     with Terminal(relaying, *RUN) as terminal:
         terminal.expect(SEAT)
         terminal.answer("p")

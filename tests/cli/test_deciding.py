@@ -62,7 +62,7 @@ def test_a_person_may_approve_with_other_params(waiting: Lcp) -> None:
      ["approve", "2", "--mission", "1"], ["approve", "2", "3", "--params", "{}"],
      ["approve", "2", "--params", "[]"], ["reject", "2"], ["approve", "x"]],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_a_usage_error(lcp: Lcp, arguments: list[str]) -> None:
+def test_contradictory_options_are_a_usage_error(lcp: Lcp, arguments: list[str]) -> None:
     done = lcp(*arguments)
     assert done.code == 2
     assert done.err.count("\n") == 1
@@ -80,7 +80,7 @@ def test_a_cancelled_mission_is_resumed_with_another_limit(waiting: Lcp) -> None
     assert (again.code, again.err.count("\n")) == (5, 1)
 
 
-def test_all_lists_what_it_decides_and_asks_nobody_without_a_terminal(waiting: Lcp) -> None:
+def test_all_lists_the_jobs_and_asks_nothing_without_a_terminal(waiting: Lcp) -> None:
     done = waiting("approve", "--all")
     assert (done.code, done.out) == (0, "job 2 approved\njob 3 approved\n")
     listed = done.err.splitlines()
@@ -89,7 +89,7 @@ def test_all_lists_what_it_decides_and_asks_nobody_without_a_terminal(waiting: L
     assert waiting("approve", "--all").out == "No held jobs.\n"
 
 
-def test_who_says_no_to_all_has_decided_nothing(waiting: Lcp) -> None:
+def test_all_without_confirmation_decides_nothing(waiting: Lcp) -> None:
     with Terminal(waiting, "approve", "--all") as terminal:
         terminal.expect("approve these 2 jobs? [y/N]: ")
         terminal.answer("n")
@@ -125,7 +125,7 @@ def test_params_are_edited_in_the_editor_of_the_user(waiting: Lcp) -> None:
      ("sed -i s/content/text/", "params.text: unknown param"),
      ('sed -i s/"b"/".env"/g', "denied"), ('"', "is not a command"), (" ", "blank")],
 )  # fmt: skip
-def test_an_edit_that_comes_to_nothing_changes_nothing(waiting: Lcp, editor: str, fact: str) -> None:
+def test_a_failed_edit_changes_nothing(waiting: Lcp, editor: str, fact: str) -> None:
     before = waiting("job", 2, "--json").object
     done = waiting("approve", 2, "--edit", VISUAL=editor)
     assert done.code in (1, 2)

@@ -39,7 +39,7 @@ def test_a_mission_shows_everything_that_it_changed(waiting: Lcp) -> None:
     assert json.loads(waiting("diff", 1, "--json").out)["mission_id"] == 1
 
 
-def test_what_there_is_not_is_one_line(waiting: Lcp) -> None:
+def test_an_unknown_job_or_mission_is_one_line(waiting: Lcp) -> None:
     for arguments, code in ((("diff",), 2), (("diff", 2, "--mission", 1), 2), (("diff", 99), 1), (("diff", "x"), 2),
                             (("diff", "--mission", 9), 1)):  # fmt: skip
         done = waiting(*arguments)

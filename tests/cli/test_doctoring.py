@@ -1,4 +1,4 @@
-"""`lcp doctor` says what works and what does not, with what to do; its exit code is 1 where something is broken."""
+"""`lcp doctor` lists what works and what does not, with advice; exit code 1 if something is broken."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_broken_is_named_and_the_rest_is_examined_all_the_same(lcp: Lcp)
     assert (done.object["ok"], done.err) == (False, "")
 
 
-def test_an_endpoint_where_nobody_listens_is_named_without_a_traceback(lcp: Lcp) -> None:
+def test_an_endpoint_that_does_not_answer_is_named_without_a_traceback(lcp: Lcp) -> None:
     mission = lcp.home / "model.yaml"
     mission.write_text("goal: g\nplanner: {type: openai, base_url: 'http://127.0.0.1:9', model: m}\n")
     done = lcp("doctor", "--mission", mission, "--root", "root")

@@ -35,7 +35,7 @@ def test_an_edited_reply_answers_the_turn(lcp: Lcp) -> None:
     assert (shown["outcome"], shown["planner"]) == ("error", "surveyor")
 
 
-def test_what_cannot_be_forked_is_told_in_one_line(lcp: Lcp) -> None:
+def test_a_refused_fork_is_one_line(lcp: Lcp) -> None:
     lcp("run", lcp.mission(lcp.complete), "--root", "root")
     assert lcp("fork", 1).code == 2
     none = lcp("fork", 1, "--turn", 9)

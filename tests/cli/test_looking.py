@@ -26,7 +26,7 @@ EVIL = "\x1b]0;owned\x07\x1b[31m\u202egpj.txt"
 
 @pytest.fixture
 def done(lcp: Lcp) -> Lcp:
-    """One mission that has read a file and a missing one with a name that wants to steer the terminal."""
+    """One mission that has read a file and a missing one with control characters in its name."""
     (lcp.root / EVIL).write_text("x")
     jobs = [{"kind": "list_files"}, {"kind": "read_file", "params": {"rel_path": "a.md"}},
             {"kind": "read_file", "name": EVIL, "params": {"rel_path": "not there"}}]  # fmt: skip
@@ -87,7 +87,7 @@ def test_watch_tells_all_events_of_a_mission_that_has_ended(done: Lcp) -> None:
     assert watched.code == 0
 
 
-def test_what_is_not_there_is_said_in_one_line(lcp: Lcp) -> None:
+def test_an_unknown_id_is_one_line(lcp: Lcp) -> None:
     for command in ("show 9", "watch 9", "job 99", "jobs --mission 9"):
         done = lcp(*command.split())
         assert done.code == 1

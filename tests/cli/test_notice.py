@@ -38,7 +38,7 @@ def test_a_mission_that_starts_to_wait_runs_the_users_command_once(lcp: Lcp, as_
 
 
 @pytest.mark.parametrize("command", ["false", "/nowhere/notify"])
-def test_a_command_that_fails_hurts_nothing_and_is_told_once(lcp: Lcp, command: str) -> None:
+def test_a_failing_command_does_no_harm_and_is_reported_once(lcp: Lcp, command: str) -> None:
     configure(lcp, on_wait=command)
     mission = lcp.mission(lcp.ask("ask_user", question="Well?"), lcp.complete)
     for _ in range(2):

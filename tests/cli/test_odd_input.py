@@ -89,7 +89,7 @@ def test_params_are_a_json_object(lcp: Lcp, params: str) -> None:
         ("jobs --limit x", "lcp jobs: invalid value for '--limit': 'x' is not a valid integer"),
     ],
 )
-def test_what_a_command_cannot_mean_is_told_in_its_own_words(lcp: Lcp, command: str, said: str) -> None:
+def test_a_usage_error_uses_the_words_of_its_command(lcp: Lcp, command: str, said: str) -> None:
     done = lcp(*command.split())
     name = command.split(maxsplit=1)[0]
     assert (done.code, done.err) == (2, f"{said} (see lcp {name} --help)\n")
@@ -104,7 +104,7 @@ def test_what_a_command_cannot_mean_is_told_in_its_own_words(lcp: Lcp, command: 
         ("schedule list", "No schedules; `lcp schedule add` creates one.\n"),
     ],
 )
-def test_a_list_of_nothing_says_so(lcp: Lcp, command: str, said: str) -> None:
+def test_an_empty_list_is_one_line(lcp: Lcp, command: str, said: str) -> None:
     assert lcp(*command.split()).err == said
     assert lcp(*command.split(), "--quiet").err == ""
     assert lcp(*command.split(), "--json").json == []
@@ -116,13 +116,13 @@ def test_a_variable_that_a_mission_does_not_have_is_refused(lcp: Lcp) -> None:
     assert done.err.endswith("--var module: no variable is named so; known: none\n")
 
 
-def test_all_where_nothing_is_held_says_so(lcp: Lcp) -> None:
+def test_all_without_held_jobs_is_one_line(lcp: Lcp) -> None:
     assert lcp("launch", lcp.mission(lcp.complete), "--root", "root").code == 0
     assert lcp("approve", "--all", "--mission", 1).out == "No held jobs in mission 1.\n"
     assert lcp("approve", "--all", "--mission", 1, "--json").json == []
 
 
-def test_programs_read_one_error_where_nothing_was_decided(lcp: Lcp) -> None:
+def test_programs_get_one_error_if_nothing_was_decided(lcp: Lcp) -> None:
     done = lcp("approve", 998, 999, "--json")
     assert (done.code, done.out) == (1, "")
     assert done.error["user_message"] == "job 998 is not in the database; job 999 is not in the database"
@@ -144,7 +144,7 @@ def test_limits_are_refused_in_the_words_of_the_mission_file(lcp: Lcp) -> None:
         assert lcp("resume", 1, "--set", f"limits.max_turns={value}").err == f"limits.max_turns: {fact}\n"
 
 
-def test_a_planner_that_is_not_there_is_known_at_the_launch(lcp: Lcp) -> None:
+def test_an_unknown_planner_is_refused_at_the_launch(lcp: Lcp) -> None:
     with Engine(f"sqlite:///{lcp.database}") as engine:
         with pytest.raises(LcpError, match="did you mean 'script'") as unknown:
             engine.launch({"goal": "Try it.", "planner": "scrpt"}, root=lcp.root)
@@ -154,7 +154,7 @@ def test_a_planner_that_is_not_there_is_known_at_the_launch(lcp: Lcp) -> None:
     assert (unknown.value.code, option.value.code) == (ErrorCode.NO_PLANNER, ErrorCode.INVALID_MISSION)
 
 
-def test_programs_are_told_what_cannot_be_meant(lcp: Lcp) -> None:
+def test_programs_get_usage_errors_as_json(lcp: Lcp) -> None:
     with Engine(f"sqlite:///{lcp.database}") as engine:
         wrong: list[Callable[[], object]] = [
             lambda: engine.jobs(states=["faild"]),

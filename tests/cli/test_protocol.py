@@ -68,7 +68,7 @@ def test_check_does_not_load_what_it_does_not_need(lcp: Lcp) -> None:
     assert (ran.returncode, ran.stderr) == (1, b"\n")
 
 
-def test_check_shows_the_action_that_a_universal_reply_stands_for(lcp: Lcp) -> None:
+def test_check_shows_the_action_that_a_universal_reply_is_translated_to(lcp: Lcp) -> None:
     answer = '{"response_type": "answer", "status": "success", "message": "It is done."}'
     done = lcp("check", "--dialect", "universal", stdin=answer)
     assert (done.code, done.object["action"]) == (
@@ -78,7 +78,7 @@ def test_check_shows_the_action_that_a_universal_reply_stands_for(lcp: Lcp) -> N
     assert lcp("check", stdin=answer).code == 1
 
 
-def test_a_dialect_that_there_is_not_is_a_usage_error(lcp: Lcp) -> None:
+def test_an_unknown_dialect_is_a_usage_error(lcp: Lcp) -> None:
     done = lcp("check", "--dialect", "esperanto")
     assert (done.code, "'lcp', 'universal'" in done.err) == (2, True)
 

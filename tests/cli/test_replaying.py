@@ -17,7 +17,7 @@ def test_a_mission_replays_the_same(lcp: Lcp) -> None:
     assert lcp("replay", 1, "--json").json == []
 
 
-def test_a_difference_is_told_with_exit_code_5(lcp: Lcp) -> None:
+def test_a_difference_gives_exit_code_5(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.ask("read_file", rel_path="a.md"), lcp.complete)
     lcp("run", mission, "--root", "root")
     with sqlite3.connect(lcp.database) as connection:
@@ -45,7 +45,7 @@ def test_the_scratch_database_and_root_are_kept_on_demand(lcp: Lcp) -> None:
     )  # fmt: skip
 
 
-def test_what_cannot_be_replayed_is_told_in_one_line(lcp: Lcp) -> None:
+def test_a_refused_replay_is_one_line(lcp: Lcp) -> None:
     lcp("launch", lcp.mission(lcp.complete), "--root", "root")
     running = lcp("replay", 1)
     assert (running.code, running.err) == (

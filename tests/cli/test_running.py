@@ -99,7 +99,7 @@ def test_a_key_launches_once(lcp: Lcp) -> None:
     assert (first.out, second.object["id"]) == ("1\n", 1)
 
 
-def test_the_worst_case_is_told_before_anything_is_spent(lcp: Lcp) -> None:
+def test_the_worst_case_is_printed_before_anything_is_spent(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
     told = lcp("launch", mission, "--root", "root", "--set", "limits.max_turns=3")
     assert told.err == "worst case: 4 turns, 10 questions, 100 jobs, 30 min of running, 104.9 MB written\n"
@@ -153,7 +153,7 @@ def test_a_bad_mission_is_refused_in_one_line_before_anything_is_stored(lcp: Lcp
     assert not lcp.database.exists()
 
 
-def test_a_mission_that_is_not_there_names_the_shipped_ones(lcp: Lcp) -> None:
+def test_an_unknown_mission_lists_the_shipped_ones(lcp: Lcp) -> None:
     done = lcp("run", "surwey")
     assert done.code == 1
     assert (
@@ -189,7 +189,7 @@ def test_the_environment_chooses_the_planner_of_a_mission_that_names_none(lcp: L
     assert lcp("show", 3, "--json").object["planner"] == "openai"
 
 
-def test_shipped_missions_are_told_with_their_variables(lcp: Lcp) -> None:
+def test_shipped_missions_are_listed_with_their_variables(lcp: Lcp) -> None:
     told = lcp("missions", "--shipped").out
     assert "lcp run document --root DIR --var module=MODULE --planner NAME" in told
     shown = json.loads(lcp("missions", "--shipped", "--json").out)
@@ -197,7 +197,7 @@ def test_shipped_missions_are_told_with_their_variables(lcp: Lcp) -> None:
     assert shown[0]["variables"]["output"]["default"] == "docs/${module}.md"
 
 
-def test_a_runner_may_be_told_which_roots_it_serves_and_where_they_are(lcp: Lcp) -> None:
+def test_a_runner_serves_only_the_roots_given_by_name_and_directory(lcp: Lcp) -> None:
     write = lcp.ask("write_file", rel_path="b.md", content="b")
     mission = lcp.mission(write, lcp.complete, policy=[{"kinds": ["write_file"], "do": "auto"}])
     lcp("launch", mission, "--root", "root")
@@ -213,6 +213,6 @@ def test_a_runner_may_be_told_which_roots_it_serves_and_where_they_are(lcp: Lcp)
     assert lcp("show", 1, "--json").object["status"] == "completed"
 
 
-def test_a_root_of_a_runner_has_to_be_a_directory(lcp: Lcp) -> None:
+def test_the_root_of_a_runner_must_be_a_directory(lcp: Lcp) -> None:
     assert "--root site: 'nowhere' is not a directory" in lcp("work", "--root", "site=nowhere").err
     assert "--root expects name=value" in lcp("work", "--root", "site").err

@@ -1,4 +1,4 @@
-"""`lcp schedule`: as a user calls it, with what a user may get wrong."""
+"""`lcp schedule`, with typical mistakes of users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def make_due(lcp: Lcp) -> None:
-    """As if the time had come."""
+    """Make the schedule due."""
     with sqlite3.connect(lcp.database) as connection:
         connection.execute("UPDATE schedules SET due_at = 1000000")
     connection.close()
@@ -110,7 +110,7 @@ def test_lcp_run_launches_nothing_that_is_due(lcp: Lcp) -> None:
         ("--every 1h --set limits.max_turns=0", 1, "limits.max_turns"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(lcp: Lcp, arguments: str, code: int, fact: str) -> None:
+def test_a_wrong_schedule_is_refused_in_one_line(lcp: Lcp, arguments: str, code: int, fact: str) -> None:
     given = [argument.replace("_", " ") if "*" in argument else argument for argument in arguments.split()]
     done = lcp("schedule", "add", "a", lcp.mission(lcp.complete), *given)
     assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
@@ -118,14 +118,14 @@ def test_what_is_wrong_is_told_in_one_line(lcp: Lcp, arguments: str, code: int, 
     assert not lcp.database.exists()
 
 
-def test_an_unknown_mission_is_told_as_launch_tells_it(lcp: Lcp) -> None:
+def test_an_unknown_mission_gives_the_same_error_as_launch(lcp: Lcp) -> None:
     launched = lcp("launch", "surveyy")
     added = lcp("schedule", "add", "a", "surveyy", "--every", "1h")
     assert (added.code, added.err) == (launched.code, launched.err)
     assert added.code == 1
 
 
-def test_a_name_that_is_taken_or_unknown_is_told_so(lcp: Lcp) -> None:
+def test_a_name_in_use_or_unknown_is_refused(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
     assert lcp("schedule", "add", "nightly", mission, "--every", "1d").code == 0
     again = lcp("schedule", "add", "nightly", mission, "--every", "2d")
@@ -150,7 +150,7 @@ def test_the_history_tells_which_schedule_launched_a_mission(lcp: Lcp) -> None:
     assert "by schedule a, " in lcp("work", "--until-idle").err
 
 
-def test_a_runner_that_is_there_launches_when_the_time_has_come(lcp: Lcp) -> None:
+def test_a_running_runner_launches_a_mission_when_it_is_due(lcp: Lcp) -> None:
     assert lcp("schedule", "add", "a", lcp.mission(lcp.complete), "--root", "root", "--every", "2s").code == 0
     with lcp.start("work", "--json") as runner:
         assert runner.stdout is not None

@@ -1,4 +1,4 @@
-"""`lcp changes` and `lcp undo`: what a mission did to files, and taking it back."""
+"""`lcp changes` and `lcp undo`: file changes of a mission, and undoing them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_mission_that_changed_nothing_says_so(lcp: Lcp) -> None:
     assert lcp("changes", 1, "--json").json == []
 
 
-def test_changes_of_a_mission_that_is_not_there_are_an_error(lcp: Lcp) -> None:
+def test_changes_of_an_unknown_mission_are_an_error(lcp: Lcp) -> None:
     assert lcp("changes", 7, "--json").error["error_code"] == "NOT_FOUND"
 
 

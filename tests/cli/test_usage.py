@@ -21,7 +21,7 @@ COMMANDS = [name for section in SECTIONS.values() for name in section]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_there_and_explains_itself(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert start([name, "--help"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"Usage: lcp {name}")
@@ -85,7 +85,7 @@ def test_errors_are_objects_for_programs(lcp: Lcp) -> None:
     assert (usage["error_type"], usage["error_code"]) == ("input_error", "INVALID_ARGUMENT")
 
 
-def test_a_defect_of_lcp_is_one_line_that_says_where_to_look(
+def test_an_internal_error_is_one_line_with_the_path_of_the_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -106,7 +106,7 @@ def test_a_reader_that_leaves_is_no_error(lcp: Lcp) -> None:
 
 
 @pytest.mark.parametrize("buffered", ["", "1"])
-def test_a_full_disk_behind_what_is_printed_is_no_defect(lcp: Lcp, buffered: str) -> None:
+def test_a_full_disk_behind_stdout_is_not_an_internal_error(lcp: Lcp, buffered: str) -> None:
     environment = {**lcp.environment, "PYTHONUNBUFFERED": buffered}
     with Path("/dev/full").open("w") as full:
         out = subprocess.run(

@@ -82,8 +82,7 @@ def naming(url: str) -> Iterator[None]:
     except LcpError as error:
         if error.code is not ErrorCode.DATABASE_VERSION:
             raise
-        message = str(error).replace("the database", f"the database {shown_url(url)}", 1)
-        raise LcpError(error.code, message, error.failed.details) from error
+        raise LcpError(error.code, f"{shown_url(url)}: {error}", error.failed.details) from error
 
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
@@ -188,21 +187,25 @@ def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
     from lcp_engine.core.safe_text import shortened
     from lcp_engine.errors import ErrorCode, LcpError
 
+    def refusal(why: str) -> LcpError:
+        return LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} is not a JSON object: {why}")
+
     try:
         value: JsonValue = json.loads(text)
+    except json.JSONDecodeError as refused:
+        raise refusal(f"invalid from line {refused.lineno}, column {refused.colno}") from refused
+    except RecursionError as refused:
+        raise refusal("it is nested too deeply") from refused
+    except ValueError as refused:  # not UTF-8, or an integer of too many digits
+        raise refusal(str(refused)) from refused
+    try:
         json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError) as refused:
-        why = str(refused)
-        if isinstance(refused, RecursionError):
-            why = "it is nested too deeply"
-        elif isinstance(refused, json.JSONDecodeError):
-            why = f"invalid from line {refused.lineno}, column {refused.colno}"
-        elif why.startswith("Out of range float"):
-            why = "it has NaN or a number outside the range of floats"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} is not a JSON object: {why}") from refused
+    except RecursionError as refused:
+        raise refusal("it is nested too deeply") from refused
+    except ValueError as refused:
+        raise refusal("it has NaN or a number outside the range of floats") from refused
     if not isinstance(value, dict):
-        fact = shortened(json.dumps(value), 60)
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{name} is not a JSON object: it is {fact}")
+        raise refusal(f"it is {shortened(json.dumps(value), 60)}")
     return value
 
 

@@ -42,7 +42,7 @@ def db_command() -> None:
 @db_command.command("path")
 @pass_invocation
 def path_command(invocation: Invocation) -> int:
-    """Print where the database is: the file, or the URL without its password."""
+    """Print the path of the database, or its URL without the password."""
     url = invocation.database_url
     if invocation.json:
         print_json({"url": shown_url(url)})
@@ -82,7 +82,7 @@ def upgrade_command(invocation: Invocation) -> int:
 @db_command.command("check")
 @pass_invocation
 def check_command(invocation: Invocation) -> int:
-    """Check that the database is consistent, also while it is in use.
+    """Check that the database is consistent.
 
     Checks the file and its references, the numbers of events, each job against its history, attempts, approvals,
     leases, counters, and each stored content against its hash. Changes nothing. Exit code 1: faults were found; they
@@ -111,10 +111,10 @@ def check_command(invocation: Invocation) -> int:
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @pass_invocation
 def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
-    """Copy the database to FILE while it is in use, without blocking others.
+    """Copy the database to FILE while it is in use.
 
-    The copy is one consistent state, complete or not there at all, and readable by this user alone. SQLite gives a
-    database that --db opens, PostgreSQL an archive of pg_dump for pg_restore.
+    Others are not blocked. The copy is one consistent state, complete or not there at all, and readable by this user
+    alone. SQLite gives a database that --db opens, PostgreSQL an archive of pg_dump for pg_restore.
     """
     from lcp_engine.store.maintenance.backup import back_up
 
@@ -146,8 +146,9 @@ def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @pass_invocation
 def prune_command(invocation: Invocation, older_than: str, keep: int, preimages: bool, dry_run: bool) -> int:
-    """Remove missions that ended long ago, with the contents and runners that only they referred to.
+    """Remove missions that ended long ago.
 
+    Contents and runners that nothing else refers to are removed as well.
     Missions with held jobs, and those whose file changes could be undone, stay. Short transactions leave room for
     runners. The space is reused; with SQLite, `lcp db backup` makes a smaller file.
     """
@@ -178,7 +179,7 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
 @click.option("--sizes", is_flag=True, help="Measure each table; this reads the whole database.")
 @pass_invocation
 def stats_command(invocation: Invocation, sizes: bool) -> int:
-    """Print how many missions, jobs and contents the database holds, and its size.
+    """Print the size of the database and what it holds.
 
     Rows and bytes of each table, with its indexes, are printed for a small database, or with --sizes for any.
     """

@@ -120,7 +120,8 @@ def show_command(invocation: Invocation, mission: int) -> int:
     "--since",
     type=Count(0),
     metavar="EVENT",
-    help="With structured: report what is new since this event.  [default: the last question]",
+    help="With structured: report what is new and which milestones were reached since this event.  "
+    "[default: the last question]",
 )
 @pass_invocation
 def report_command(invocation: Invocation, mission: int, form: str | None, since: int | None) -> int:

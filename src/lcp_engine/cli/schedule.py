@@ -76,9 +76,9 @@ def add_command(
     overlap: Overlap,
     replace: bool,
 ) -> int:
-    """Launch MISSION whenever it is due, as schedule NAME; print when that is first.
+    """Add schedule NAME, which launches MISSION whenever it is due.
 
-    The mission is read and checked now, like lcp launch does, and kept: a file that changes later changes nothing.
+    The mission is read, checked and stored now; later changes of the file have no effect. Prints the first due time.
     """
     context = click.get_current_context()
     if (every is None) == (cron is None):
@@ -112,7 +112,7 @@ def add_command(
 @schedule_command.command("list")
 @pass_invocation
 def list_command(invocation: Invocation) -> int:
-    """List schedules with next due time, missed and skipped due times, and the last mission."""
+    """List schedules with their due times and last missions."""
     with invocation.engine() as engine:
         found = engine.schedules()
     if invocation.json:
