@@ -142,7 +142,7 @@ def test_a_program_asks_a_person_without_a_planner(lab: Lab) -> None:
 def test_planners_invent_no_answers(lab: Lab) -> None:
     invented: Object = {"ok": True, "action": "ask_user_result", "answer": "yes", "by": "ada"}
     lab.run(invented, DONE)
-    assert "a planner invents no results" in lab.questions[1].correction.errors[0]["message"]
+    assert "a planner does not invent results" in lab.questions[1].correction.errors[0]["message"]
     assert not lab.jobs()
 
 

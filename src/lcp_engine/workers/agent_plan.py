@@ -1,4 +1,4 @@
-"""Ask the planner for the next action (`agent_plan`)."""
+"""The kind `agent_plan`: ask the planner for the next action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask a person a question (`ask_user`)."""
+"""The kind `ask_user`: ask a person a question."""
 
 from __future__ import annotations
 

@@ -122,6 +122,7 @@ class Hold:
     """The job must wait for a person: policy holds the path that its params resolved to (R5)."""
 
     reason: str | Reason
+    """A plug-in may give a sentence."""
 
 
 Outcome: TypeAlias = BaseModel | FileEffect | Hold | Failed

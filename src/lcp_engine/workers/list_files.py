@@ -1,4 +1,4 @@
-"""List the files of a directory tree (`list_files`)."""
+"""The kind `list_files`: list the files of a directory tree."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ListFilesResult(Result):
 
 
 def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold | Failed:
-    """Lists regular files; no link is followed, `.git` and the engine's own directory are never entered."""
+    """Lists regular files; never follows links or enters `.git` and the engine's own directory."""
     try:
         patterns = compile_patterns(params.patterns or ())
         base = context.names.place(root=params.root).path

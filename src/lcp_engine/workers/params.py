@@ -1,4 +1,4 @@
-"""Define the params that several kinds share (R3)."""
+"""Define params that several kinds share (R3)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ContentParams(FileParams):
 
     @property
     def text(self) -> str:
-        """What to write, under whichever name it came."""
+        """The text to write, under either name."""
         return self.content if self.content is not None else self.new_content or ""
 
 
@@ -94,7 +94,7 @@ class Result(BaseModel):
 
 
 def requested_paths(params: FileParams) -> tuple[str, ...]:
-    """The file that policy judges when the job is requested; made relative to the root by `Names.relative`."""
+    """The file that policy judges when the job is requested; `Names.relative` makes it relative to the root."""
     if params.path is not None:
         return (params.path,)
     name = params.rel_path or ""

@@ -1,4 +1,4 @@
-"""Read a text file (`read_file`)."""
+"""The kind `read_file`: read a text file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReadFileResult(Result):
 
 
 def execute(params: ReadFileParams, context: Context) -> ReadFileResult | Hold | Failed:
-    """Reads the file as long as policy allows the path that was named and the path that was opened."""
+    """Reads the file if policy allows both the path that was named and the path that was opened."""
     try:
         return _read(params, context)
     except LcpError as error:

@@ -1,4 +1,4 @@
-"""Find the workers: the built-in kinds, those that this process made, and those of plug-ins."""
+"""Register workers, and find them: built-in kinds, those of this process, those of plug-ins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BUILT_IN = (
     ask_user.WORKER.for_any_params(),
 )
 UNDO_KIND = "undo"
-"""The kind of jobs that the engine makes itself: no planner gets one, and no worker executes one."""
+"""The kind of the engine's own jobs, which no planner can request."""
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}
@@ -57,11 +57,11 @@ def worker(
 ) -> Callable[[Callable[..., Outcome]], Worker[BaseModel]]:
     """Decorate a function of `(params)` or `(params, context)` to execute jobs of `kind`.
 
-    It returns a `result`, a `Failed` or a `FileEffect`; what it raises fails the attempt. Jobs of a kind with effects
-    wait for a person by default; `writes` is for kinds that change files and so meet the denials for writing.
-    `timeout` and `backoff` are seconds. The worker is known to every engine that this process opens afterwards; for
-    `lcp`, name it as an entry point of the group `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is
-    taken, or that no planner could ask for.
+    It returns a `result`, a `Failed` or a `FileEffect`; an exception fails the attempt. Jobs of a kind with effects are
+    held by default; `writes` is for kinds that change files, whose paths are judged by the rules for writing.
+    `timeout` and `backoff` are seconds. Every engine that this process opens afterwards knows the worker; for `lcp`,
+    list it as an entry point of the group `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is taken, or
+    that no planner could request.
     """
 
     def decorate(function: Callable[..., Outcome]) -> Worker[BaseModel]:
@@ -87,8 +87,8 @@ def worker(
 def find_workers(own: Sequence[Worker[BaseModel]] = ()) -> Workers:
     """The built-in and registered workers, those that installed packages offer as entry points of `GROUP`, and `own`.
 
-    A plug-in that cannot be imported is left out with a warning: its jobs are held as `no_worker`, and everything
-    else goes on. Raises `INVALID_ARGUMENT` where two offer the same kind: none replaces another unnoticed.
+    A plug-in that cannot be imported is left out with a warning, and its jobs are held as `no_worker`. Raises
+    `INVALID_ARGUMENT` if two workers have the same kind: none silently replaces another.
     """
     workers = {**_REGISTERED, **BUILT_IN}
     for origin, worker in _offered():
@@ -99,7 +99,7 @@ def find_workers(own: Sequence[Worker[BaseModel]] = ()) -> Workers:
 
 
 def check_kind(kind: str, taken: Mapping[str, object], origin: str) -> None:
-    """Raises `INVALID_ARGUMENT` for a kind that no planner could ask for, or that another worker has."""
+    """Raises `INVALID_ARGUMENT` for a kind that no planner could request, or that another worker has."""
     if not _KIND.fullmatch(kind):
         fact = f"kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found {kind!r}"
     elif kind in NOT_KINDS:
@@ -117,7 +117,7 @@ _KIND = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def _add(workers: dict[str, Worker[BaseModel]], worker: Worker[BaseModel], origin: str) -> None:
-    # One that is registered may be named by its package, or given to an engine, as well.
+    # A registered worker may be an entry point too, or be given to an engine.
     if workers.get(worker.kind) is not worker:
         check_kind(worker.kind, workers, origin)
         workers[worker.kind] = worker
@@ -130,7 +130,7 @@ def _offered() -> Iterator[tuple[str, Worker[BaseModel]]]:
         origin = f"worker plug-in {entry.name!r} ({entry.value})"
         try:
             worker: object = entry.load()
-        except Exception as raised:  # noqa: BLE001 -- an import runs a plug-in's code, which may raise anything
+        except Exception as raised:  # noqa: BLE001 -- importing runs a plug-in's code, which may raise anything
             _warn(entry, origin, raised)
             continue
         if not isinstance(worker, Worker):

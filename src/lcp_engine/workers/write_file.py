@@ -1,4 +1,4 @@
-"""Create or change a file (`write_file`, `rewrite_file`)."""
+"""The kinds `write_file` and `rewrite_file`: create or change a file."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_every_reply_of_the_reference_is_read_as_it_is_labelled(reply: dict[str,
     read_as = read_reply(reply["text"], KINDS)
     if any(title in reply["title"] for title in RESULTS):
         assert isinstance(read_as, Malformed)
-        assert "a planner invents no results" in read_as.errors[0].message
+        assert "a planner does not invent results" in read_as.errors[0].message
         return
     assert not isinstance(read_as, Malformed)
     assert read_as.recovered == read_as.warnings == ()
@@ -107,11 +107,11 @@ def test_commentary_is_welcome_everywhere(body: Body, commentary: str | None) ->
             {"ok": True, "action": "noop"},
             {"action": "unknown action 'noop'; known are create_followup_jobs, "},
         ),
-        ({"ok": True, "action": "list_files_result", "files": []}, {"action": "invents no results"}),
-        ({"ok": True, "action": "read_file_result"}, {"action": "invents no results"}),
-        ({"ok": True, "action": "error", "error": "x"}, {"ok": "the action error goes with ok: false"}),
-        ({**COMPLETE, "error": "x"}, {"error": "ok: true goes without error"}),
-        ({**COMPLETE, "error": ""}, {"error": "ok: true goes without error"}),
+        ({"ok": True, "action": "list_files_result", "files": []}, {"action": "does not invent results"}),
+        ({"ok": True, "action": "read_file_result"}, {"action": "does not invent results"}),
+        ({"ok": True, "action": "error", "error": "x"}, {"ok": "the action error needs ok: false"}),
+        ({**COMPLETE, "error": "x"}, {"error": "ok: true does not go with error"}),
+        ({**COMPLETE, "error": ""}, {"error": "ok: true does not go with error"}),
         ({**COMPLETE, "new_jobs": []}, {"new_jobs": "new_jobs belongs to create_followup_jobs"}),
         ({**ANALYSIS, "new_jobs": [{"kind": "x"}]}, {"new_jobs": "never mix actions"}),
         ({**ANALYSIS, "deliverables": []}, {"deliverables": "deliverables belongs to mission_complete"}),
@@ -286,7 +286,7 @@ def test_a_reply_of_errors_only_does_not_list_them_without_end() -> None:
     malformed = read(ask(*(5 for _ in range(5000))))
     assert isinstance(malformed, Malformed)
     assert len(malformed.errors) == 1001
-    assert malformed.errors[-1].message == "the jobs from number 1000 on were not looked at any more"
+    assert malformed.errors[-1].message == "the jobs from number 1000 on were not checked"
 
 
 def test_what_was_removed_is_told_with_the_action_and_with_the_errors() -> None:

@@ -99,7 +99,7 @@ TROUBLES: list[tuple[str, Callable[[FaultServer], list[Play]], str]] = [
     ("broken off", lambda f: [f.sends(f.event({"error": {"message": "out of slots", "code": 500}}))], "out of slots"),
     ("refusal", lambda f: [f.says("I will not", key="refusal")], "an action is expected, the model refused"),
     ("filter", lambda f: [f.says(ACTION, finish="content_filter")], "content filter stopped the model"),
-    ("length", lambda f: [f.says(ACTION, finish="length")], "within 4085 tokens is expected, the model wrote on"),
+    ("length", lambda f: [f.says(ACTION, finish="length")], "the reply did not end within 4085 tokens"),
     ("context", lambda f: [f.refuses(400, "exceeds the available context size")], "exceeds the available context"),
 ]  # fmt: skip
 REFUSALS = {"no credit", "401", "404", "302", "context"}

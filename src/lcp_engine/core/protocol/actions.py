@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from lcp_engine.core.protocol.strict_json import shown
 
-# What comes out of a JSON parser is JSON: to look at each of a million values again would take seconds.
+# The output of a JSON parser is JSON: validating a million values again would take seconds.
 _Json: TypeAlias = Annotated[JsonValue, SkipValidation]
 
 
@@ -30,16 +30,15 @@ class JobSpec(BaseModel):
 
 
 class Manner(StrEnum):
-    """What a reply is that LCP itself cannot say, but a translated dialect can.
-
-    `STEPS`: its jobs come one after another, each when the one before has succeeded, and `max_followups` does not count
-    them. `CLARIFICATION`: a round of questions to a person. `VERIFICATION`: a verdict; with jobs, checks did not pass.
-    """
+    """What a reply in another dialect means beyond the LCP action that it is translated into."""
 
     PLAIN = "plain"
     STEPS = "steps"
+    """Its jobs run one after another, each when the one before has succeeded; `max_followups` does not count them."""
     CLARIFICATION = "clarification"
+    """A round of questions to a person."""
     VERIFICATION = "verification"
+    """A verdict; with jobs, some checks did not pass."""
 
 
 class _Action(BaseModel):
@@ -52,26 +51,26 @@ class _Action(BaseModel):
 
     @property
     def manner(self) -> Manner:
-        """What more the reply is; always `PLAIN` for one that is LCP itself."""
+        """What the reply means beyond the action; always `PLAIN` for a reply in LCP."""
         return self._manner
 
     def in_manner(self, manner: Manner) -> Self:
-        """The action itself, told what more it is."""
+        """The action itself, with its manner set."""
         self._manner = manner
         return self
 
     @property
     def recovered(self) -> tuple[str, ...]:
-        """What was removed around the object, white space aside (R1)."""
+        """What was removed around the object, except white space (R1)."""
         return self._recovered
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Keys that were ignored, each named (R2)."""
+        """The keys that were ignored (R2), a sentence each."""
         return self._warnings
 
     def note(self, recovered: tuple[str, ...], warnings: tuple[str, ...]) -> Self:
-        """The action itself, told what was removed around it and ignored in it."""
+        """The action itself, with what was removed around it and ignored in it."""
         self._recovered, self._warnings = recovered, warnings
         return self
 
@@ -85,7 +84,7 @@ class CreateFollowupJobs(_Action):
 
     @property
     def requested(self) -> tuple[JobSpec, ...]:
-        """The jobs that this action asks for."""
+        """The jobs that this action requests."""
         return self.new_jobs
 
 
@@ -101,7 +100,7 @@ class WriteFile(_Action):
 
     @property
     def requested(self) -> tuple[JobSpec, ...]:
-        """The one job that this action asks for."""
+        """The one job that this action requests."""
         params: dict[str, _Json] = {"rel_path": self.rel_path, "content": self.content, "mode": self.mode}
         if self.root is not None:
             params["root"] = self.root
@@ -170,7 +169,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass
 class Findings:
-    """Problems make a reply malformed; warnings name keys that were ignored."""
+    """Problems make a reply malformed; warnings name ignored keys."""
 
     problems: list[Problem] = field(default_factory=list)
     _named: list[str] = field(default_factory=list)
@@ -191,7 +190,7 @@ class Findings:
             self._unnamed += 1
 
     def ignore_unknown(self, path: str, keys: Sequence[str], known: Iterable[str]) -> None:
-        # There may be millions: those that are not named are only counted.
+        # There may be millions: beyond the named ones they are only counted.
         named = keys[: MAX_WARNINGS - len(self._named)]
         for key in named:
             self.ignore(join(path, shortened(key)), f"unknown key, ignored{_nearest(key, known)}")
@@ -227,12 +226,12 @@ def join(path: str, key: str) -> str:
 
 
 def shortened(key: str) -> str:
-    """A key of the planner's as part of a path."""
+    """A key that a planner wrote, short enough for a path."""
     return key if len(key) <= 60 else f"{key[:60]}…"
 
 
 def name_unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """`unknown param 'pattern'; did you mean 'patterns'?`, or which there are where none is near."""
+    """`unknown param 'pattern'; did you mean 'patterns'?`, or the known names if none is near."""
     known = tuple(known)
     hint = _nearest(name, known) or f"; known are {', '.join(known)}"
     return f"unknown {what} '{shortened(name)}'{hint}"

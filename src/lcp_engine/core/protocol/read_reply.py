@@ -50,7 +50,7 @@ def read_reply(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malf
 def read_object(
     body: dict[str, JsonValue], kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...] = ()
 ) -> Action | Malformed:
-    """Like `read_reply`, for the object itself; `recovered` is what stood around it."""
+    """Like `read_reply`, for the object itself; `recovered` is what was removed around it."""
     findings = Findings()
     action = _read_action(body, kinds, findings)
     if action is None or findings.problems:
@@ -110,13 +110,13 @@ def _read_action(body: _Fields, kinds: Mapping[str, type[BaseModel]], findings: 
     if ok is False:
         return _read_error(body, findings)
     if ok is None:
-        findings.refuse("ok", "a reply says ok: true, or false where the mission cannot go on; ok is missing")
+        findings.refuse("ok", "a reply has ok: true, or ok: false if the mission cannot go on; ok is missing")
     elif ok is not True:
         findings.refuse("ok", f"ok is true or false; found {shown(ok)}")
     if name == "error":
-        findings.refuse("ok", "the action error goes with ok: false")
+        findings.refuse("ok", "the action error needs ok: false")
     elif body.get("error") is not None:
-        findings.refuse("error", "ok: true goes without error; leave it out, or answer with ok: false")
+        findings.refuse("error", "ok: true does not go with error; leave error out, or answer with ok: false")
     if not isinstance(name, str) or name not in _ACTIONS:
         if name != "error":
             findings.refuse("action", _refuse_name(name))
@@ -137,7 +137,7 @@ def _refuse_name(name: JsonValue) -> str:
     if not isinstance(name, str):
         return f"action is one of {', '.join(_NAMES)}; found {shown(name)}"
     if name in _RESULTS:
-        return f"{name} is what a worker reports, and a planner invents no results; ask for the job instead"
+        return f"{name} is the result of a worker; a planner does not invent results, it requests the job"
     return name_unknown("action", name, _NAMES)
 
 
@@ -216,7 +216,7 @@ def _read_jobs(
     jobs: list[JobSpec] = []
     for index, entry in enumerate(entries):
         if findings.is_full:
-            findings.refuse("new_jobs", f"the jobs from number {index} on were not looked at any more")
+            findings.refuse("new_jobs", f"the jobs from number {index} on were not checked")
             return None
         job = _read_job(entry, f"new_jobs[{index}]", known, findings)
         if job:
@@ -253,7 +253,7 @@ def _read_params(
 ) -> _Fields:
     model, names = known
     given = {key: value for key, value in params.items() if value is not None or key not in names}
-    # The validator lists every wrong entry, which takes seconds for millions of them.
+    # The validator reports every wrong entry, which takes seconds for millions of them.
     long = next((k for k, v in given.items() if isinstance(v, list | dict) and len(v) > MAX_ENTRIES), None)
     if long is not None:
         findings.refuse(join(path, shortened(long)), f"a param holds at most {MAX_ENTRIES:,} entries")

@@ -29,7 +29,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Broken:
-    """No object: one sentence that says why, and the index up to which the text was understood."""
+    """No object: the reason in one sentence, and the index up to which the text was understood."""
 
     message: str
     end: int
@@ -42,14 +42,14 @@ def place(text: str, index: int) -> str:
 
 
 class StrictDecoder:
-    """Decodes objects of one text. What a number needs to be watched for is found out once for all of it."""
+    """Decodes objects of one text; whether its numbers need checks is determined once for the whole text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._decoder = _decoder_for(text)
 
     def decode(self, start: int) -> Decoded | Broken:
-        """The object whose `{` stands at `start`. Never raises."""
+        """The object whose `{` is at `start`. Never raises."""
         try:
             with _uncollected(len(self._text)):
                 value, end = self._decoder.raw_decode(self._text, start)
@@ -63,7 +63,7 @@ class StrictDecoder:
         return Broken(problem, end) if problem else Decoded(value, end)
 
     def _find_end(self, start: int) -> int:
-        """The end of an object that is JSON, if not strictly, so that nobody reads it again from within."""
+        """The end of an object that is JSON, but not strict JSON, so that its inside is not read again."""
         try:
             return json.JSONDecoder(parse_int=str, parse_float=str).raw_decode(self._text, start)[1]
         except json.JSONDecodeError as error:
@@ -80,7 +80,7 @@ _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def _decoder_for(text: str) -> json.JSONDecoder:
-    # The hooks for numbers cost a call each, so they are set only where a number of that size may stand.
+    # The hooks for numbers cost a call each, so they are set only if the text may hold numbers of that size.
     digits = text.encode("utf-8", "surrogatepass").translate(_FLATTEN_DIGITS, b"+")
     may_overflow = b"0" * 200 in digits or b"0e000" in digits
     return json.JSONDecoder(
@@ -93,7 +93,7 @@ def _decoder_for(text: str) -> json.JSONDecoder:
 
 @contextmanager
 def _uncollected(size: int) -> Iterator[None]:
-    # Millions of new containers make the collector look at all of them again and again, for nothing: it doubles
+    # Millions of new containers make the garbage collector visit all of them again and again, in vain: that doubles
     # or triples the time of a large text.
     if size < 1_000_000 or not gc.isenabled():
         yield
@@ -109,7 +109,7 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     unique = dict(pairs)
     if len(unique) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"a key stands once in an object; {shown(twice)} stands more than once in one")
+        raise ValueError(f"an object has each key once; {shown(twice)} occurs more than once in one")
     return unique
 
 
@@ -134,7 +134,7 @@ def _short(digits: str) -> int:
 _EXPECTED = {
     "Expecting property name": "a key in double quotes is expected",
     "Illegal trailing comma": "no comma is expected before the end",
-    "Expecting ':'": "a colon is expected behind the key",
+    "Expecting ':'": "a colon is expected after the key",
     "Expecting ','": "a comma or the closing bracket is expected",
     "Expecting value": "a JSON value is expected",
     "Unterminated string": "a string ends with a double quote",
@@ -156,7 +156,7 @@ def _explain(text: str, error: json.JSONDecodeError) -> str:
 def _find_depth(text: str, start: int, end: int) -> str | None:
     if text.count("{", start, end) + text.count("[", start, end) <= MAX_DEPTH:
         return None
-    # Without what is escaped, every second piece between quotes lies outside of strings.
+    # Without escapes, every second piece between quotes is outside of strings.
     plain = text[start:end].encode("utf-8", "surrogatepass").replace(rb"\\", b"").replace(rb"\"", b"")
     brackets = b"".join(plain.split(b'"')[::2]).translate(_UP_AND_DOWN, _KEEP_BRACKETS)
     return _TOO_DEEP if max(accumulate(memoryview(brackets).cast("b"))) > MAX_DEPTH else None
@@ -166,11 +166,11 @@ def _find_escape(text: str, start: int, end: int, value: JsonValue) -> str | Non
     if text.find("\\u", start, end) < 0:
         return None
     if text.find("\\u0000", start, end) >= 0 and _NUL_ESCAPE.search(text, start, end):
-        return "no string holds U+0000; \\u0000 stands in one here"
+        return "a string must not contain U+0000; \\u0000 is in one here"
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        return f"surrogates come in pairs; \\u{ord(error.object[error.start]):04x} stands alone in a string"
+        return f"surrogates come in pairs; \\u{ord(error.object[error.start]):04x} is alone in a string"
     return None
 
 
@@ -191,7 +191,7 @@ MAX_THOUGHTS = 100
 
 @dataclass(frozen=True)
 class Framed:
-    """The object, the span where it stands, and what stood around it, white space aside."""
+    """The object, its span in the text, and what was removed around it, except white space."""
 
     value: dict[str, JsonValue]
     start: int
@@ -201,7 +201,7 @@ class Framed:
 
 @dataclass(frozen=True)
 class Unframed:
-    """No single object: one sentence that says why, and what was removed before that was clear."""
+    """No single object: the reason in one sentence, and what had been removed by then."""
 
     message: str
     recovered: tuple[str, ...] = ()
@@ -222,7 +222,7 @@ def find_object(text: str) -> Framed | Unframed:
         return Unframed(_describe_missing(text[head.end :]), head.recovered)
     prefix = text[head.end : start]
     if _is_inside_array(prefix):
-        return Unframed("one JSON object is expected; this one stands inside an array", head.recovered)
+        return Unframed("one JSON object is expected; this one is inside an array", head.recovered)
     found = decoder.decode(start)
     if isinstance(found, Broken):
         return Unframed(found.message, head.recovered)
@@ -235,7 +235,7 @@ def find_object(text: str) -> Framed | Unframed:
 
 _BOM = "\ufeff"
 _THINK, _THOUGHT = "<think>", "</think>"
-# Any kind of quote: what looks like an object and cannot be read is refused, not taken for prose.
+# Any kind of quote: text that looks like an object and cannot be read is refused, not treated as prose.
 _OBJECT = re.compile("\\{\\s*[\"'\u2018\u2019\u201c\u201d\u201e{}]")
 _FENCE_LINE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*\Z")
 
@@ -243,16 +243,16 @@ _FENCE_LINE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*\Z")
 def _refuse_characters(text: str) -> str | None:
     nul = text.find("\0")
     if nul >= 0:
-        return f"{place(text, nul)}: a reply holds no U+0000; one stands here"
+        return f"{place(text, nul)}: a reply must not contain U+0000; it does here"
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return f"{place(text, error.start)}: a reply is Unicode text; a lone surrogate stands here"
+        return f"{place(text, error.start)}: a reply is Unicode text; here is a lone surrogate"
     return None
 
 
 class _Next:
-    """Where something stands next, looked for once: the positions asked for only grow."""
+    """The next position of something; found once, because the positions asked for only grow."""
 
     def __init__(self, find: Callable[[int], int]) -> None:
         self._find = find
@@ -265,7 +265,7 @@ class _Next:
 
 
 class _Marks:
-    """The next object, `<think>` and `</think>` of a text; `none`, beyond its end, where there is no more."""
+    """The next object, `<think>` and `</think>` of a text; `none`, beyond its end, if there is none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -285,7 +285,7 @@ class _Marks:
 
 @dataclass(frozen=True)
 class _Head:
-    """What was removed before the index at which the rest begins."""
+    """The index at which the rest begins, and what was removed before it."""
 
     end: int
     recovered: tuple[str, ...]
@@ -309,10 +309,10 @@ def _skip_thoughts(text: str, marks: _Marks, decoder: StrictDecoder) -> _Head | 
 
 
 def _is_loose(text: str, position: int, marks: _Marks, decoder: StrictDecoder) -> bool:
-    """Whether the next `</think>`, behind the begin of an object and without an opener, ends a thought.
+    """Whether the next `</think>`, which has no opener and follows the beginning of an object, ends a thought.
 
-    It does unless it stands in a string of an object. An object that cannot be read counts as a draft in a
-    thought, but not where it begins the reply: then it is the answer, and broken.
+    It does unless it is inside a string of an object. An object that cannot be read counts as a draft in a thought,
+    unless the reply begins with it: then it is the answer, and broken.
     """
     closer = marks.closers.at(position)
     if marks.openers.at(position) < closer:

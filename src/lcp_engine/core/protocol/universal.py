@@ -41,7 +41,7 @@ def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | 
     | custom, `success` | `custom_fields.lcp` where that is an LCP action, else `analysis_result` |
 
     Every other pair is `Malformed`, and so are a plan without steps and a `custom_fields.lcp` that names an action and
-    is none. `kinds` are those of `read_reply`.
+    is not a valid one. `kinds` are those of `read_reply`.
     """
     framed = find_object(text)
     if isinstance(framed, Unframed):
@@ -200,7 +200,7 @@ PAIRS: Mapping[str, tuple[str, ...]] = {
     "custom": _USUAL,
     "error": ("error",),
 }
-"""Which statuses go with which response."""
+"""The statuses that each response may have."""
 
 _Body: TypeAlias = dict[str, JsonValue]
 
@@ -212,7 +212,7 @@ def _validate(body: _Body, findings: Findings) -> Response | None:
             (key for key, value in entries if isinstance(value, list) and len(value) > MAX_ENTRIES), None
         )
         if long is not None:
-            # The validator would look at each of millions.
+            # The validator would check each of millions.
             findings.refuse(
                 join(shortened(section), shortened(long)), f"at most {MAX_ENTRIES:,} entries are read"
             )
@@ -323,7 +323,7 @@ def _plan(response: Response, planning: PlanningData) -> _Body:
 
 
 def _verify(response: Response, verification: VerificationData) -> tuple[_Body, Manner]:
-    """The verdict is not the planner's: a PASS counts with checks, all of them passed."""
+    """The planner's verdict alone does not count: a PASS needs checks that all passed."""
     checks = verification.checks or []
     failed = [check for check in checks if not check.passed]
     if response.status == "PASS" and checks and not failed:
@@ -383,7 +383,7 @@ def _custom(
             return action
         within = tuple(_beneath("custom_fields.lcp", problem) for problem in action.errors)
         if "action" in inner:
-            # Who names an action meant one: to end the mission with it unread would lose it.
+            # A reply that names an action meant one: ending the mission with it unread would lose it.
             return Malformed(errors=within, recovered=recovered, warnings=action.warnings)
         warnings = tuple(f"{problem.path}: {problem.message}" for problem in within)
     body = _present(
@@ -394,7 +394,7 @@ def _custom(
 
 
 def _commented(inner: _Body, message: str) -> _Body:
-    """The action within a response, which speaks for it where it says nothing itself."""
+    """The action within a response; without a commentary of its own it gets the response's message."""
     return (
         inner
         if inner.get("commentary") is not None or not message.strip()
@@ -427,7 +427,7 @@ _ACTION = r'^[^ "\\\x00-\x1f\x7f-\x9f][^"\\\x00-\x1f\x7f-\x9f]*$'
 
 
 def _plain(schema: Schema, definitions: _Definitions) -> Schema:
-    """Without references, titles, defaults, and the null that every optional key of a model may be."""
+    """The schema without references, titles, defaults, and the null of optional keys."""
     if isinstance(reference := schema.get("$ref"), str):
         return _plain(definitions[reference.rsplit("/", 1)[-1]], definitions)
     if isinstance(branches := schema.get("anyOf"), list):
@@ -458,7 +458,7 @@ def _strict_part(model: type[BaseModel]) -> Schema:
 
 
 def _from(files: Sequence[str], schema: Schema, *, lengths: bool) -> Schema:
-    """`schema` where sources are some of `files`."""
+    """`schema` with sources limited to `files`."""
     if not files:
         return schema
     named: Mapping[str, Schema] = {
@@ -477,7 +477,7 @@ def _from(files: Sequence[str], schema: Schema, *, lengths: bool) -> Schema:
 
 
 def _planning(*, lengths: bool) -> Schema:
-    """Steps are needed, and each says what is to be done."""
+    """The planning section with required steps, each with an action that is not blank."""
     text: Schema = {"type": "string"}
     action: Schema = {"type": "string", "pattern": _ACTION}
     minutes = nullable({"type": "integer"})

@@ -1,4 +1,4 @@
-"""Speak the messages of Anthropic."""
+"""The Messages API of Anthropic."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TOOL = "lcp_action"
 
 @dataclass(frozen=True)
 class AnthropicMessages:
-    """Messages at `{endpoint}/v1/messages`, streamed. A schema needs an object at its root here.
+    """Messages at `{endpoint}/v1/messages`, streamed. A schema must have an object at its root here.
 
-    `json_schema` is the output format, `json_object_with_schema` a tool that has to be used: models without the one
-    have the other.
+    `json_schema` is the output format, `json_object_with_schema` a tool that the model must use: each model supports at
+    least one of them.
     """
 
     exchange: Exchange
@@ -34,12 +34,12 @@ class AnthropicMessages:
     )
 
     def complete(self, ask: Ask) -> Completion | Trouble:
-        """The answer to one request; nothing is tried again here."""
+        """The answer to one request, without retries."""
         answer = self.exchange.post("/v1/messages", request_body(ask, self.settings), ask.deadline)
         return answer if isinstance(answer, Trouble) else completion_of(answer, self.exchange.where)
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
-        """The models that the server names."""
+        """The models that the server lists."""
         answer = self.exchange.get("/v1/models", deadline)
         if isinstance(answer, Trouble):
             return answer
@@ -52,13 +52,13 @@ class AnthropicMessages:
 
 
 def headers(settings: ModelSettings) -> dict[str, str]:
-    """What proves who asks, and the version that is spoken."""
+    """The key, and the version of the API."""
     proof = {"x-api-key": settings.key.get_secret_value()} if settings.key else {}
     return {"anthropic-version": VERSION, **proof}
 
 
 def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
-    """The body of one request; what the system says stands apart from the conversation."""
+    """The body of one request; system messages are apart from the conversation."""
     body: JsonObject = {
         "model": ask.probe.model,
         "max_tokens": ask.max_tokens,
@@ -120,7 +120,7 @@ _FINISH: Mapping[str, str] = {
 
 @dataclass
 class _Draft:
-    """A message as far as it has come."""
+    """A message as far as it has arrived."""
 
     text: list[str] = field(default_factory=list)
     tool: list[str] = field(default_factory=list)
@@ -148,7 +148,7 @@ class _Draft:
         self.text.append(text_in(block.get("text")))
         self.thinking.append(text_in(block.get("thinking")))
         self.tool.append(text_in(block.get("partial_json")))
-        # In a stream a tool's input begins as an empty object and comes in parts; in a message it is whole.
+        # In a stream a tool's input begins as an empty object and arrives in parts; in a message it is whole.
         if given := block.get("input"):
             self.tool.append(json.dumps(given, ensure_ascii=False))
 
@@ -165,7 +165,7 @@ _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_token
 
 
 def _conversation(messages: Sequence[Message]) -> list[JsonObject]:
-    """Without the system's messages, one after the other by different roles."""
+    """The messages without the system's; neighbours of the same role are joined."""
     said: list[JsonObject] = []
     for message in messages:
         if message.role == "system":
@@ -178,7 +178,7 @@ def _conversation(messages: Sequence[Message]) -> list[JsonObject]:
 
 
 def _broken_off(where: str, error: JsonValue) -> Trouble:
-    """Errors inside a stream have no status: their type tells what another try is worth."""
+    """Errors inside a stream have no status: their type decides whether a retry can help."""
     kind = object_in(error).get("type")
     status = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500}.get(text_in(kind), 400)
     return trouble_within(where, {**object_in(error), "code": status})

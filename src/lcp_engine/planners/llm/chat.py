@@ -26,76 +26,75 @@ class Message:
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote.
-
-    `finish_reason` is `stop`, `length` (never to be parsed), another word of the server's, or None where it said
-    none. Tokens are None where nobody counted. `reasoning` is kept apart; `text` is taken from it only where the
-    server left the content empty.
-    """
+    """What a model wrote."""
 
     text: str
+    """The content; the reasoning if the server left the content empty."""
     finish_reason: str | None = None
+    """`stop`, `length` (then `text` is never parsed), another word of the server, or None if it sent none."""
     input_tokens: int | None = None
     output_tokens: int | None = None
+    """Tokens are None if the server did not count them."""
     reasoning: str = ""
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How to reach a model and what to ask of it.
-
-    `endpoint` is a base URL without credentials (`http://127.0.0.1:1234/v1`); the key comes from the environment
-    alone and shows itself nowhere. An empty `model` is the only one that the server has. Without `max_tokens` a reply
-    has a quarter of the context, at most 4096. A `repeat_penalty` above 1 keeps small models from going in circles.
-    `first_byte_seconds` is the longest silence, before the first byte and between two; `total_seconds` bounds a whole
-    answer with everything that is tried again, and is less than what a turn may take. `concurrency` is per endpoint
-    and process. `context_tokens` is None where the server is to say it.
-    """
+    """How to reach a model, and how it samples."""
 
     endpoint: str
+    """A base URL without credentials, such as `http://127.0.0.1:1234/v1`."""
     model: str = ""
+    """Empty: the only model that the server has."""
     key: SecretStr | None = field(default=None, repr=False)
+    """From the environment; never stored, printed or logged."""
     temperature: float | None = 0.0
     repeat_penalty: float | None = None
+    """A little above 1 keeps small models from repeating themselves."""
     max_tokens: int | None = None
+    """The most tokens of a reply; None: a quarter of the context, at most 4096."""
     seed: int | None = None
     connect_seconds: float = 5.0
     first_byte_seconds: float = 240.0
+    """The longest silence, before the first byte and between any two."""
     total_seconds: float = 540.0
+    """The most time for a reply with all retries; less than the timeout of a turn."""
     concurrency: int = 4
+    """Requests at a time, for each endpoint and process."""
     context_tokens: int | None = None
+    """The size of the context; None: as the server reports it."""
 
     def scrub(self, text: str, *, shortest: int = 3) -> str:
-        """`text` without the key, should a server have echoed it; keys under `shortest` characters are no secrets."""
+        """`text` without the key, in case a server echoed it; one of fewer than `shortest` characters is no secret."""
         key = self.key.get_secret_value() if self.key else ""
         return text.replace(key, "…") if len(key) >= shortest else text
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One request for one action; `schema` is that of the turn, `deadline` a time of the clock.
-
-    A `temperature` takes the place of the settings'.
-    """
+    """One request for one action."""
 
     messages: Sequence[Message]
     schema: Mapping[str, JsonValue]
+    """The schema of the turn's reply."""
     probe: Probe
     max_tokens: int
     deadline: float
+    """A time of the monotonic clock, in seconds."""
     temperature: float | None = None
+    """Overrides the temperature of the settings."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model that a server names; `context_tokens` where it says so."""
+    """A model that a server lists, with the size of its context if the server reports it."""
 
     name: str
     context_tokens: int | None = None
 
 
 class Chat(Protocol):
-    """A way to speak to a server. Neither method raises, neither tries again."""
+    """The protocol of a server. Its methods neither raise nor retry."""
 
     @property
     def ladder(self) -> Sequence[Step]: ...
@@ -106,7 +105,7 @@ class Chat(Protocol):
 
 
 def schema_for(ask: Ask) -> dict[str, JsonValue]:
-    """The schema as the server takes it: in an envelope if need be, without the keywords that it refused."""
+    """The schema as the server accepts it: in an envelope if needed, without the keywords that it refused."""
     schema = _without(ask.schema, ask.probe.without & _KEYWORDS)
     return enveloped(schema) if ask.probe.step.in_envelope else schema
 
@@ -124,29 +123,29 @@ def enveloped(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def without_envelope(text: str) -> str:
-    """What stands in the envelope, character by character; a text without one as it is."""
+    """The text inside the envelope, unchanged; a text without an envelope is returned as it is."""
     opened = _OPENING.match(text)
     end = text.rstrip()
     return end[opened.end() - 1 : -1].rstrip() if opened and end.endswith("}") else text
 
 
 def most_tokens(text: str) -> int:
-    """More tokens than `text` has in the vocabularies in use: half of its bytes, where a third is common."""
+    """An upper bound for the tokens of `text` in common vocabularies: half of its bytes, where a third is usual."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // 2)
 
 
 def about_tokens(text: str) -> int:
-    """About as many tokens as `text` has, for planning what fits: prose has 4 bytes to a token, code and JSON 3."""
+    """An estimate of the tokens of `text`, to plan what fits: prose has 4 bytes to a token, code and JSON 3."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
 
 
 def most_tokens_of(messages: Sequence[Message]) -> int:
-    """Like `most_tokens`, with what a template puts around each message."""
+    """Like `most_tokens`, including what a chat template adds around each message."""
     return sum(most_tokens(message.content) + _FRAME for message in messages)
 
 
-def is_going_round(text: str) -> bool:
-    """Whether the end of `text` says the same again and again, as small models do until they are stopped."""
+def is_repetitive(text: str) -> bool:
+    """Whether `text` ends in repetitions, as small models write them until they are stopped."""
     end = text[-2000:].encode("utf-8", "surrogatepass")
     # Prose and code shrink to a third, lists of similar things to a sixth.
     return len(end) >= 400 and len(zlib.compress(end)) * 10 < len(end)

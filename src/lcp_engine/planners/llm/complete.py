@@ -1,4 +1,4 @@
-"""Ask a model until a whole completion is there: down the ladder, with more room, within the time."""
+"""Request completions until one is whole: with retries, simpler output modes and more room, within a deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lcp_engine.planners.llm.chat import (
     Chat,
     Completion,
     ModelFacts,
-    is_going_round,
+    is_repetitive,
     most_tokens,
     most_tokens_of,
     without_envelope,
@@ -30,23 +30,24 @@ PROCESS_PROBES = MemoryProbeCache()
 
 @dataclass(frozen=True)
 class Pace:
-    """How often and how fast; pauses in seconds.
+    """How often a request is tried, and the pauses between tries in seconds.
 
-    Pauses double from `first` to `longest` and are shortened at random, so that many callers do not come back at once.
-    A server may ask for up to `longest_asked`. A model that is loading is asked every `loading` seconds.
+    Pauses double from `first` to `longest` and are shortened at random, so that many callers do not retry at once.
     """
 
     tries: int = 4
     first: float = 0.5
     longest: float = 20.0
     longest_asked: float = 60.0
+    """The longest `Retry-After` that is waited for."""
     loading: float = 3.0
+    """The pause while the server loads the model."""
     loading_total: float = 240.0
 
 
 @dataclass(frozen=True)
 class Times:
-    """Where time and chance come from."""
+    """The sources of time and randomness."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -66,8 +67,8 @@ class Answering:
     def complete(self, ask: Ask, *, context_tokens: int | None = None) -> Completion | Trouble:
         """A completion that the model ended itself, with the tokens of all requests that it took.
 
-        One that ran out of room is never read: the model is asked again with twice as much, or with more chance in it
-        where it went round in circles.
+        One that ran out of room is never read: the model is asked again with twice the room, or with a higher
+        temperature if it repeated itself.
         """
         read = written = 0
         for _ in range(MORE_ROOM + 1):
@@ -86,7 +87,7 @@ class Answering:
         return replace(_cut_short(ask, written), input_tokens=read, output_tokens=written)
 
     def probe(self, endpoint: str, model: str) -> Probe:
-        """What is known about the model there; at first, that it is asked on the highest rung."""
+        """What is known about the model; at first, the highest mode of the ladder."""
         text = self.memory.find(endpoint, model)
         if text is None and (text := self.stored.find(endpoint, model)) is not None:
             self.memory.store(endpoint, model, text)
@@ -94,11 +95,11 @@ class Answering:
         return Probe(endpoint, model, self.chat.ladder[0]) if found is None else found
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
-        """The models that the server names."""
+        """The models that the server lists."""
         return self.chat.models(deadline)
 
     def _climb_down(self, ask: Ask) -> Completion | Trouble:
-        """A completion from the highest rung that the server takes; that one is remembered."""
+        """A completion in the highest mode that the server accepts; that mode is stored."""
         probe = ask.probe
         while True:
             outcome = self._insist(replace(ask, probe=probe))
@@ -110,7 +111,7 @@ class Answering:
             if lower is not None:
                 probe = lower
             elif ask.probe.is_found and is_about_asking(outcome):
-                # Nothing below what was known holds any more: perhaps something above it does.
+                # Nothing below the known mode works any more: perhaps a higher one does.
                 self._forget(ask.probe)
                 ask = replace(ask, probe=Probe(probe.endpoint, probe.model, self.chat.ladder[0]))
                 probe = ask.probe
@@ -146,7 +147,7 @@ class Answering:
                 return outcome
             if ask_for_less(ask.probe, outcome, self.chat.ladder) is None:
                 return outcome
-            # A 500 may be the server's answer to a schema: the rung below is tried soon.
+            # A 500 may be the server's answer to a schema: the next mode is tried soon.
             return replace(outcome, again=Again.ONCE)
 
         return insist(send, pace=self.pace, times=self.times, deadline=ask.deadline)
@@ -155,7 +156,7 @@ class Answering:
 def insist(
     send: Callable[[], Completion | Trouble], *, pace: Pace, times: Times, deadline: float
 ) -> Completion | Trouble:
-    """The first completion, or the trouble that was left when it no longer made sense to try."""
+    """The first completion, or the trouble of the last try."""
     began = times.clock()
     tries = 0
     while True:
@@ -170,8 +171,8 @@ def insist(
 
 
 def _with_more(ask: Ask, cut_short: Completion, context_tokens: int | None) -> Ask | None:
-    """What to ask after a completion without an end; None where there is no more room."""
-    if is_going_round(cut_short.text):
+    """The request after a completion without an end; None if there is no more room."""
+    if is_repetitive(cut_short.text):
         return replace(ask, temperature=LIVELY)
     room = ask.max_tokens * 2
     if context_tokens is not None:
@@ -180,13 +181,13 @@ def _with_more(ask: Ask, cut_short: Completion, context_tokens: int | None) -> A
 
 
 def _cut_short(ask: Ask, written: int) -> Trouble:
-    expectation = f"a reply that ends within {ask.max_tokens} tokens is expected"
-    fact = f"the model wrote on (finish_reason length, {written} tokens in all); planner.max_tokens gives it more"
-    return Trouble(f"{ask.probe.endpoint}: {expectation}, {fact}")
+    fact = f"the reply did not end within {ask.max_tokens} tokens"
+    more = f"finish_reason length, {written} tokens in all; planner.max_tokens raises the limit"
+    return Trouble(f"{ask.probe.endpoint}: {fact} ({more})")
 
 
 def _counted(ask: Ask, completion: Completion) -> Completion:
-    """The completion with the server's usage, or else with our own count, which is never too low (R6)."""
+    """The completion with the server's usage, or else with our own count, which is an upper bound (R6)."""
     read, written = completion.input_tokens, completion.output_tokens
     thought = "" if completion.reasoning == completion.text else completion.reasoning
     return replace(
@@ -197,7 +198,7 @@ def _counted(ask: Ask, completion: Completion) -> Completion:
 
 
 def _pause(trouble: Trouble, tries: int, waited: float, pace: Pace, chance: random.Random) -> float | None:
-    """How long to wait before the next try; None where there is to be none."""
+    """How long to wait before the next try; None if there is none."""
     match trouble.again:
         case Again.NEVER:
             return None
@@ -214,5 +215,5 @@ def _pause(trouble: Trouble, tries: int, waited: float, pace: Pace, chance: rand
 
 
 def _after(trouble: Trouble, tries: int) -> Trouble:
-    """The trouble, saying how often it was met."""
+    """The trouble, with the number of tries in its message."""
     return trouble if tries < 2 else replace(trouble, message=f"{trouble.message} (after {tries} tries)")

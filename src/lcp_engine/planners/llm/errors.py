@@ -1,4 +1,4 @@
-"""Tell what went wrong between the engine and a model's server, and whether asking again can help (pure)."""
+"""Describe what went wrong between the engine and a model's server, and whether a retry can help (pure)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ class Again(Enum):
 
 @dataclass(frozen=True)
 class Trouble:
-    """A request that brought no completion: endpoint, expectation and fact in one sentence.
-
-    `status` is None where no answer came. `said` are the server's own words. `retry_after` is in seconds. Tokens are
-    those of completions that could not be used: they were paid for.
-    """
+    """A request without a completion."""
 
     message: str
+    """Endpoint, expectation and fact in one sentence."""
     again: Again = Again.NEVER
     status: int | None = None
+    """The HTTP status; None if no answer came."""
     said: str = ""
+    """The server's own words."""
     retry_after: float | None = None
+    """In seconds, as the server asked."""
     input_tokens: int = 0
     output_tokens: int = 0
+    """Tokens of completions that could not be used; they were paid for."""
 
     @property
     def is_about_context(self) -> bool:
@@ -54,7 +55,7 @@ class Trouble:
 
 
 def trouble_of(where: str, status: int, headers: Mapping[str, str], body: str) -> Trouble:
-    """What an answer without success means; `headers` have lower-case names."""
+    """The trouble that an answer without success stands for; `headers` have lower-case names."""
     said = words_of(body)
     again = _again(status, said)
     return Trouble(
@@ -67,7 +68,7 @@ def trouble_of(where: str, status: int, headers: Mapping[str, str], body: str) -
 
 
 def trouble_within(where: str, error: JsonValue) -> Trouble:
-    """What an error means that arrived inside an answer which began well."""
+    """The trouble of an error inside an answer that began well."""
     said = words_of(json.dumps({"error": error}))
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and not isinstance(code, bool) else None
@@ -78,7 +79,7 @@ def trouble_within(where: str, error: JsonValue) -> Trouble:
 
 
 def words_of(body: str) -> str:
-    """The server's own words in at most 300 characters on one line, without the wrapping they came in."""
+    """The server's error message, on one line of at most 300 characters."""
     text = _message(body) or body
     if text is body and (title := re.search(r"<title[^>]*>([^<]{1,200})", body[:20_000], re.IGNORECASE)):
         text = f"a web page, {title[1].strip()!r}"
@@ -131,7 +132,7 @@ def _expectation(status: int, said: str, again: Again) -> str:
 
 
 def _seconds(text: str) -> float | None:
-    """`Retry-After` in seconds; a date is left out, since the server's clock is not ours."""
+    """`Retry-After` in seconds; None for a date, since the server's clock is not ours."""
     try:
         seconds = float(text)
     except ValueError:
@@ -143,7 +144,7 @@ _PLACES: tuple[Literal["message", "detail", "error", "type"], ...] = ("message",
 
 
 def _message(body: str) -> str | None:
-    """Where servers put their words: `error.message`, `error`, `message` or `detail`."""
+    """The error message, wherever servers put it: `error.message`, `error`, `message` or `detail`."""
     try:
         value: JsonValue = json.loads(body)
     except (ValueError, RecursionError):

@@ -77,7 +77,7 @@ class AnthropicPlanner(RemoteOptions):
 
 @plain_dataclass(frozen=True)
 class Placed:
-    """A planner that is made when it is first asked: then there has to be a key, and a model is loaded."""
+    """A planner that is made when it is first asked: only then is the key needed, or the model loaded."""
 
     make: Callable[[], ModelPlanner]
     context_tokens: int | None
@@ -90,7 +90,7 @@ class Placed:
 
     @cached_property
     def model_planner(self) -> ModelPlanner:
-        """The planner itself. Raises what making it raises."""
+        """The planner itself. Raises what `make` raises."""
         return self.make()
 
 
@@ -100,7 +100,7 @@ def openai_planner(
     user: Mapping[str, JsonValue] = {},
     probes: ProbeCache | None = None,
 ) -> ModelPlanner:
-    """The planner for what mission, environment and the user's configuration say. Raises `INVALID_ARGUMENT`."""
+    """The planner with the options of mission, environment and user's configuration. Raises `INVALID_ARGUMENT`."""
     stated = read_remote(OPENAI, options, environment, user)
     settings = remote_settings(OPENAI, stated, environment)
     require_key(OPENAI, settings)
@@ -131,7 +131,7 @@ def over_openai_chat(
 
 
 def require(planner: str, modules: Mapping[str, str]) -> None:
-    """Refuse where a module is not installed; `modules` says how each is. Raises `NO_PLANNER`."""
+    """Raises `NO_PLANNER` if a module is not installed; `modules` maps each to the command that installs it."""
     for module, command in modules.items():
         if find_spec(module) is None:
             package = module.replace("_", "-")

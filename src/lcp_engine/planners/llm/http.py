@@ -1,4 +1,4 @@
-"""Exchange one request with a model's server: within its time, without its key in any word of ours."""
+"""Send requests to a model's server, within a deadline and with its key in no message, and parse the answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Unreadable:
 
 
 class Exchange:
-    """Sends requests to one endpoint; usable from any thread. `transport` takes the place of the network in tests."""
+    """Sends requests to one endpoint; usable from any thread. Tests give a `transport` instead of the network."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Exchange:
             trust_env=not is_loopback(settings.endpoint),
             transport=transport,
         )
-        # A planner ends with its mission, unannounced; its connections end with it.
+        # Nothing closes a planner: its connections are closed when it is collected.
         weakref.finalize(self, self._client.close)
 
     def post(self, path: str, body: Mapping[str, JsonValue], deadline: float) -> Answer | Trouble:
-        """What `path` answers; `deadline` is a time of the clock."""
+        """The answer to a POST to `path`; `deadline` is a time of the monotonic clock."""
         return self._send("POST", path, body, deadline)
 
     def get(self, path: str, deadline: float) -> Answer | Trouble:
@@ -117,7 +117,7 @@ class Exchange:
         return Trouble(f"{self.where}: {expectation} is expected, {fact}", Again.ONCE)
 
     def _in_time(self, chunks: Iterator[bytes], deadline: float) -> Iterator[bytes]:
-        """`chunks`, while there is time: a server that drips never falls silent."""
+        """`chunks` until the deadline: a server that sends a byte now and then never causes a timeout."""
         for chunk in chunks:
             if self._clock() > deadline:
                 raise _TooLate
@@ -167,7 +167,7 @@ def count_in(value: JsonValue | None) -> int | None:
 
 
 class _TooLate(Exception):
-    """The time for the whole answer is over."""
+    """The deadline of the whole answer has passed."""
 
 
 def _beginning(chunks: Iterator[bytes]) -> bytes:

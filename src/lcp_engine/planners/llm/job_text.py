@@ -1,4 +1,4 @@
-"""Tell jobs and their results in words that fit into a prompt (pure)."""
+"""Describe jobs and their results in a prompt (pure)."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ MOST_WORDS = 300
 
 @dataclass(frozen=True)
 class Body:
-    """What a job brought, as text: `first` is the number of its first line, from 0, in a file of `total` lines.
-
-    `path` is the file that was read, None for other results; `items` says what the lines of those are.
-    """
+    """The result of a job as text."""
 
     job: SeenJob
     text: str
     path: str | None = None
+    """The file that was read; None for other results."""
     first: int = 0
+    """The number of the first line in the file, from 0."""
     total: int = 0
+    """How many lines the file has."""
     items: str = "lines"
+    """What the lines are, if not lines of a file."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A body as it stands in the prompt; `goes_on` is the line from which on a file was left out."""
+    """A body as the prompt shows it; `goes_on` is the first line of a file that was left out."""
 
     text: str
     goes_on: int | None = None
 
 
 def headline(job: SeenJob, names: Names) -> str:
-    """A job and what came of it, in one line."""
+    """A job and its outcome, in one line."""
     return f"{job.kind}{_object(job, names)}: {_outcome(job)}"
 
 
 def body(job: SeenJob, names: Names) -> Body | None:
-    """What there is to show of a job beside its headline."""
+    """What a prompt can show of a job beside its headline; None if nothing."""
     result = job.result
     if job.state != "succeeded" or result is None:
         return None
@@ -71,13 +72,13 @@ def body(job: SeenJob, names: Names) -> Body | None:
 
 
 def show(given: Body, tokens: int, count: Count) -> Shown:
-    """The body in a fence, cut to about `tokens` where it is longer, with how to get at the rest."""
+    """The body in a fence; a longer one is cut to about `tokens`, and followed by how to read the rest."""
     text = given.text if count(given.text) <= tokens else cut(given.text, max(tokens - _MARKER, 0), count)
     last = given.first + line_count(text)
     if len(text) == len(given.text) and last >= given.total:
         return Shown(fenced(text))
     if text and not text.endswith("\n") and len(text) < len(given.text):
-        # A line that is too long by itself is not read on: no offset leads into a line.
+        # The rest of a line that is too long cannot be read: offsets count lines.
         said = f"line {last} is cut" if given.path is not None else "cut in a line"
     else:
         said = "cut here"
@@ -96,7 +97,7 @@ def fenced(text: str) -> str:
 
 
 def plain(text: str, most: int = MOST_WORDS) -> str:
-    """`text` on one line, shortened, what does not print escaped: a name may hold a line end and words behind it."""
+    """`text` on one line, shortened and escaped: a file's name may contain a line end and further words."""
     line = " ".join(text.split()) if not text.isprintable() else text
     line = line if line.isprintable() else json.dumps(line)[1:-1]
     return line if len(line) <= most else f"{line[: most - 1]}…"
@@ -107,7 +108,7 @@ _MARKER = 40
 
 
 def _object(job: SeenJob, names: Names) -> str:
-    """What a job is about: its file, its patterns, its question, or its params."""
+    """The subject of a job: its file, patterns, question or params."""
     if job.kind == "list_files":
         patterns, base = job.params.get("patterns"), target(job, names)
         told = ", ".join(map(str, patterns)) if isinstance(patterns, list) and patterns else "all files"
@@ -178,7 +179,7 @@ def _advice(given: Body, last: int) -> str:
 
 
 def cut(text: str, tokens: int, count: Count) -> str:
-    """The beginning of `text` that has at most `tokens`, up to a line end where there is one."""
+    """The beginning of `text` with at most `tokens`, up to a line end if there is one."""
     kept = text
     while kept and (needed := count(kept)) > tokens:
         kept = kept[: min(len(kept) - 1, len(kept) * tokens // max(needed, 1))]

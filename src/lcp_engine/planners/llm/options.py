@@ -1,4 +1,4 @@
-"""Settle what a mission, the environment and the user's configuration say about a model, in that order."""
+"""Read the options of a model: the mission's come first, then the environment's, then the user's configuration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ModelOptions:
-    """What may be stated about any model; None where it is left to the next place."""
+    """The options of any model; None leaves an option to the next source."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     max_tokens: Tokens | None = None
@@ -76,7 +76,7 @@ class RemoteOptions(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class OpenAIOptions(RemoteOptions):
-    """Like `RemoteOptions`; `server` stands for the endpoint where such a server listens by default."""
+    """Like `RemoteOptions`; `server` is short for the endpoint where such a server listens by default."""
 
     server: Server | None = None
 
@@ -87,7 +87,7 @@ Remote = TypeVar("Remote", bound=RemoteOptions)
 
 @plain_dataclass(frozen=True)
 class Provider:
-    """What differs between providers: where they are, which variables name that and the key, how much fits."""
+    """A provider: its endpoint, the environment variables for endpoint and key, the usual size of the context."""
 
     endpoint: str
     base_url: str
@@ -101,20 +101,20 @@ ANTHROPIC = Provider("https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROP
 
 @plain_dataclass(frozen=True)
 class Stated(Generic[Options]):
-    """What the three places say; the first that says something counts."""
+    """The options of the three sources; the first that has a value counts."""
 
     mission: Options
     environment: Options
     user: Options
 
     def values(self) -> dict[str, object]:
-        """What counts of everything that was said."""
+        """The options that count."""
         places = (self.user, self.environment, self.mission)
         return {key: value for place in places for key, value in vars(place).items() if value is not None}
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the schema of a turn is narrowed to what the rules would take."""
+        """Whether the schema of a turn is narrowed to what the rules would accept."""
         return self.values().get("narrow") is not False
 
 
@@ -124,10 +124,10 @@ def read_stated(
     user: Mapping[str, JsonValue],
     variables: Mapping[str, str] = {},
 ) -> Stated[Options]:
-    """What the places say that have the options of `mission`.
+    """The options of the mission with those of the environment and of the user's configuration.
 
-    An option is `LCP_PLANNER_` and its name in the environment, or as `variables` map a name to an option; `user` is
-    what the user's configuration says. Raises `INVALID_ARGUMENT` for a value that is not usable.
+    In the environment an option is `LCP_PLANNER_` and its name, or one of `variables` (name to option). Raises
+    `INVALID_ARGUMENT` for a value that cannot be used.
     """
     kind = type(mission)
     named = {f"LCP_PLANNER_{field.name.upper()}": field.name for field in fields(kind)} | dict(variables)
@@ -143,7 +143,7 @@ def read_stated(
 def read_remote(
     provider: Provider, options: Remote, environment: Mapping[str, str], user: Mapping[str, JsonValue]
 ) -> Stated[Remote]:
-    """Like `read_stated`; the engine's own variable for the endpoint counts more than the provider's."""
+    """Like `read_stated`; the engine's variable for the endpoint comes before the provider's."""
     own = environment.get("LCP_PLANNER_ENDPOINT")
     return read_stated(
         options, environment, user, {"LCP_PLANNER_ENDPOINT" if own else provider.base_url: "base_url"}
@@ -153,7 +153,7 @@ def read_remote(
 def remote_settings(
     provider: Provider, stated: Stated[Remote], environment: Mapping[str, str]
 ) -> ModelSettings:
-    """The settings of a model behind an endpoint; the key is in the environment alone. Raises `INVALID_ARGUMENT`."""
+    """The settings of a model behind an endpoint, with the key of the environment. Raises `INVALID_ARGUMENT`."""
     endpoint, is_named_by_user = _endpoint(stated, provider)
     key = _key(provider, endpoint, environment, is_named_by_user=is_named_by_user)
     settings = settings_of(stated, endpoint=endpoint, key=key)
@@ -171,7 +171,7 @@ def require_key(provider: Provider, settings: ModelSettings) -> None:
 
 
 def settings_of(stated: Stated[Options], **more: object) -> ModelSettings:
-    """The settings that count; `more` stands for what was left open or is no option."""
+    """The settings that count; `more` are values that no option states."""
     known = {field.name for field in fields(ModelSettings)}
     values = {key: value for key, value in stated.values().items() if key in known}
     return TypeAdapter(ModelSettings).validate_python({**values, **more})
@@ -191,7 +191,7 @@ def _parse(kind: type[Options], values: Mapping[str, object], where: str) -> Opt
 
 
 def _endpoint(stated: Stated[Remote], provider: Provider) -> tuple[str, bool]:
-    """Where the model is, and whether that is the provider's own or the user's word and not the mission's alone."""
+    """The endpoint, and whether the provider, the environment or the user named it, and not the mission alone."""
     trusted = {_stated_endpoint(stated.environment), _stated_endpoint(stated.user), provider.endpoint}
     for place in (stated.mission, stated.environment, stated.user):
         if endpoint := _stated_endpoint(place):
@@ -200,7 +200,7 @@ def _endpoint(stated: Stated[Remote], provider: Provider) -> tuple[str, bool]:
 
 
 def _stated_endpoint(place: RemoteOptions) -> str | None:
-    """A host alone stands for its usual path: `/v1` for OpenAI's, none for Anthropic's, whose paths begin with it."""
+    """A host alone gets its usual path: `/v1` for OpenAI's; none for Anthropic's, whose paths begin with it."""
     if not isinstance(place, OpenAIOptions):
         return place.base_url and place.base_url.removesuffix("/v1")
     if place.base_url is None:
@@ -209,7 +209,7 @@ def _stated_endpoint(place: RemoteOptions) -> str | None:
 
 
 def _context_tokens(provider: Provider, endpoint: str) -> int | None:
-    """The context of a server that does not say it. Ollama cuts longer prompts without a word."""
+    """The context of a server that does not report it. Ollama cuts longer prompts silently."""
     return {provider.endpoint: provider.context_tokens, SERVERS["ollama"]: 4096}.get(endpoint)
 
 
@@ -222,7 +222,7 @@ def _key(
         variable = provider.key
     key = environment.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):
-        # What cannot be sent as a header would be quoted by whoever finds out.
-        message = f"{variable}: a key is expected to be one line of ASCII; it has other characters"
+        # A library that cannot send it as a header would quote it in its error.
+        message = f"{variable}: a key is one line of printable ASCII; this one has other characters"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     return SecretStr(key) if key else None

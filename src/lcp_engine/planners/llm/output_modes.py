@@ -1,4 +1,4 @@
-"""Find how a server can be made to write one action: each rung asks for less than the one before (pure)."""
+"""Choose how a server is made to write one action: each mode of a ladder asks for less than the one before (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lcp_engine.planners.llm.errors import Again, Trouble
 
 
 class Rung(StrEnum):
-    """What the server is given beside the prompt."""
+    """What the server is sent beside the prompt."""
 
     JSON_SCHEMA = "json_schema"
     JSON_OBJECT_WITH_SCHEMA = "json_object_with_schema"
@@ -24,7 +24,7 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """A rung, and whether the schema has to stand in an envelope `{"action": …}`: some refuse a union at the root."""
+    """A rung; `in_envelope` wraps the schema in `{"action": …}`, because some servers refuse a union at the root."""
 
     rung: Rung
     in_envelope: bool = False
@@ -32,25 +32,24 @@ class Step:
 
 @dataclass(frozen=True)
 class Probe:
-    """What an endpoint honours for a model, as far as is known.
-
-    `without` are parameters and keywords of schemas that it refused. `is_found` once it has answered so: from then on
-    one refusal no longer moves it. `doubts` counts the questions in a row that were answered only below it.
-    """
+    """What is known about how a model at an endpoint can be asked."""
 
     endpoint: str
     model: str
     step: Step = Step(Rung.JSON_SCHEMA)
     without: frozenset[str] = frozenset()
+    """Parameters and keywords of schemas that the server refused."""
     is_found: bool = False
+    """Whether the server has answered at this step; from then on one refusal does not change it."""
     doubts: int = 0
+    """How many questions in a row were answered only at a lower step."""
 
     def found(self) -> Probe:
         return replace(self, is_found=True)
 
 
 def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Probe | None:
-    """What to try after `trouble`: without what was named, or the next rung; None where nothing is left."""
+    """What to try after `trouble`: without the word that it names, or the next step; None if nothing is left."""
     if not is_about_asking(trouble):
         return None
     for word in OPTIONAL:
@@ -60,7 +59,7 @@ def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Prob
 
 
 def is_about_asking(trouble: Trouble) -> bool:
-    """Whether the server may have refused how it was asked, and not what or whom."""
+    """Whether the server may have refused the form of the request, and not its content or model."""
     if trouble.is_about_context or trouble.is_about_model or trouble.again is Again.LOADING:
         return False
     return trouble.status in _REFUSALS

@@ -1,4 +1,4 @@
-"""Answer a question with what a language model writes."""
+"""Answer questions with a language model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTING_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Wording:
-    """A question as it is put to a model: what is said, and the schema of its reply."""
+    """A question as a model gets it: messages, and the schema of the reply."""
 
     messages: Sequence[Message]
     schema: Mapping[str, JsonValue]
@@ -53,10 +53,7 @@ SLOTS = RequestSlots()
 
 @dataclass(frozen=True)
 class ModelPlanner:
-    """A planner that asks the model which `settings` name.
-
-    `word` puts a question into messages of so many tokens at most.
-    """
+    """A planner that asks the model of `settings`; `word` writes a question in at most so many tokens."""
 
     answering: Answering
     settings: ModelSettings
@@ -73,7 +70,7 @@ class ModelPlanner:
         if isinstance(outcome, Trouble):
             raise self._error(outcome, self._explain(outcome, facts, deadline))
         return Reply(
-            # Servers without keys are given words such as "lm-studio", which may well be meant where they stand.
+            # Servers without keys get words such as "lm-studio", which may also be part of a reply.
             text=self.settings.scrub(outcome.text, shortest=10),
             prompt=shown(wording.messages),
             input_tokens=outcome.input_tokens,
@@ -83,7 +80,7 @@ class ModelPlanner:
     def complete(
         self, question: Question, facts: ModelFacts, deadline: float
     ) -> tuple[Completion | Trouble, Wording]:
-        """A completion, and what was said for it; where that was too much for the model, less is said."""
+        """A completion and its prompt, which is shortened if it does not fit into the model's context."""
         context = self.settings.context_tokens or facts.context_tokens or CONTEXT_TOKENS
         room = self.settings.max_tokens or min(MOST_TOKENS, context // 4)
         budget = max(context - room, context // 4)
@@ -99,20 +96,20 @@ class ModelPlanner:
             budget = budget * 2 // 3
 
     def known_facts(self, deadline: float) -> ModelFacts:
-        """The model's name and context; the server is asked once where the settings leave them open."""
+        """The model's name and context; the server is asked once if the settings leave them open."""
         name, context = self.settings.model, self.settings.context_tokens
         if name and context:
             return ModelFacts(name, context)
         if not self._facts:
             found = self.models(deadline)
             if name and isinstance(found, Trouble):
-                # Not every server names its models, and one that is busy may do so later.
+                # Not every server lists its models, and a busy one may do so later.
                 return ModelFacts(name)
             self._facts.append(self._chosen(found))
         return self._facts[0]
 
     def _chosen(self, found: Sequence[ModelFacts] | Trouble) -> ModelFacts:
-        """The model that is named, or else the only one there is."""
+        """The model that the settings name, or else the only one that the server lists."""
         if isinstance(found, Trouble):
             raise self._error(found, found.message)
         if name := self.settings.model:
@@ -124,7 +121,7 @@ class ModelPlanner:
         return found[0]
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
-        """The models that the server names."""
+        """The models that the server lists."""
         return self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
 
     def _error(self, trouble: Trouble, message: str) -> PlannerError:
@@ -150,9 +147,9 @@ class ModelPlanner:
         """One of the endpoint's slots for requests."""
         slots = self.slots.at(self.settings.endpoint, self.settings.concurrency)
         if not slots.acquire(timeout=min(self.settings.total_seconds, threading.TIMEOUT_MAX)):
-            expectation = f"one of {self.settings.concurrency} places for requests is expected to become free"
-            fact = f"none did within {self.settings.total_seconds:g} s"
-            raise LcpError(ErrorCode.PLANNER_FAILED, f"{self.settings.endpoint}: {expectation}, {fact}")
+            fact = f"none of {self.settings.concurrency} slots for requests became free"
+            message = f"{self.settings.endpoint}: {fact} within {self.settings.total_seconds:g} s"
+            raise LcpError(ErrorCode.PLANNER_FAILED, message)
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Examine a model before a mission relies on it: is it there, what does it honour, how well and how fast."""
+"""Test a model before a mission relies on it: whether it answers, in which output mode, how well and how fast."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ class _Answer:
 def examine(
     planner: ModelPlanner, questions: Sequence[Question], is_valid: Callable[[str], bool], *, seconds: float
 ) -> Iterator[Finding]:
-    """What is found about the model, one thing after the other, within about `seconds`, whatever the server does.
-
-    Raises what `planner` raises where a model has to be named.
-    """
+    """Findings about the model, one after the other, within about `seconds` whatever the server does."""
     clock = planner.answering.times.clock
     deadline = clock() + seconds
     quick = _hurried(planner)
@@ -66,7 +63,7 @@ def examine(
 
 
 def _hurried(planner: ModelPlanner) -> ModelPlanner:
-    """The same planner, with short replies, which does not wait long for what may pass."""
+    """The same planner with short replies and few retries."""
     settings = replace(
         planner.settings, max_tokens=min(planner.settings.max_tokens or REPLY_TOKENS, REPLY_TOKENS)
     )
@@ -86,7 +83,7 @@ def _presence(planner: ModelPlanner, found: Sequence[ModelFacts] | Trouble) -> I
     names = [model.name for model in found]
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     yield well("endpoint", f"{endpoint} answers; its models: {shown or 'none'}")
-    # llama.cpp names a model by its file, and takes any name.
+    # llama.cpp names a model by its file, and accepts any name.
     if name and name not in {*names, *(PurePath(each).stem for each in names)}:
         fact = f"{endpoint} does not name the model {name!r}: {nearest(name, names)}"
         yield doubtful("model", fact, "Correct planner.model, or load the model there.")
@@ -116,7 +113,7 @@ def _rung(planner: ModelPlanner, facts: ModelFacts) -> Finding:
 
 
 def _place(answers: Sequence[_Answer]) -> Finding:
-    """Where the JSON lands."""
+    """Where the JSON of a reply is."""
     thought = [
         each
         for each in answers

@@ -1,4 +1,4 @@
-"""Write the prompt of a turn: what the rules are, what is known, what is asked; it fits a budget of tokens (pure)."""
+"""Write the prompt of a turn, rules, knowledge and question, within a budget of tokens (pure)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ FRAME = 16
 
 @dataclass(frozen=True)
 class Prompt:
-    """The messages and how many tokens they have.
-
-    `cut` are the files whose contents are not shown to their end, with the line from which on they are not.
-    `fits` is False where what is never cut (the goal, the names of the last results, the rules) is too much by itself.
-    """
+    """The messages of a turn."""
 
     messages: tuple[Message, ...]
     tokens: int
+    """How many tokens they have."""
     fits: bool
+    """False if what is never cut (goal, names of the last results, rules) alone is above the budget."""
     cut: Mapping[str, int]
+    """The files that are not shown to their end, with the first line that is left out."""
 
     @property
     def text(self) -> str:
-        """Everything in one text, for a person who carries it to a chat window."""
+        """All messages in one text, for a person who pastes it into a chat window."""
         return "\n".join(message.content for message in self.messages)
 
 
@@ -47,18 +46,18 @@ def write_prompt(
     most_files: int = 200,
     dialect: Dialect = "lcp",
 ) -> Prompt:
-    """The prompt of a turn in at most `budget_tokens`, as `count` counts them; room for the reply is not in it.
+    """The prompt of a turn in at most `budget_tokens`, as `count` counts them; the reply needs room beyond them.
 
-    First come the goal, the names of the last results, decisions and corrections: they are never cut. Then the contents
-    of the last results, which share what is left; a long one is cut, with how to read on. Then what was done in earlier
-    turns, a line each, the files that can be read, and last what was read earlier, the newest first.
+    The goal, the names of the last results, decisions and corrections are never cut. The contents of the last results
+    share what is left; a long one is cut, and followed by how to read on. Then come a line for each earlier turn, the
+    files that can be read, and what was read earlier, the newest first.
     """
     system = system_message(question, dialect)
     taken = count(system) + FRAME
     turn = _Turn(question, known_of(question), count, budget_tokens - taken, most_files, dialect)
     content = turn.write()
     tokens = count(content)
-    # Parts that were counted one by one may have more tokens together.
+    # The whole may have more tokens than its parts, which were counted one by one.
     while taken + tokens > budget_tokens and turn.room > 0:
         turn = replace(turn, room=max(0, turn.room - max(taken + tokens - budget_tokens, 8)), cut={})
         content = turn.write()
@@ -68,7 +67,7 @@ def write_prompt(
 
 
 def system_message(question: Question, dialect: Dialect) -> str:
-    """What the planner has to know whatever it is asked."""
+    """What the planner needs to know for any question."""
     kinds = {kind.name for kind in question.kinds}
     blocks = _template("actions").strip().split("\n\n")
     usable = {"create_followup_jobs": bool(kinds), "write_file": "write_file" in kinds}
@@ -86,7 +85,7 @@ def system_message(question: Question, dialect: Dialect) -> str:
 
 @dataclass
 class _Turn:
-    """One try to write the turn's message with `room` tokens."""
+    """One attempt to write the turn's message in `room` tokens."""
 
     question: Question
     known: Known
@@ -110,7 +109,7 @@ class _Turn:
         return _join(sections)
 
     def _fixed(self) -> dict[str, str]:
-        """What is never cut."""
+        """The sections that are never cut."""
         question = self.question
         own = question.prompt.strip() if question.prompt.strip() != question.goal.strip() else ""
         return {
@@ -129,7 +128,7 @@ class _Turn:
         return f"- {headline(job, names(self.question))}"
 
     def _results(self, tokens: int) -> str:
-        """The last results, each by its name, with what it brought as far as there is room for it."""
+        """The last results by name, each with as much of its content as there is room for."""
         spelled = names(self.question)
         bodies = {
             job.job_id: told for job in self.question.results if (told := body(job, spelled)) is not None
@@ -149,7 +148,7 @@ class _Turn:
         return shown.text
 
     def _people(self, tokens: int) -> str:
-        """What people answered and said, the newest kept where there is no room for all; what is new last."""
+        """Answers and messages of people, new ones last; without room for all, the newest."""
         question = self.question
         new = {job.job_id for job in question.results}
         old = [job for job in self.known.jobs if job.job_id not in new]
@@ -169,7 +168,7 @@ class _Turn:
         return f"{plain(said.by)} says{about}: {said.text.strip()}"
 
     def _memory(self, old: Sequence[SeenJob], tokens: int) -> str:
-        """A line for each earlier turn, the newest kept where there is no room for all."""
+        """A line for each earlier turn; without room for all, the newest."""
         lines: list[str] = []
         for turn, group in groupby(old, key=lambda job: job.turn):
             told = [headline(job, names(self.question)) for job in group]
@@ -186,7 +185,7 @@ class _Turn:
         return "\n".join(reversed(kept))
 
     def _files(self, tokens: int) -> str:
-        """The files that can be read next; a decoder is held to them, but does not show them to the model."""
+        """The files that can be read next; the schema limits the decoder to them, but the model does not see it."""
         if self.question.last_turn is not None:
             return ""
         lines: list[str] = []
@@ -200,7 +199,7 @@ class _Turn:
         return "\n".join([*lines, *([more] if more else [])])
 
     def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
-        """What was read in earlier turns and is still so, the newest first to be kept, in the order it was read."""
+        """What was read in earlier turns and has not changed; without room for all, the newest."""
         spelled, kept = names(self.question), dict[str, str]()
         for job in reversed(old):
             told = body(job, spelled)
@@ -217,7 +216,7 @@ _FENCE = 12
 
 
 def _share(sizes: Sequence[int], tokens: int) -> int:
-    """How much each may have so that all have as much as there is: the small ones all they need."""
+    """The most that each may have so that all together fit; small ones get all they need."""
     left, share = max(tokens, 0), max(tokens, 0)
     for rank, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - rank)
@@ -228,7 +227,7 @@ def _share(sizes: Sequence[int], tokens: int) -> int:
 
 
 def _join(sections: Mapping[str, str]) -> str:
-    """The turn's template, without the sections that have nothing to say."""
+    """The turn's template without its empty sections."""
     parts = _template("turn").strip().split("\n\n")
     filled = [(part, part.partition("$")[2]) for part in parts]
     return "\n\n".join(
@@ -237,7 +236,7 @@ def _join(sections: Mapping[str, str]) -> str:
 
 
 def _answers(jobs: Iterable[SeenJob]) -> Iterator[str]:
-    """What people answered to the planner's questions."""
+    """The answers of people to the planner's questions."""
     for job in jobs:
         answer = (job.result or {}).get("answer")
         if job.kind == "ask_user" and job.state == "succeeded" and isinstance(answer, str):
@@ -273,7 +272,7 @@ def _now(question: Question, dialect: Dialect) -> str:
         said.append(f"Turns left after this one: {question.turns_left}.")
     if question.jobs_left is not None and question.jobs_left < 2 * question.max_followups:
         said.append(f"Jobs left: {max(question.jobs_left, 0)}.")
-    # The end of a prompt is what a small model sees best.
+    # Small models attend most to the end of a prompt.
     goal = plain(" ".join(question.prompt.split()), 200)
     return " ".join([*said, "One JSON object, nothing else."]) + f"\nThe goal is still: {goal}"
 
@@ -283,7 +282,7 @@ _ROOTS = ("root", "project_root")
 
 @cache
 def _template(name: str) -> str:
-    """A text that is shipped beside this module."""
+    """A template of this package."""
     return resources.files("lcp_engine.planners.llm").joinpath("templates", f"{name}.txt").read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Tell the language of a file by its name."""
+"""Recognise the language of a file by its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Language:
 
 
 def language_of(path: str) -> Language:
-    """The language of `path`; `OTHER` for a name that says nothing."""
+    """The language of `path`; `OTHER` for an unknown name."""
     name = path[path.rfind("/") + 1 :].lower()
     if found := _BY_NAME.get(name):
         return found

@@ -1,4 +1,4 @@
-"""Lay out a tree by its directories: how much lies where, and what each seems to be."""
+"""Summarise a tree by directories: how much each holds, and what it seems to be for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST_INNER = 12
 
 
 @dataclass(frozen=True)
-class Place:
-    """One row: a directory (`path` ends in `/`, empty for the files at the top), or what a row could not hold."""
+class Row:
+    """A directory (`path` ends in `/`; empty for the files at the top), or the rest (`path` begins with `…`)."""
 
     path: str
     depth: int
@@ -26,7 +26,7 @@ class Place:
     purpose: str
 
 
-def lay_out(tree: Tree, manifests: Sequence[Manifest]) -> list[Place]:
+def lay_out(tree: Tree, manifests: Sequence[Manifest]) -> list[Row]:
     """Directories at the top, the largest first, and what is inside those that hold most of the code."""
     named = {m.path.rpartition("/")[0]: m for m in reversed(manifests) if m.name}
     rows = list(_rows(tree.own, "", 0, sum(file.size for file in tree.code) or tree.size, named))
@@ -38,7 +38,7 @@ def lay_out(tree: Tree, manifests: Sequence[Manifest]) -> list[Place]:
 
 def _rows(
     files: Sequence[File], prefix: str, depth: int, code: int, named: Mapping[str, Manifest]
-) -> Iterator[Place]:
+) -> Iterator[Row]:
     start = prefix.count("/")
     groups = group(files, start)
     loose = groups.pop("", [])
@@ -65,9 +65,9 @@ def _through(files: Sequence[File], path: str) -> str:
         path = f"{path}{next(iter(groups))}/"
 
 
-def _place(path: str, depth: int, files: Sequence[File], purpose: str) -> Place:
+def _place(path: str, depth: int, files: Sequence[File], purpose: str) -> Row:
     mostly = _mostly(files) if path else ""
-    return Place(path, depth, len(files), sum(file.size for file in files), mostly, purpose)
+    return Row(path, depth, len(files), sum(file.size for file in files), mostly, purpose)
 
 
 def _mostly(files: Sequence[File]) -> str:
@@ -111,7 +111,7 @@ _BY_NAME = {name: purpose for purpose, names in _PURPOSES.items() for name in na
 
 
 def _purpose(path: str, own: str, files: Sequence[File], named: Mapping[str, Manifest]) -> str:
-    """From a manifest in it, its `own` name, or what lies in it."""
+    """From a manifest in it, its `own` name, or its content."""
     manifest = named.get(path.rstrip("/"))
     if manifest:
         return f"{manifest.ecosystem} package {manifest.name}"

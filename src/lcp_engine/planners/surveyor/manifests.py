@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-# Scanning may cost the square of the length: more than this of a manifest is not looked at.
+# Regular expressions may take time quadratic in the length: the rest of a longer manifest is ignored.
 _MOST_SCANNED = 64 * 1024
 
 
@@ -39,7 +39,7 @@ def is_manifest(path: str) -> bool:
 
 
 def read_manifest(path: str, text: str) -> Manifest | None:
-    """What the manifest `path` says; None where it is none or cannot be parsed."""
+    """The content of the manifest `path`; None if it is not a manifest or cannot be parsed."""
     reader = _reader(path)
     if reader is None:
         return None
@@ -387,7 +387,7 @@ def _texts(value: object) -> list[str]:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of which nothing is known."""
+    """A table of unknown shape: what is missing or of another type reads as empty."""
 
     value: dict[str, object]
 

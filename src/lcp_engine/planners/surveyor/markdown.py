@@ -1,4 +1,4 @@
-"""Write Markdown from words that are not trusted: names and content of files."""
+"""Write Markdown from untrusted text: names and contents of files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-# At the start of a line more means something than within; within a word `_` means nothing.
+# More characters are special at the start of a line than within it; within a word `_` is not.
 _SPECIAL = re.compile(
     r"[\\`*\[\]<|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|&(?=[#\w])|^[>#+=:-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]"
 )
@@ -17,7 +17,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def visible(text: str) -> str:
-    r"""`text` on one line; what cannot be seen stands there as `\u202e`."""
+    r"""`text` on one line; invisible characters are escaped, such as `\u202e`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(char) if unicodedata.category(char) in _UNSEEN else char for char in text)
@@ -30,7 +30,7 @@ def short(text: str, length: int) -> str:
 
 
 def plain(text: str, length: int = 300) -> str:
-    """Words that mean nothing to Markdown or HTML, but for code spans that they bring whole."""
+    """`text` with everything special in Markdown or HTML escaped, except whole code spans."""
     pieces = _CODE_SPAN.split(short(text, length))
     return "".join(code(piece) if odd % 2 else _escaped(piece) for odd, piece in enumerate(pieces))
 
@@ -51,7 +51,7 @@ def cell(markdown: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; a heading that ends in `:` is of a column of numbers."""
+    """A table; a heading that ends in `:` belongs to a column of numbers."""
     ruler = ["---:" if title.endswith(":") else "---" for title in head]
     lines = [[title.rstrip(":") for title in head], ruler, *([cell(value) for value in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

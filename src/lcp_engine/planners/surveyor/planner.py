@@ -23,19 +23,17 @@ _Jobs: TypeAlias = list[JsonValue]
 
 @options(frozen=True, config=ConfigDict(extra="forbid"))
 class Surveyor:
-    """Lists the tree, reads at most `max_reads` files that tell what it is, writes `file`, and ends.
-
-    A function of the question alone: nothing is kept between two. It asks for as many jobs at once as the
-    question's `max_followups` says, or fewer where its own says so.
-    """
+    """Lists the tree, reads the most telling files, writes `file`, and ends. A function of the question alone."""
 
     speaks: ClassVar[str] = "lcp"
     file: Annotated[str, Field(min_length=1)] = "SURVEY.md"
     max_followups: Annotated[int, Field(ge=1)] | None = None
+    """The most jobs at once, if fewer than the question's `max_followups`."""
     max_reads: Annotated[int, Field(ge=0, le=500)] = 25
+    """The most files to read."""
 
     def answer(self, question: Question, /) -> Reply:
-        seen = _look(question)
+        seen = _seen(question)
         action = self._end_early(question, seen) if question.last_turn else self._go_on(question, seen)
         if question.correction:
             action = _narrow(action, question.correction)
@@ -64,7 +62,7 @@ class Surveyor:
         return _ask(f"{number(len(survey.texts), 'file')} read; this is the survey.", [self._write(survey)])
 
     def _write(self, survey: Survey) -> JsonValue:
-        """Whether it runs at once is for policy to say, so `auto_dispatch` is left out."""
+        """Without `auto_dispatch`: policy decides whether the job runs at once."""
         params: _Action = {"rel_path": self.file, "content": survey.markdown(), "mode": "overwrite"}
         return {"name": f"Write {self.file}"[:200], "kind": "write_file", "params": params}
 
@@ -83,7 +81,7 @@ class Surveyor:
         }
 
     def _end_early(self, question: Question, seen: _Seen) -> _Action:
-        """A limit was reached: what is known is said, nothing more is asked for."""
+        """A limit was reached: report what is known, and request nothing more."""
         if seen.written:
             return self._end(question, seen, seen.written)
         if seen.listed is None or seen.listed.state != "succeeded":
@@ -105,7 +103,7 @@ _LIST: JsonValue = {
 
 @dataclass(frozen=True)
 class _Seen:
-    """The jobs of the plan, sorted: what was listed, read and written, and what waits for a person."""
+    """The jobs of the plan by purpose: listed, read, written, waiting for a person."""
 
     listed: SeenJob | None
     list_waits: SeenJob | None
@@ -115,7 +113,7 @@ class _Seen:
     write_waits: SeenJob | None
 
 
-def _look(question: Question) -> _Seen:
+def _seen(question: Question) -> _Seen:
     settled = {job.job_id: job for job in (*question.history(), *question.results)}
     jobs = [settled[job_id] for job_id in sorted(settled)]
     waiting = {job.kind: job for job in question.waiting}
@@ -175,7 +173,7 @@ def _read(choice: Choice) -> JsonValue:
 
 
 def _again(job: SeenJob) -> JsonValue:
-    """The same job once more: equal to the held one it is not stored again, and the mission goes on waiting (R11)."""
+    """The held job again: the engine does not store it twice, and the mission keeps waiting (R11)."""
     return {"name": job.name, "kind": job.kind, "params": dict(job.params)}
 
 
@@ -197,7 +195,7 @@ def _give_up(listed: SeenJob) -> _Action:
 
 
 def _narrow(action: _Action, correction: Correction) -> _Action:
-    """After a refused reply: one job instead of many, and an end where one was already too much."""
+    """After a refused reply: one job instead of many; an error if it had only one."""
     jobs = action.get("new_jobs")
     if not isinstance(jobs, list):
         return action

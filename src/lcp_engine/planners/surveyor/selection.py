@@ -1,4 +1,4 @@
-"""Choose which files to read: what identifies a project first, then the largest sources."""
+"""Choose which files to read: first those that identify a project, then the largest sources."""
 
 from __future__ import annotations
 

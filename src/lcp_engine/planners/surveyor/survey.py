@@ -11,7 +11,7 @@ from functools import cached_property
 from lcp_engine.planners.surveyor import findings
 from lcp_engine.planners.surveyor.findings import About, read_readme, stand_outs
 from lcp_engine.planners.surveyor.languages import Sort
-from lcp_engine.planners.surveyor.layout import Place, lay_out
+from lcp_engine.planners.surveyor.layout import Row, lay_out
 from lcp_engine.planners.surveyor.manifests import Manifest, is_manifest, read_manifest
 from lcp_engine.planners.surveyor.markdown import (
     bullets,
@@ -31,15 +31,16 @@ from lcp_engine.planners.surveyor.tree import EXCLUDED, File, Tree
 
 @dataclass(frozen=True)
 class Survey:
-    """Everything that is known of a project. `texts` are the files that were read, `partly` those cut to their
-    first lines, `unread` the reasons of those that could not be.
-    """
+    """Everything that is known about a project."""
 
     directory: str
     tree: Tree
     texts: Mapping[str, str] = field(default_factory=dict)
+    """The files that were read."""
     partly: frozenset[str] = frozenset()
+    """Those of them of which only the first lines were read."""
     unread: Mapping[str, str] = field(default_factory=dict)
+    """The files that could not be read, with the reasons."""
 
     @cached_property
     def manifests(self) -> list[Manifest]:
@@ -256,7 +257,7 @@ def _layout(survey: Survey) -> str:
     )
 
 
-def _directory(row: Place) -> str:
+def _directory(row: Row) -> str:
     indent = "&emsp;" * row.depth
     if not row.path or row.path.startswith("… "):
         return f"{indent}{row.path or '(top)'}"
@@ -315,7 +316,7 @@ def _dependencies_of(manifest: Manifest) -> str:
 
 
 def _names(group: str, names: tuple[str, ...]) -> str:
-    """What nobody chose is only counted."""
+    """Pinned and indirect dependencies are only counted."""
     return (
         "" if group in _NOT_CHOSEN - {""} else f": {listing([code(name, 60) for name in names], _MOST_NAMES)}"
     )

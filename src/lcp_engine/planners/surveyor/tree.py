@@ -1,4 +1,4 @@
-"""See a listing as a tree: files, sizes, directories."""
+"""A listing as a tree: files, sizes, directories."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from lcp_engine.planners.surveyor.languages import Language, Sort, language_of
 
-# Left out of the listing by name: written by tools, or by other people.
-# Plain names only: a walk can leave out a whole directory by its name without looking inside.
+# Excluded from the listing: directories of tools and of other people's code. Plain names only, because a walk can skip
+# a directory by its name without reading it.
 EXCLUDED = (
     ".git", "node_modules", "vendor", ".venv", "venv", "dist", "build", "target", "out", "__pycache__", "coverage",
     ".hg", ".svn", "bower_components", "jspm_packages", "Pods", "virtualenv", ".tox", ".nox", ".eggs",
@@ -28,7 +28,7 @@ _SECRET = re.compile(
     r"|\.git-credentials|\.htpasswd|[^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk|asc|gpg)"
     r"|[^/]*(?:credential|secret|password|passwd)s?(?:\.(?:json|ya?ml|toml|ini|txt|cfg|conf|xml|properties))?)"
 )
-# A cheap look before the expression: 100,000 names are judged in every turn.
+# A cheap test before the expression: 100,000 names are judged in every turn.
 _MAYBE_SECRET = re.compile(
     r"\.(?:ssh|aws|gnupg|env|npmrc|pypirc|git-cred|htpass|netrc|pem|key|p12|pfx|jks|kdbx|ppk|asc|gpg)"
     r"|netrc|id_|secret|credential|passw"
@@ -49,7 +49,7 @@ _VENDORED = re.compile(
 
 
 class File(NamedTuple):
-    """One listed file; `size` is 0 where the listing did not say."""
+    """One listed file; `size` is 0 if the listing has no sizes."""
 
     path: str
     size: int
@@ -80,12 +80,12 @@ class File(NamedTuple):
 
     @property
     def _is_source(self) -> bool:
-        """A module about secrets holds none: its suffix is that of code."""
+        """A module about secrets contains none: its suffix is that of code."""
         return self.is_code and not self.name.startswith((".", "id_"))
 
     @property
     def is_readable(self) -> bool:
-        """Whether a job may name it: control characters and the like make a reply invalid (R3)."""
+        """Whether a job may name it: control characters would make the reply invalid (R3)."""
         return (
             self.path.isprintable() and "\\" not in self.path and not self.is_secret and len(self.path) < 1000
         )
@@ -126,7 +126,7 @@ class Tree:
 
     @cached_property
     def own(self) -> tuple[File, ...]:
-        """The files that other people's directories do not hold; all where there are no others."""
+        """The files outside of other people's directories; all files if there are no others."""
         return tuple(file for file in self.files if not file.is_vendored) or self.files
 
     @cached_property
@@ -139,7 +139,7 @@ class Tree:
 
 
 def read_listing(result: Mapping[str, JsonValue], without: Iterable[str]) -> Tree:
-    """The tree that a `list_files_result` shows, without the paths that the survey writes itself."""
+    """The tree of a `list_files_result`, without the paths that the survey writes itself."""
     listed = result.get("files")
     names = [str(path) for path in listed] if isinstance(listed, list) else []
     stated = result.get("sizes")
@@ -156,7 +156,7 @@ def read_listing(result: Mapping[str, JsonValue], without: Iterable[str]) -> Tre
 
 
 def group(files: Iterable[File], depth: int = 0) -> dict[str, list[File]]:
-    """Files by the component of their path at `depth`; those that lie directly there under an empty name."""
+    """Files by the component of their path at `depth`; those directly there under an empty name."""
     found: dict[str, list[File]] = {}
     for file in files:
         parts = file.path.split("/", depth + 1)
