@@ -194,7 +194,7 @@ def test_a_key_that_no_header_can_hold_is_refused_unsaid(variable: str, key: str
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
     assert (
         str(refused.value)
-        == f"{variable}: a key is expected to be one line of ASCII; it has other characters"
+        == f"{variable}: a key is one line of printable ASCII; this one has other characters"
     )
 
 
