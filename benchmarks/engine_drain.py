@@ -8,7 +8,7 @@ import time
 
 from benchmarks.kinds import nothing
 from lcp_engine import Engine
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.runner.runner import MAX_CLAIM, Runner
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
@@ -27,9 +27,9 @@ def main(url: str, backlog: int, most: int = MAX_CLAIM) -> None:
 def fill(tx: Tx, backlog: int) -> None:
     """Queue the backlog in one transaction."""
     ledger = ledger_of(tx)
-    mission = steer.open_queue(ledger, "jobs")
+    mission = missions.open_queue(ledger, "jobs")
     for _ in range(backlog):
-        steer.enqueue(ledger, nothing, mission, {}, name=None, priority=0, run_after=None)
+        missions.enqueue(ledger, nothing, mission, {}, name=None, priority=0, run_after=None)
 
 
 def check(engine: Engine, backlog: int) -> None:

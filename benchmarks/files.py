@@ -20,7 +20,7 @@ from benchmarks.setting import Setting
 from lcp_engine import Engine
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Policy
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.sandbox.root import Root
@@ -205,7 +205,7 @@ def weigh_reading(setting: Setting, place: Path) -> Figure:
 
 def _fill_reads(ledger: Ledger, mission: int) -> None:
     for _ in range(READS):
-        steer.enqueue(
+        missions.enqueue(
             ledger, read_file.WORKER.for_any_params(), mission, {"rel_path": "a.txt"},
             name=None, priority=0, run_after=None,
         )  # fmt: skip
@@ -214,7 +214,7 @@ def _fill_reads(ledger: Ledger, mission: int) -> None:
 def _fill(ledger: Ledger, mission: int) -> None:
     for number in range(WRITES):
         params: dict[str, JsonValue] = {"rel_path": f"f{number}", "content": CONTENT}
-        steer.enqueue(
+        missions.enqueue(
             ledger, WRITE_FILE.for_any_params(), mission, params, name=None, priority=0, run_after=None
         )
 

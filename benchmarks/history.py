@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, Goal, race, ratio
 from benchmarks.kinds import nothing
 from benchmarks.setting import Setting
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob, settle
 from lcp_engine.store import queue
@@ -100,7 +100,7 @@ class Queue:
         self.enqueued: list[float] = []
         self.done: list[float] = []
         self._jitter = random.Random(1)
-        self._mission = database.write(lambda tx: steer.open_queue(ledger_of(tx), "jobs"))
+        self._mission = database.write(lambda tx: missions.open_queue(ledger_of(tx), "jobs"))
         for first in range(1, finished + 1, CHUNK):
             database.write(partial(_finish, first=first, last=min(finished, first + CHUNK - 1)))
         database.write(partial(_count, finished=finished))
@@ -116,7 +116,7 @@ class Queue:
 
     def _enqueue(self, tx: Tx) -> int:
         ledger = ledger_of(tx)
-        return steer.enqueue(ledger, nothing, self._mission, {}, name=None, priority=0, run_after=None)
+        return missions.enqueue(ledger, nothing, self._mission, {}, name=None, priority=0, run_after=None)
 
     def _do_one(self) -> None:
         (job,) = self.database.write(lambda tx: queue.claim(ledger_of(tx), SCOPE, self._runner, 1))

@@ -18,7 +18,7 @@ from benchmarks.kinds import hanging, start
 from benchmarks.setting import Setting
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import LEASE
@@ -99,10 +99,10 @@ def _hung(setting: Setting, engine: Engine, url: str) -> Iterator[tuple[int, Cal
 def _fill(tx: Tx, mark: str) -> int:
     fill(tx, BEFORE)
     ledger = ledger_of(tx)
-    job = steer.enqueue(
+    job = missions.enqueue(
         ledger,
         hanging,
-        steer.open_queue(ledger, "jobs"),
+        missions.open_queue(ledger, "jobs"),
         {"mark": mark},
         name=None,
         priority=0,

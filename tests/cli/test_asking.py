@@ -183,7 +183,7 @@ def test_a_file_that_changed_is_shown_again_and_nothing_is_written(lcp: Lcp) -> 
         (lcp.root / "a.md").write_text("mine\n")
         terminal.answer("y")
         shown = terminal.expect(QUESTION)
-        assert "has to be what was shown" in shown
+        assert "is not what was shown" in shown
         assert "-mine" in shown
         assert (lcp.root / "a.md").read_text() == "mine\n"
         terminal.answer("y")

@@ -35,7 +35,7 @@ def test_deciding_twice_is_harmless_and_deciding_otherwise_a_conflict(waiting: L
     assert (again.code, again.out) == (0, "job 2 was already approved\n")
     otherwise = waiting("reject", 2, "--reason", "no")
     assert otherwise.code == 5
-    assert otherwise.err.startswith("job 2 has to be held to be rejected; it is queued: ")
+    assert otherwise.err.startswith("job 2 is queued; only held jobs can be rejected: ")
 
 
 def test_all_decides_a_mission_and_what_cannot_be_decided_keeps_nothing_back(waiting: Lcp) -> None:

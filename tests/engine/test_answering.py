@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.engine.people.answer import MOST_CHARACTERS, pick
+from lcp_engine.engine.approvals import pick
+from lcp_engine.engine.messages import MOST_CHARACTERS
 from lcp_engine.engine.question import open_question
 from lcp_engine.errors import LcpError
 from lcp_engine.store import queue
@@ -85,9 +86,9 @@ def test_the_same_answer_twice_is_harmless_and_another_is_a_conflict(lab: Lab) -
     colour, why = (job.id for job in lab.jobs())
     assert lab.engine.answer(colour, "3", by="ada")
     assert not lab.engine.answer(colour, "blue", by="bob")
-    assert "ada has answered it otherwise" in refused("WRONG_STATE", lambda: lab.engine.answer(colour, "red"))
+    assert "ada has given another answer" in refused("WRONG_STATE", lambda: lab.engine.answer(colour, "red"))
     assert lab.engine.reject(why, "no reason")
-    assert "it is rejected" in refused("WRONG_STATE", lambda: lab.engine.answer(why, "because"))
+    assert "is rejected; only held jobs" in refused("WRONG_STATE", lambda: lab.engine.answer(why, "because"))
 
 
 def test_what_is_no_answer_is_refused_and_changes_nothing(lab: Lab) -> None:

@@ -196,7 +196,7 @@ def test_an_approval_beneath_a_root_that_is_gone_says_what_is_missing(shop: Lab)
     (job,) = held(shop)
     shop.root.rename(shop.root.with_name("elsewhere"))
     said = conflict(lambda: shop.engine.approve(job))
-    assert "what it would change cannot be told now, and 'a.md' was shown" in said
+    assert "it is not known what it would change now, and 'a.md' was shown" in said
 
 
 def test_a_job_that_drifted_runs_once_the_new_diff_is_approved(shop: Lab) -> None:

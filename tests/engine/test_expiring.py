@@ -47,10 +47,10 @@ def test_a_held_job_is_rejected_when_its_time_is_over_and_the_planner_reads_why(
     assert lab.states() == ["rejected", "rejected"]
     assert lab.mission().status == "completed"
     assert [seen.reason for seen in lab.questions[1].results] == [
-        "nobody decided within 60 s (hold_timeout)"
+        "no decision within 60 s (hold_timeout)"
     ] * 2
     assert lab.engine.expiries() == {}
-    with pytest.raises(LcpError, match="it is rejected"):
+    with pytest.raises(LcpError, match="is rejected; only held jobs"):
         lab.engine.approve(2)
 
 
@@ -88,7 +88,7 @@ def test_a_person_who_brings_no_reply_in_time_ends_the_mission(lab: Lab, now: li
     lab.work()
     mission = lab.mission()
     assert (mission.status, mission.outcome) == ("failed", "job_failed")
-    assert "nobody decided within 5 s" in str(mission.summary)
+    assert "no decision within 5 s" in str(mission.summary)
 
 
 def test_more_holds_than_one_sweep_takes_expire_all(lab: Lab, now: list[int]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.errors import LcpError
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.maintenance.prune import prune
@@ -114,7 +114,7 @@ def test_a_job_retried_after_the_end_leads_to_no_turn(lab: Lab) -> None:
 
 def retry(lab: Lab, job_id: int, workers: Workers | None = None) -> None:
     known = lab.engine.workers if workers is None else workers
-    lab.engine.site.database.write(lambda tx: steer.retry(ledger_of(tx), job_id, by="ada", workers=known))
+    lab.engine.site.database.write(lambda tx: missions.retry(ledger_of(tx), job_id, by="ada", workers=known))
 
 
 def test_a_job_cancelled_while_it_was_held_is_held_again(lab: Lab) -> None:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, steady_clock, system_clock
 from lcp_engine.core.job_states import State
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.lane import Lane
 from lcp_engine.runner.maintenance import Maintenance
@@ -431,9 +431,9 @@ def test_a_runner_takes_only_kinds_that_have_a_worker(database_url: str, shop: S
 
 def _enqueue(tx: Tx, worker: Worker[BaseModel], count: int) -> list[int]:
     ledger = ledger_of(tx)
-    mission = steer.open_queue(ledger, "jobs")
+    mission = missions.open_queue(ledger, "jobs")
     return [
-        steer.enqueue(ledger, worker, mission, {}, name=None, priority=0, run_after=None)
+        missions.enqueue(ledger, worker, mission, {}, name=None, priority=0, run_after=None)
         for _ in range(count)
     ]
 

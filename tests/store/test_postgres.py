@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions as steer
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob, settle, settle_all
 from lcp_engine.errors import ErrorCode, LcpError

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, text, update
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import CREATIONS, START, TRANSITIONS, State
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import MAX_BACKOFF, FinishedJob, rescue, settle, settle_all
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -324,7 +324,7 @@ def test_what_cannot_succeed_is_not_tried_again(engine: Engine, hands: Hands) ->
 def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
     engine: Engine, hands: Hands
 ) -> None:
-    other = engine.site.database.write(lambda tx: steer.open_queue(ledger_of(tx), "other"))
+    other = engine.site.database.write(lambda tx: missions.open_queue(ledger_of(tx), "other"))
     ids = [engine.enqueue("noop", mission_id=(None, other)[n % 2]) for n in range(5)]
     leased = hands.claim(5)
     assert hands.dies(leased[1])

@@ -40,7 +40,7 @@ def test_deciding_twice_is_harmless_and_otherwise_a_conflict(house: House) -> No
     assert "already approved" in house.post(f"/jobs/{job_id}/approve").words
     conflict = house.post(f"/jobs/{job_id}/reject", {"reason": "too late"})
     assert conflict.status == 409
-    assert f"job {job_id} has to be held to be rejected; it is queued" in conflict.words
+    assert f"job {job_id} is queued; only held jobs can be rejected" in conflict.words
 
 
 def test_a_job_that_no_worker_executes_can_only_be_rejected(house: House) -> None:
@@ -72,7 +72,7 @@ def test_one_job_that_was_decided_does_not_keep_the_others_from_it(house: House)
     answer = house.post("/inbox", {"job": [str(first), str(second)], "decision": "approve"})
     assert answer.status == 409
     assert "1 of 2 jobs were decided" in answer.words
-    assert f"job {first} has to be held" in answer.words
+    assert "; only held jobs can be" in answer.words
     assert house.engine.job(second).state == "queued"
 
 
@@ -136,7 +136,7 @@ def test_a_mission_that_goes_on_is_not_resumed(house: House) -> None:
     house.hold()
     answer = house.post("/missions/1/resume")
     assert answer.status == 409
-    assert "has to have ended to be resumed" in answer.words
+    assert "only missions that have ended can be resumed" in answer.words
 
 
 def test_a_failed_job_is_queued_again(house: House) -> None:

@@ -54,14 +54,14 @@ def test_answering_twice_is_harmless_and_otherwise_a_conflict(house: House) -> N
     assert "already answered this way" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
     conflict = house.post(f"/jobs/{job_id}/answer", {"answer": "no"})
     assert conflict.status == 409
-    assert "has answered it otherwise" in conflict.words
+    assert "has given another answer" in conflict.words
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "it is blank"),
-        ({"answer": " \r\n "}, "it is blank"),
+        ({}, "is blank; a text is expected"),
+        ({"answer": " \r\n "}, "is blank; a text is expected"),
         ({"option": "3"}, "has no option 3; its options are 1 to 2"),
         ({"option": "x"}, "an id is a whole number"),
         ({"answer": "x" * 100_001}, "at most 100000 characters"),
@@ -79,9 +79,9 @@ def test_an_answer_that_is_none_is_explained_and_decides_nothing(
 
 def test_a_job_that_asks_nothing_takes_no_answer_and_a_question_no_yes(house: House) -> None:
     job_id = house.hold()
-    assert "has to be a question" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
+    assert "only questions can be answered" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
     question = _ask(house)
-    assert "has to be answered, not approved" in house.post(f"/jobs/{question}/approve").words
+    assert "it is answered, not approved" in house.post(f"/jobs/{question}/approve").words
     assert house.engine.job(question).state == "held"
 
 
@@ -118,7 +118,7 @@ def test_to_a_mission_that_has_ended_nothing_is_said_and_the_words_are_kept(hous
     house.run(house.complete)
     answer = house.post("/missions/1/say", {"words": "one more thing"})
     assert answer.status == 409
-    assert "goes on with it" in answer.words
+    assert "continues it" in answer.words
     assert "Say something to the planner" not in house.get("/missions/1").words
 
 
@@ -127,4 +127,4 @@ def test_blank_words_are_refused(house: House, path: str) -> None:
     house.hold()
     answer = house.post(path, {"words": "  "})
     assert answer.status == 422
-    assert "it is blank" in answer.words
+    assert "is blank; a text is expected" in answer.words

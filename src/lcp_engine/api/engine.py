@@ -29,12 +29,10 @@ from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.recurrence import read_recurrence
-from lcp_engine.engine import schedules
+from lcp_engine.engine import missions, schedules
+from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_site
-from lcp_engine.engine.missions import steer
-from lcp_engine.engine.people.answer import answer
-from lcp_engine.engine.people.approve import approve, reject
-from lcp_engine.engine.people.message import say
+from lcp_engine.engine.messages import say
 from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
@@ -142,7 +140,7 @@ class Engine:
         `PATH_NOT_FOUND`, `NOT_A_FILE`, `NO_PLANNER`.
         """
         checked, directory = checked_spec(self.site, spec), existing_directory(root)
-        return self.mission(self.site.write(steer.launch, checked, directory, key=key))
+        return self.mission(self.site.write(missions.launch, checked, directory, key=key))
 
     def enqueue(
         self,
@@ -169,7 +167,7 @@ class Engine:
         given = dict(params or {})
         worker.read(given)
         enqueue = partial(
-            steer.enqueue_alone, worker=worker, params=given, mission_id=mission_id, queue=(QUEUE, self._queue),
+            missions.enqueue_alone, worker=worker, params=given, mission_id=mission_id, queue=(QUEUE, self._queue),
             name=name, priority=priority, delay=delay,
         )  # fmt: skip
         if connection is None:
@@ -390,7 +388,7 @@ class Engine:
 
     def cancel(self, mission_id: int, *, by: str | None = None) -> bool:
         """Stop a mission. False if it was cancelled before. Raises `NOT_FOUND`, `WRONG_STATE`."""
-        return self.site.write(steer.cancel, known_id("mission", mission_id), by=by or user_name())
+        return self.site.write(missions.cancel, known_id("mission", mission_id), by=by or user_name())
 
     def resume(
         self, mission_id: int, *, limits: Mapping[str, JsonValue] | None = None, by: str | None = None
@@ -399,7 +397,7 @@ class Engine:
 
         Raises `NOT_FOUND`, `WRONG_STATE`, `INVALID_MISSION`.
         """
-        self.site.write(steer.resume, known_id("mission", mission_id), limits or {}, by=by or user_name())
+        self.site.write(missions.resume, known_id("mission", mission_id), limits or {}, by=by or user_name())
         return self.mission(mission_id)
 
     def retry(self, job_id: int, *, by: str | None = None) -> Job:
@@ -407,7 +405,7 @@ class Engine:
 
         Raises `NOT_FOUND`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`.
         """
-        self.site.write(steer.retry, known_id("job", job_id), by=by or user_name(), workers=self.workers)
+        self.site.write(missions.retry, known_id("job", job_id), by=by or user_name(), workers=self.workers)
         return self.job(job_id)
 
     def undo(

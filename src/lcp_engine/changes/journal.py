@@ -14,8 +14,8 @@ from typing import Protocol
 
 from lcp_engine.changes.recovery import APPLIED, CONFLICT, VOID, close_intents, note_late_write
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.engine.approvals import DRIFT, Drifted, drift_of, note_drift
 from lcp_engine.engine.outcome import Succeeded
-from lcp_engine.engine.people.approval_binding import DRIFT, Drifted, drift_of, note_drift
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted

@@ -40,7 +40,7 @@ from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.safe_text import block, json_block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration, subject
 from lcp_engine.engine.admission import NO_WORKER
-from lcp_engine.engine.people.approval_binding import DRIFT
+from lcp_engine.engine.approvals import DRIFT
 from lcp_engine.engine.reports.markdown import explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job

@@ -24,7 +24,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
-from lcp_engine.engine.plans.turn_queue import TURN_ATTEMPTS
+from lcp_engine.engine.turn_queue import TURN_ATTEMPTS
 from lcp_engine.planners.environment import AsksModel, Surroundings
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.settings import shown_url

@@ -59,7 +59,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.GIT_CONFIG: "default policy: reading .git/config is denied",
     ReasonCode.GIT_FILES: "default policy: writing .git and .gitmodules is denied",
     ReasonCode.HELD_BEFORE: "it was held before",
-    ReasonCode.HOLD_TIMEOUT: "nobody decided within {seconds:g} s (hold_timeout)",
+    ReasonCode.HOLD_TIMEOUT: "no decision within {seconds:g} s (hold_timeout)",
     ReasonCode.IRREVERSIBLE: (
         "the file has {size} bytes, above the {most} that are kept: this write could not be undone"
     ),

@@ -17,8 +17,7 @@ from lcp_engine.core.protocol.actions import JobSpec
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
 from lcp_engine.core.summaries import subject
 from lcp_engine.engine.failure import agent_error
-from lcp_engine.engine.plans.steps import STEP_ORDER
-from lcp_engine.engine.plans.turn_queue import TURN_ORDER, TURN_PRIORITY
+from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.paths import names_of

@@ -13,10 +13,9 @@ from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.engine.plans.job_view import seen_job
-from lcp_engine.engine.plans.operator_messages import heard
-from lcp_engine.engine.plans.progress import after_settling, cancel_sub_plans, refresh, usage_of
-from lcp_engine.engine.plans.turn_queue import VERIFIES, acting_plan
+from lcp_engine.engine.messages import new_messages, seen_job
+from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
+from lcp_engine.engine.turn_queue import VERIFIES, acting_plan
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Said, SeenJob
 from lcp_engine.store.db.json_text import from_json, storable
@@ -91,7 +90,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
             seen_job(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
         ),
         waiting=tuple(seen_job(row) for row in waiting_jobs(ledger.tx, mission.id, plan.id)),
-        said=tuple(heard(ledger.tx, turn)),
+        said=tuple(new_messages(ledger.tx, turn)),
         corrected=corrects,
         stalled=plan.stalled,
         verifies=VERIFIES in params,

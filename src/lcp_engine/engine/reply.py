@@ -40,10 +40,16 @@ from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission, Requested, evaluate_jobs, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
-from lcp_engine.engine.plans.escalation import ask_person
-from lcp_engine.engine.plans.operator_messages import is_unheard
-from lcp_engine.engine.plans.progress import after_holding, after_settling, end_plan, refresh
-from lcp_engine.engine.plans.turn_queue import (
+from lcp_engine.engine.progress import (
+    after_holding,
+    after_settling,
+    ask_person,
+    end_plan,
+    has_new_message,
+    refresh,
+)
+from lcp_engine.engine.question import drop_turn
+from lcp_engine.engine.turn_queue import (
     VERIFIES,
     acting_plan,
     queue_correction,
@@ -51,7 +57,6 @@ from lcp_engine.engine.plans.turn_queue import (
     queue_turn,
     unblock_turn,
 )
-from lcp_engine.engine.question import drop_turn
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
@@ -97,7 +102,7 @@ def apply_reply(
         facts = tuple(failed.fact for failed in failed_checks)
         state = replace(state, failed_checks=facts, to_verify=to_verify)
     if not requested:
-        state = replace(state, unheard=is_unheard(ledger, plan, turn.until_seq))
+        state = replace(state, unheard=has_new_message(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.evaluation.written_bytes for request in requested):
         state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, admission, mission))
     decision = decide(state, reply)

@@ -12,7 +12,7 @@ from lcp_engine.clock import Micros, iso
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import Cron, Every, Onward, Recurrence, first_due
 from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine import missions
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import schedules
 from lcp_engine.store.ledger import Ledger
@@ -84,7 +84,7 @@ def unknown_schedule(name: str, known: Sequence[str]) -> LcpError:
 def launch_now(ledger: Ledger, name: str) -> int:
     """Launch the mission of a schedule now, without changing when it is due; the mission's id. Raises `NOT_FOUND`."""
     row = lock_schedule(ledger, name)
-    mission_id = steer.launch(ledger, spec_of(row.spec), Path(row.root), about={"schedule": name})
+    mission_id = missions.launch(ledger, spec_of(row.spec), Path(row.root), about={"schedule": name})
     schedules.note_launch(ledger.tx, name, mission_id)
     return mission_id
 
@@ -100,7 +100,7 @@ def tick(ledger: Ledger, row: ScheduleRow, now: Micros, onward: Onward) -> None:
     is_launched = row.overlap == "allow" or not schedules.open_missions(tx, row.name)
     if is_launched:
         due = iso(row.due_at)
-        mission_id = steer.launch(
+        mission_id = missions.launch(
             ledger,
             spec_of(row.spec),
             Path(row.root),

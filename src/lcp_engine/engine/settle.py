@@ -18,9 +18,9 @@ from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import agent_error, paid_tokens
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
-from lcp_engine.engine.plans.progress import after_holding, after_settling, end_plan, refresh
-from lcp_engine.engine.plans.turn_queue import acting_plan
+from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh
 from lcp_engine.engine.reply import apply_reply
+from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight

@@ -12,9 +12,9 @@ from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.plans.progress import refresh
-from lcp_engine.engine.plans.turn_queue import acting_plan
+from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question
+from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.sandbox.file_access import confined_threads

@@ -32,14 +32,12 @@ from lcp_engine.core.job_states import (
 )
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import ReasonCode, recorded, stated
+from lcp_engine.engine import approvals, missions
+from lcp_engine.engine.approvals import answer
 from lcp_engine.engine.failure import paid_tokens
-from lcp_engine.engine.missions import steer
+from lcp_engine.engine.messages import say
 from lcp_engine.engine.outcome import Succeeded
-from lcp_engine.engine.people import approve
-from lcp_engine.engine.people.answer import answer
-from lcp_engine.engine.people.message import say
-from lcp_engine.engine.plans.progress import usage_of
-from lcp_engine.engine.plans.turn_queue import acting_plan
+from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     bring_reply,
     hold_turn,
@@ -49,6 +47,7 @@ from lcp_engine.engine.question import (
     open_question,
 )
 from lcp_engine.engine.settle import FinishedTurn, rescue
+from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
 from lcp_engine.replay.scratch import Diverged, HistoryClock, Scratch
 from lcp_engine.store import queue
@@ -92,7 +91,7 @@ def _launch(scratch: Scratch) -> None:
     spec = spec.model_copy(update={"limits": spec.limits.model_copy(update=_first_limits(past))})
 
     def launch(ledger: Ledger) -> None:
-        scratch.mission_id = steer.launch(ledger, spec, Path(scratch.root.path))
+        scratch.mission_id = missions.launch(ledger, spec, Path(scratch.root.path))
         scratch.runner_id = queue.add_runner(ledger.tx, uid="replay", host="", boot="", pid=0)
 
     scratch.write(launch)
@@ -102,7 +101,7 @@ def _launch(scratch: Scratch) -> None:
 
 
 def _cancel_mission(scratch: Scratch, by: str) -> None:
-    scratch.write(steer.cancel, scratch.mission_id, by=by)
+    scratch.write(missions.cancel, scratch.mission_id, by=by)
 
 
 def _first_limits(past: Archive) -> dict[str, JsonValue]:
@@ -123,7 +122,7 @@ def _resume(scratch: Scratch, event: PastEvent) -> None:
     limits = event.data.get("limits")
     given = limits if isinstance(limits, dict) else {}
     by = str(event.data.get("by"))
-    scratch.write(steer.resume, scratch.mission_id, given, by=by)
+    scratch.write(missions.resume, scratch.mission_id, given, by=by)
 
 
 def _fork(scratch: Scratch, event: PastEvent) -> None:
@@ -377,10 +376,10 @@ def _decide(scratch: Scratch, event: PastEvent) -> None:
         case "approve":
             params = event.data.get("params")
             revised = params if isinstance(params, dict) else None
-            scratch.write(approve.approve, admission, job_id, by=by, now=None, params=revised)
+            scratch.write(approvals.approve, admission, job_id, by=by, now=None, params=revised)
         case "reject":
             reason = str(event.data.get("reason", ""))
-            scratch.write(approve.reject, job_id, reason, by=by)
+            scratch.write(approvals.reject, job_id, reason, by=by)
         case "answer":
             text = str(from_json(past.result or "{}").get("answer", ""))
             scratch.write(answer, job_id, text, by=by)
@@ -388,7 +387,7 @@ def _decide(scratch: Scratch, event: PastEvent) -> None:
             reply = _reply_of_person(scratch, event)
             scratch.write(_bring_reply, job_id, reply, by)
         case "retry":
-            scratch.write(steer.retry, job_id, by=by, workers=admission.workers)
+            scratch.write(missions.retry, job_id, by=by, workers=admission.workers)
 
 
 def _bring_reply(ledger: Ledger, job_id: int, reply: str, by: str) -> None:

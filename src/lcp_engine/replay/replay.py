@@ -16,7 +16,7 @@ from lcp_engine.core.job_states import SETTLED, TRANSITIONS, Role, State
 from lcp_engine.core.reasons import Reason, recorded, stated
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.plans.turn_queue import VERIFIES
+from lcp_engine.engine.turn_queue import VERIFIES
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.replay.compare import ComparedJob, ComparedMission, Difference, compare
 from lcp_engine.replay.reenact import reenact

@@ -29,8 +29,8 @@ from lcp_engine.engine.acceptance import failed_checks, load_parsers
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Site
+from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
-from lcp_engine.engine.plans.operator_messages import heard_before
 from lcp_engine.engine.question import Asked, history, hold_turn, keep_cost, keep_reply, open_question
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -309,7 +309,7 @@ class Turns:
             dialect=spec.planner.dialect,
             verifies=asked.verifies,
             said=asked.said,
-            said_before=lambda: self._database.read(lambda tx: heard_before(tx, turn)),
+            said_before=lambda: self._database.read(lambda tx: earlier_messages(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
         )
 

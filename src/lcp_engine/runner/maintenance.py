@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from lcp_engine.changes.recovery import close_left_open
 from lcp_engine.clock import SECOND, Clock, Micros
 from lcp_engine.core.recurrence import go_on
+from lcp_engine.engine.approvals import expire
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.people.hold_timeout import expire
 from lcp_engine.engine.schedules import recurrence_of, tick
 from lcp_engine.engine.settle import rescue
 from lcp_engine.errors import OF_DATABASE, LcpError

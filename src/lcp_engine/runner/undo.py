@@ -13,7 +13,7 @@ from lcp_engine.changes.recovery import UNDO, close_left_open, open_root
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN
 from lcp_engine.engine.instance import Site
-from lcp_engine.engine.plans.progress import refresh
+from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.atomic_write import Digest, LockedFile, temporary_name

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sqlalchemy import bindparam, literal_column, select, text
+from sqlalchemy import bindparam, literal_column, select, text, update
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, HOLD, HOLD_AGAIN, RETRY_HELD
 from lcp_engine.core.reasons import Reason, ReasonCode, because, recorded, recorded_code
-from lcp_engine.store.db.json_text import JsonObject, from_json
+from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.schema import approvals, events, jobs, missions, reviews, turns
@@ -68,6 +68,9 @@ _APPROVE = Statement(
         "path = excluded.path, sha256 = excluded.sha256, at = excluded.at"
     )
 )
+_SET_PARAMS = Statement(
+    update(jobs).where(jobs.c.id == bindparam("job")).values(params=bindparam("new_params"))
+)
 # The mission's own effects in order; undone ones were not approved.
 _SINCE = Statement(
     text(
@@ -101,6 +104,11 @@ def see(tx: Tx, job_id: int, person: str, sight: Sight) -> None:
 def keep_approval(tx: Tx, job_id: int, first: int, person: str, sight: Sight) -> None:
     """Store what a person approved; `first` is the first attempt that this allows."""
     tx.run(_APPROVE, job=job_id, first=first, who=person, **_columns(sight))
+
+
+def set_params(tx: Tx, job_id: int, params: JsonObject) -> None:
+    """Replace the params of a job."""
+    tx.run(_SET_PARAMS, job=job_id, new_params=to_json(params))
 
 
 def approved_sight(tx: Tx, job_id: int, first: int) -> Sight | None:

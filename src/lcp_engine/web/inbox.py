@@ -14,7 +14,7 @@ from lcp_engine.api.pages import HeldHead, JsonObject
 from lcp_engine.changes.recovery import CONFLICT
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
-from lcp_engine.engine.people.approval_binding import DRIFT
+from lcp_engine.engine.approvals import DRIFT
 from lcp_engine.errors import LcpError
 from lcp_engine.web.changes import excerpt
 from lcp_engine.web.context import PageContext, context_of

@@ -1,4 +1,4 @@
-"""Let people steer: launch, approve, reject, cancel, resume, retry (one transaction each)."""
+"""Launch, enqueue, cancel, resume, retry. One transaction each."""
 
 from __future__ import annotations
 
@@ -7,48 +7,31 @@ from pathlib import Path
 from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
-from sqlalchemy import bindparam, null, select, text, update
 
 from lcp_engine.clock import SECOND
-from lcp_engine.core.job_states import OPEN, RETRY, RETRY_HELD, Role, State
+from lcp_engine.core.job_states import OPEN, RETRY, RETRY_BLOCKED, RETRY_HELD, Role, State
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.engine.people.approve import locked_job, worker_of
-from lcp_engine.engine.plans.progress import cancel_mission, refresh
-from lcp_engine.engine.plans.retry_step import retry_step
-from lcp_engine.engine.plans.turn_queue import TURN_KIND, queue_turn
+from lcp_engine.engine.approvals import locked_job, worker_of
+from lcp_engine.engine.progress import cancel_mission, refresh
+from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_KIND, TURN_ORDER, begun_plan, is_early, queue_turn
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import from_json, to_json
-from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.missions import (
+    NewMission,
+    find_by_key,
+    find_open_by_key,
+    insert_mission,
+    release_key,
+    reopen_mission,
+    skipped_steps,
+)
 from lcp_engine.store.people import unanswered_hold
 from lcp_engine.store.queue import live_jobs
-from lcp_engine.store.schema import missions
+from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
-
-_NEW_MISSION_COLUMNS = ("uid", "key", "name", "goal", "root", "planner", "spec", "status", "created_at")
-# Two launches with one key at the same moment: the database lets one of them in.
-_NEW_MISSION = Statement(
-    text(
-        f"INSERT INTO missions ({', '.join(_NEW_MISSION_COLUMNS)}) "  # noqa: S608  # names of our own
-        f"VALUES ({', '.join(f':{name}' for name in _NEW_MISSION_COLUMNS)}) ON CONFLICT (key) DO NOTHING RETURNING id"
-    )
-)
-_BY_KEY = Statement(select(missions.c.id).where(missions.c.key == bindparam("wanted")))
-_QUEUE = Statement(
-    select(missions.c.id).where(missions.c.key == bindparam("wanted"), text("ended_at IS NULL"))
-)
-_GIVE_UP_KEY = Statement(
-    update(missions)
-    .where(missions.c.key == bindparam("wanted"), text("ended_at IS NOT NULL"))
-    .values(key=null())
-)
-_REOPEN = Statement(
-    update(missions)
-    .where(missions.c.id == bindparam("mission"))
-    .values(ended_at=null(), error=null(), summary=null())
-)
 
 
 def launch(
@@ -59,14 +42,13 @@ def launch(
     key: str | None = None,
     about: Mapping[str, JsonValue] | None = None,
 ) -> int:
-    """Store a mission with its first turn; its id. With a `key` that was used before, the mission of then.
+    """Store a mission with its first turn; its id. With a `key` that was used before, the id of that mission.
 
-    `about` tells more in the event that begins its history.
+    `about` is added to the data of its first event.
     """
-    tx = ledger.tx
-    if key is not None and (known := tx.row(_BY_KEY, wanted=key)) is not None:
-        return int(known[0])
-    mission_id = _insert(tx, spec, root, key)
+    if key is not None and (known := find_by_key(ledger.tx, key)) is not None:
+        return known
+    mission_id = _insert(ledger, spec, root, key)
     mission = ledger.mission(mission_id)
     if mission.root_plan is not None:
         return mission_id
@@ -89,21 +71,21 @@ def launch(
 
 
 def open_queue(ledger: Ledger, name: str, last: int | None = None) -> int:
-    """The mission that holds jobs without a planner; its id. `last` is the one that it was before.
+    """The id of the mission that holds jobs without a planner; `last` is the id that it had last.
 
-    Made where there is none, or where that one was cancelled: it may be pruned by now.
+    It is created if there is none, or if that one was cancelled; it may even be pruned.
     """
     if last is not None and _takes_jobs(ledger, last):
         return last
     key = f"queue:{name}"
-    known = ledger.tx.row(_QUEUE, wanted=key)
+    known = find_open_by_key(ledger.tx, key)
     if known is not None:
-        return int(known[0])
-    ledger.tx.send(_GIVE_UP_KEY, wanted=key)
+        return known
+    release_key(ledger.tx, key)
     spec = MissionSpec.model_validate(
         {"name": name, "goal": "Run the jobs that are put here.", "planner": {"type": "none"}}
     )
-    mission_id = _insert(ledger.tx, spec, None, key)
+    mission_id = _insert(ledger, spec, None, key)
     mission = ledger.mission(mission_id)
     if mission.events == 0:
         ledger.note(mission, "launched", None, {"name": name})
@@ -136,20 +118,18 @@ def enqueue(
     ledger: Ledger, worker: Worker[BaseModel], mission_id: int, params: Mapping[str, JsonValue], *,
     name: str | None, priority: int, run_after: int | None,
 ) -> int:  # fmt: skip
-    """Put a job into a mission, past planner and policy: whoever calls this is the operator. Its id.
+    """Add a job to a mission without planner and policy, since the caller is the operator; its id.
 
     Raises `INVALID_ARGUMENT` for a kind that asks the planner, `WRONG_STATE` for a cancelled mission.
     """
     if worker.executed_by is ExecutedBy.PLANNER:
         message = (
-            f"a job of kind {worker.kind} is asked for by a planner or by launching; it cannot be enqueued"
+            f"jobs of kind {worker.kind} are requested by planners and launches; they cannot be enqueued"
         )
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     mission = ledger.mission(mission_id)
     if mission.status == "cancelled":
-        raise LcpError(
-            ErrorCode.WRONG_STATE, f"mission {mission_id} takes jobs unless it is cancelled; it is"
-        )
+        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} is cancelled; it takes no more jobs")
     job_id = ledger.create(
         mission,
         NewJobRow(
@@ -169,30 +149,30 @@ def enqueue(
 
 
 def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
-    """Stop a mission and everything of it that is not settled. False where it is cancelled and nothing is left.
+    """Stop a mission and its unsettled jobs. False if it was cancelled before and has no such job.
 
-    Raises `WRONG_STATE` for one that has ended otherwise and of which nothing is left.
+    Raises `WRONG_STATE` for a mission that has ended otherwise and has no such job.
     """
     mission = ledger.mission(mission_id)
     if mission.has_ended and mission.open == 0 and mission.held == 0:
         if mission.status == "cancelled":
             return False
-        message = f"mission {mission_id} has to be running or waiting to be cancelled; it is {mission.status}"
+        message = (
+            f"mission {mission_id} is {mission.status}; only running and waiting missions can be cancelled"
+        )
         raise LcpError(ErrorCode.WRONG_STATE, message)
     cancel_mission(ledger, mission, by)
     return True
 
 
 def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, by: str) -> None:
-    """Go on with a mission that has ended, with other limits if given. Raises `WRONG_STATE` while it goes on anyway."""
+    """Continue a mission that has ended, with other limits if given. Raises `WRONG_STATE` unless it has ended."""
     mission = ledger.mission(mission_id)
     if not mission.has_ended:
-        message = f"mission {mission_id} has to have ended to be resumed; it is {mission.status}"
+        message = f"mission {mission_id} is {mission.status}; only missions that have ended can be resumed"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if mission.root_plan is None:
-        raise LcpError(
-            ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; there is nothing to resume"
-        )
+        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; it cannot be resumed")
     before = spec_of(mission.spec).limits.model_dump(include=set(limits))
     if limits:
         mission.spec = _with_limits(mission.spec, limits)
@@ -200,8 +180,8 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     mission.status, mission.outcome = "running", None
     plan = ledger.plan(mission.root_plan)
     plan.reopen()
-    ledger.tx.run(_REOPEN, mission=mission_id)
-    # A turn may be under way still, and two are never asked at a time.
+    reopen_mission(ledger.tx, mission_id)
+    # A turn may still be running, and only one is asked at a time.
     turns = (job.id for job in live_jobs(ledger, mission) if job.role is not Role.WORK and job.state in OPEN)
     mission.asking = next(turns, None)
     ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits), "before": before})
@@ -211,11 +191,10 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
 
 
 def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = None) -> None:
-    """Queue a failed, skipped or cancelled job again; one that was held, and never approved after that, is held again.
+    """Queue a failed, skipped or cancelled job again; one that was held and never approved is held again.
 
-    A step goes on where it stopped, and the steps behind it wait for it again.
-
-    Raises `WRONG_STATE`, and with `workers` also `NO_WORKER` and `INVALID_PARAMS` like `approve`.
+    A step continues where it stopped, and the steps after it wait for it again. Raises `WRONG_STATE`, and with
+    `workers` also `NO_WORKER` and `INVALID_PARAMS`.
     """
     job = locked_job(ledger, job_id)
     mission = ledger.mission(job.mission_id)
@@ -224,15 +203,14 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if job.state not in RETRY.sources:
         *others, last = sorted(RETRY.sources)
-        expected = f"{', '.join(others)} or {last}"
-        raise LcpError(
-            ErrorCode.WRONG_STATE, f"job {job_id} has to be {expected} to be retried; it is {job.state}"
-        )
+        expected = f"{', '.join(others)} and {last}"
+        message = f"job {job_id} is {job.state}; only {expected} jobs can be retried"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
     if workers is not None:
         worker_of(workers, job).read(from_json(job.params), f"job {job.id}")
     job.failures = job.deaths = 0
     if job.role is Role.STEP:
-        retry_step(ledger, job, by=by)
+        _retry_step(ledger, job, by=by)
         return
     hold = None if job.state is State.FAILED else unanswered_hold(ledger.tx, job)
     if hold is None:
@@ -243,10 +221,45 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
     refresh(ledger, mission)
 
 
-def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> int:
-    """The mission's id; of the one that has the key where another process was faster."""
-    row = tx.row(
-        _NEW_MISSION,
+def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
+    """Ask the step's plan again, or for the first time. Raises `WRONG_STATE` if its plan has ended."""
+    mission = ledger.mission(step.mission_id)
+    assert step.plan_id is not None
+    if mission.has_ended or ledger.plan(step.plan_id).outcome is not None:
+        message = f"job {step.id} is a step of a plan that has ended"
+        raise LcpError(ErrorCode.WRONG_STATE, f"{message}: `lcp resume {mission.id}` asks the planner again")
+    if is_early(ledger, step):
+        state = ledger.job(step.after_id or 0).state
+        message = f"job {step.id} follows job {step.after_id}, which is {state}; it can be retried once that succeeds"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    ended_as = step.state
+    plan = begun_plan(ledger, step)
+    if plan is None:
+        _wait_again(ledger, step, TURN_ORDER)
+    else:
+        ledger.move(step, RETRY_BLOCKED)
+        plan.reopen()
+        queue_turn(ledger, plan, notices=[f"a person retried this step; before, it was {ended_as}"])
+    again = {step.id}
+    for behind in skipped_steps(ledger.tx, step.plan_id):
+        if behind.after_id in again:
+            again.add(behind.id)
+            _wait_again(ledger, behind, STEP_ORDER)
+    ledger.note(mission, "decided", step.id, {"by": by, "decision": "retry"})
+    refresh(ledger, mission)
+
+
+def _wait_again(ledger: Ledger, step: JobRow, reason: str) -> None:
+    """Block a step that has not begun, or hold it if it was never approved."""
+    hold = None if step.state is State.FAILED else unanswered_hold(ledger.tx, step)
+    if hold is None:
+        ledger.move(step, RETRY_BLOCKED, reason=reason)
+    else:
+        ledger.move(step, RETRY_HELD, reason=hold)
+
+
+def _insert(ledger: Ledger, spec: MissionSpec, root: Path | None, key: str | None) -> int:
+    new = NewMission(
         uid=f"req-{uuid4()}",
         key=key,
         name=spec.name,
@@ -254,13 +267,8 @@ def _insert(tx: Tx, spec: MissionSpec, root: Path | None, key: str | None) -> in
         root=None if root is None else str(root),
         planner=spec.planner.type,
         spec=spec.model_dump_json(by_alias=True),
-        status="running",
-        created_at=tx.now,
     )
-    if row is None:
-        row = tx.row(_BY_KEY, wanted=key)
-    assert row is not None
-    return int(row[0])
+    return insert_mission(ledger.tx, new)
 
 
 def _with_limits(spec: str, limits: Mapping[str, JsonValue]) -> str:

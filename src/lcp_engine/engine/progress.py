@@ -1,51 +1,40 @@
-"""Move plans and missions on: ask again, wait, end what is over (R6 to R8, R12)."""
+"""Advance plans and missions: next turn, waiting, end (R6 to R9, R12, R13)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from pydantic import JsonValue
-from sqlalchemy import bindparam, select, update
 
-from lcp_engine.core.decide import End, Outcome, Usage
+from lcp_engine.core.decide import AskPerson, Claim, End, Outcome, Usage, end_by_person
 from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, Role, State, Transition
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
-from lcp_engine.engine.plans.escalation import answered_end
-from lcp_engine.engine.plans.operator_messages import is_unheard
-from lcp_engine.engine.plans.steps import has_follower, skip_stranded
-from lcp_engine.engine.plans.turn_queue import acting_plan, is_asking, queue_turn, unblock_turn
+from lcp_engine.engine.turn_queue import (
+    acting_plan,
+    has_follower,
+    is_asking,
+    queue_turn,
+    skip_stranded,
+    unblock_turn,
+)
 from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.store import missions
 from lcp_engine.store.changes import changed_paths
-from lcp_engine.store.db.json_text import to_json
-from lcp_engine.store.db.transaction import Statement
-from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.missions import event_data, open_sub_plans
+from lcp_engine.store.people import said_to
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.schema import missions, plans
 from lcp_engine.store.turns import settled_jobs
+from lcp_engine.workers.ask_user import KIND
 
-_Choice: TypeAlias = Callable[[JobRow], bool]
-
+ASKED = "person_asked"
+"""The event of a question that the engine asks a person; its data is the planner's claim, if there is one."""
 _STATE = 4
-"""Where the state stands in a row of `settled_jobs`."""
-_SUB_PLANS = Statement(
-    select(plans.c.id)
-    .where(plans.c.mission_id == bindparam("mission"), plans.c.job_id.is_not(None), plans.c.outcome.is_(None))
-    .order_by(plans.c.id)
-)
-_END = Statement(
-    update(missions)
-    .where(missions.c.id == bindparam("mission"))
-    .values(
-        {
-            name: bindparam(f"new_{name}")
-            for name in ("summary", "deliverables", "metrics", "error", "ended_at")
-        }
-    )
-)
+"""The column of the state in a row of `settled_jobs`."""
 
 
 def usage_of(mission: MissionRow, now: int) -> Usage:
@@ -54,7 +43,7 @@ def usage_of(mission: MissionRow, now: int) -> Usage:
 
 
 def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> None:
-    """What a settled job means for its plan: the next turn, once nothing of the plan goes on by itself (R7)."""
+    """Advance the plan of a settled job: queue its next turn once no other job of it is open (R7)."""
     mission = ledger.mission(job.mission_id)
     if job.plan_id is None or mission.has_ended:
         refresh(ledger, mission)
@@ -67,13 +56,13 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         return
     spec = spec_of(mission.spec)
     if job.state is State.FAILED and spec.on_job_failure == "fail":
-        message = f"job {job.id} ({job.kind}) has failed, and on_job_failure is fail"
+        message = f"job {job.id} ({job.kind}) failed, and on_job_failure is fail"
         end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
         return
     if job.role is Role.STEP:
         skip_stranded(ledger, mission)
         unblock_turn(ledger, mission)
-    # A step that is held goes on with the plan it belongs to, not with another turn.
+    # The next step continues a plan with a held job, not another turn.
     waits = job.role is Role.STEP and plan.held > 0 and has_follower(ledger, mission, job)
     is_over = plan.open == 0 and not is_asking(ledger, plan)
     if plan.outcome is None and not waits and (spec.continue_ == "per_result" or is_over):
@@ -82,7 +71,7 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
 
 
 def after_rejecting(ledger: Ledger, job: JobRow) -> None:
-    """When the last held job of a plan is rejected and nothing else goes on, a turn is queued with the reasons."""
+    """Advance the plan of a rejected job: queue a turn with the reasons if nothing else of the plan is open."""
     mission = ledger.mission(job.mission_id)
     if mission.asking == job.id:
         _end_without_reply(ledger, mission, job)
@@ -97,7 +86,7 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
 
 
 def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> None:
-    """A turn to which no person brings a reply ends its plan, like one whose planner gives none."""
+    """End the plan of a turn that a person refused to reply to, as if its planner had failed."""
     mission.asking = None
     message = f"turn {turn.id} got no reply: {turn.reason}"
     error = agent_error(Failed(ErrorCode.PLANNER_FAILED, message), mission.uid, ledger.tx.now)
@@ -109,10 +98,10 @@ def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> Non
 
 
 def after_holding(ledger: Ledger, plan: PlanRow) -> None:
-    """A plan that comes to a stop at held jobs is asked again where the planner has not seen yet what else happened.
+    """Queue a turn for a plan that only waits for held jobs, if its planner has not seen the other results yet.
 
-    Also where nothing of its own is held: what it asked for is held for another plan, and no decision about that
-    would ever come to this one.
+    Also if none of the held jobs is its own: an equal job of another plan is held, and a decision on that does not
+    advance this plan.
     """
     if plan.outcome is not None or plan.open > 0 or is_asking(ledger, plan):
         return
@@ -121,7 +110,7 @@ def after_holding(ledger: Ledger, plan: PlanRow) -> None:
 
 
 def refresh(ledger: Ledger, mission: MissionRow) -> None:
-    """Unblock the next turn, and set the status: waiting when nothing is queued or running and something is held."""
+    """Unblock the next turn, and update the status: waiting if nothing is queued or running and a job is held."""
     if mission.has_ended:
         return
     unblock_turn(ledger, mission)
@@ -141,13 +130,8 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
         end_mission(ledger, mission, end, error)
         return
     over = {plan.id, *_end_sub_plans(ledger, mission, end.outcome, within=plan)}
-    _settle_live(
-        ledger,
-        mission,
-        SKIP,
-        because(ReasonCode.PLAN_ENDED),
-        lambda job: job.plan_id in over and job.role is not Role.WORK,
-    )
+    turns = [job for job in live_jobs(ledger, mission) if job.plan_id in over and job.role is not Role.WORK]
+    _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.PLAN_ENDED))
     owner = ledger.job(plan.job_id)
     if owner.state is State.BLOCKED:
         ledger.move(owner, PLAN_SUCCEED if end.succeeded else PLAN_FAIL, result=result, error=error)
@@ -155,21 +139,20 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
 
 
 def end_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None = None) -> None:
-    """End a mission. Queued work completes, held work can still be approved, no turn follows (R8)."""
+    """End a mission: queued work completes, held work can still be approved, no turn follows (R8)."""
     if mission.has_ended:
         return
     mission.status = "completed" if end.succeeded else "failed"
     _end_sub_plans(ledger, mission, end.outcome)
     _close_mission(ledger, mission, end, error)
-    _settle_live(
-        ledger, mission, SKIP, because(ReasonCode.MISSION_ENDED), lambda job: job.role is not Role.WORK
-    )
+    turns = [job for job in live_jobs(ledger, mission) if job.role is not Role.WORK]
+    _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.MISSION_ENDED))
 
 
 def cancel_mission(ledger: Ledger, mission: MissionRow, by: str) -> None:
-    """Stop a mission: nothing of it runs any more; attempts that are under way lose their lease.
+    """Stop a mission: its unsettled jobs are cancelled, and running attempts lose their lease.
 
-    One that has ended keeps its outcome; what was left of it is cancelled.
+    A mission that has ended keeps its outcome.
     """
     reason = because(ReasonCode.CANCELLED_BY, by=by)
     if not mission.has_ended:
@@ -177,19 +160,20 @@ def cancel_mission(ledger: Ledger, mission: MissionRow, by: str) -> None:
         _end_sub_plans(ledger, mission, Outcome.CANCELLED)
         end = End(Outcome.CANCELLED, succeeded=False, message=reason.text)
         _close_mission(ledger, mission, end, None, by=by)
-    _settle_live(ledger, mission, CANCEL, reason, lambda job: True)
+    _settle_all(ledger, mission, live_jobs(ledger, mission), CANCEL, reason)
 
 
 def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
-    """A limit is reached: sub-plans are cancelled, and the root plan gets the last turn (R6)."""
+    """Cancel the sub-plans of a mission that reached a limit; the root plan gets the last turn (R6)."""
     ended = _end_sub_plans(ledger, mission, f"limit:{limit}")
     owners = {ledger.plan(plan_id).job_id for plan_id in ended}
-    reason = because(ReasonCode.LIMIT_REACHED, limit=limit)
-    _settle_live(
-        ledger, mission, CANCEL, reason,
-        lambda job: (job.plan_id in ended or job.id in owners)
-        and (job.role is not Role.WORK or job.state is not State.RUNNING),
-    )  # fmt: skip
+    stopped = [
+        job
+        for job in live_jobs(ledger, mission)
+        if (job.plan_id in ended or job.id in owners)
+        and (job.role is not Role.WORK or job.state is not State.RUNNING)
+    ]
+    _settle_all(ledger, mission, stopped, CANCEL, because(ReasonCode.LIMIT_REACHED, limit=limit))
     skip_stranded(ledger, mission)
     assert mission.root_plan is not None
     root = ledger.plan(mission.root_plan)
@@ -199,32 +183,33 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
 
 
 def _has_news(ledger: Ledger, plan: PlanRow) -> bool:
-    """Whether a job of the plan was executed, or a person has spoken, since its last question."""
+    """Whether a job of the plan was executed, or a person sent it a message, since its last question."""
     settled = settled_jobs(ledger.tx, plan.id, plan.asked_seq, ledger.mission(plan.mission_id).events)
     executed = any(row[_STATE] in (State.SUCCEEDED, State.FAILED) for row in settled)
-    return executed or is_unheard(ledger, plan, plan.asked_seq)
+    return executed or has_new_message(ledger, plan, plan.asked_seq)
 
 
 def _end_sub_plans(
     ledger: Ledger, mission: MissionRow, outcome: str, *, within: PlanRow | None = None
 ) -> set[int]:
-    """No turn of a sub-plan (begun in a plan, or any) counts any more; the ids of those that had not ended."""
+    """End the mission's sub-plans, or those begun in the plan `within`; the ids of those that were open."""
     ended: set[int] = set()
-    # The oldest first, so that all below one another are found.
-    for row in ledger.tx.rows(_SUB_PLANS, mission=mission.id):
-        plan = ledger.plan(int(row[0]))
-        # What this transaction decided is not in the database yet.
+    # Oldest first, so that plans begun in one of these are found as well.
+    for plan_id in open_sub_plans(ledger.tx, mission.id):
+        plan = ledger.plan(plan_id)
+        # The ledger may have ended it in this transaction, which the database does not show yet.
         if plan.outcome is None and (within is None or plan.parent_id in {within.id, *ended}):
             plan.outcome = outcome
             ended.add(plan.id)
     return ended
 
 
-def _settle_live(
-    ledger: Ledger, mission: MissionRow, transition: Transition, reason: Reason, chosen: _Choice
+def _settle_all(
+    ledger: Ledger, mission: MissionRow, jobs: Iterable[JobRow], transition: Transition, reason: Reason
 ) -> None:
-    for job in live_jobs(ledger, mission):
-        if job.state in transition.sources and chosen(job):
+    """Take those of the jobs through a transition that are in a state where it begins."""
+    for job in jobs:
+        if job.state in transition.sources:
             if job.state is State.RUNNING:
                 ledger.attempted(job, transition.event)
             ledger.move(job, transition, reason=reason)
@@ -256,12 +241,54 @@ def _close_mission(
     if end.failed_checks:
         metrics["accepted_unmet"] = data["accepted_unmet"] = list(end.failed_checks)
     ledger.note(mission, f"mission_{mission.status}", None, data)
-    ledger.tx.run(
-        _END,
-        mission=mission.id,
-        new_summary=end.message,
-        new_deliverables=to_json(list(paths)),
-        new_metrics=to_json(metrics),
-        new_error=error,
-        new_ended_at=ledger.tx.now,
+    missions.end_mission(
+        ledger.tx, mission.id, summary=end.message, deliverables=paths, metrics=metrics, error=error
     )
+
+
+def ask_person(ledger: Ledger, mission: MissionRow, plan: PlanRow, turn: JobRow, asked: AskPerson) -> int:
+    """Ask a person in the engine's name with a held job of the plan; its id. No cap counts it (R9, R13)."""
+    options: list[JsonValue] = list(asked.options)
+    job_id = ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=plan.id,
+            turn=turn.turn,
+            parent_id=turn.id,
+            kind=KIND,
+            params=to_json({"question": asked.question, "options": options}),
+            state=State.HELD,
+            reason=because(ReasonCode.QUESTION),
+            depth=plan.depth,
+        ),
+    )
+    claim: dict[str, JsonValue] = {}
+    if asked.claim is not None:
+        unmet: list[JsonValue] = list(asked.failed_checks)
+        claim = {"outcome": asked.claim.outcome, "message": asked.claim.message, "unmet": unmet}
+    ledger.note(mission, ASKED, job_id, claim)
+    return job_id
+
+
+def answered_end(ledger: Ledger, job: JobRow) -> End | None:
+    """How the answer to a question of `ask_person` ends its plan; None if the plan continues, and for other jobs."""
+    if job.kind != KIND or job.state is not State.SUCCEEDED or job.fingerprint is not None:
+        return None
+    data = event_data(ledger.tx, job.mission_id, job.id, ASKED)
+    result = ledger.result(job.id)
+    if not data or result is None:
+        return None
+    message, unmet = data.get("message"), data.get("unmet")
+    claim = Claim(Outcome(str(data["outcome"])), message if isinstance(message, str) else None)
+    listed = tuple(map(str, unmet)) if isinstance(unmet, list) else ()
+    options = from_json(job.params).get("options")
+    answer = from_json(result).get("answer")
+    if not isinstance(options, list) or answer not in options:
+        return None
+    return end_by_person(claim, listed, options.index(answer))
+
+
+def has_new_message(ledger: Ledger, plan: PlanRow, since_seq: int) -> bool:
+    """Whether a person sent the plan a message after event `since_seq`."""
+    now = ledger.mission(plan.mission_id).events
+    return bool(said_to(ledger.tx, plan.mission_id, plan.id, since_seq, now))

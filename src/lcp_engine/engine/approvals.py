@@ -1,0 +1,313 @@
+"""Decisions of people on held jobs: approve, reject, answer; what happens if they take too long (R5, R13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os.path import normpath
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.core.job_states import ANSWER, APPROVE, APPROVE_BLOCKED, REJECT, Role, State
+from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.policy import Verdict
+from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.engine.admission import Admission, ruling_on
+from lcp_engine.engine.failure import agent_error
+from lcp_engine.engine.messages import spoken
+from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
+from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
+from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, is_early
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import (
+    NOBODY,
+    Sight,
+    approved_sight,
+    due_holds,
+    hold_seconds,
+    is_led_to,
+    keep_approval,
+    last_decision,
+    see,
+    seen,
+    set_params,
+)
+from lcp_engine.store.queue import find_jobs
+from lcp_engine.store.row_types import JobRow
+from lcp_engine.workers.ask_user import KIND, AskUserResult
+from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+
+CHECK_AGAIN = ": check it again with"
+"""Separates a conflict from the command that shows the job again."""
+DRIFT = "drift"
+"""The reason of a job that is held again because its file is not the one that was approved."""
+BY = "hold_timeout"
+
+
+def approve(
+    ledger: Ledger, admission: Admission, job_id: int, *, by: str, now: Sight | None,
+    params: dict[str, JsonValue] | None = None, shown: Sight | None = None,
+) -> bool:  # fmt: skip
+    """Let a held job run, with other params if given. False if it was approved before, which is harmless.
+
+    `now` is what the job, with those params, would change at this moment, `shown` what the person decides on (see
+    `bind`). Raises `CONFLICT` if someone decided otherwise, or the job is not what this person was shown; `WRONG_STATE`
+    for a job that is not held; `NO_WORKER`; `INVALID_PARAMS`; `PATH_DENIED` and `NOT_ALLOWED` for a job that policy, or
+    its kind's permission level, denies now.
+    """
+    job = locked_job(ledger, job_id)
+    if job.state is not State.HELD:
+        if job.approved and job.state is not State.REJECTED and params in (None, from_json(job.params)):
+            return False
+        raise _decided(ledger, job, "approved")
+    worker = worker_of(admission.workers, job)
+    refuse_relayed(ledger, job)
+    if worker.executed_by is ExecutedBy.PERSON:
+        message = f"job {job_id} is a question; it is answered, not approved: `lcp answer {job_id} TEXT`"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    before = from_json(job.params)
+    revised = None if params is None or params == before else params
+    read = worker.read(before if revised is None else revised, f"job {job.id}")
+    _check_policy(ledger, admission, worker, job, read)
+    sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
+    _let_run(ledger, job)
+    keep_approval(ledger.tx, job.id, job.approved, by, sight)
+    data: dict[str, JsonValue] = {"by": by, "decision": "approve", "params": revised}
+    if revised is not None:
+        set_params(ledger.tx, job.id, revised)
+        data["before"] = before
+    mission = ledger.mission(job.mission_id)
+    ledger.note(mission, "decided", job.id, data)
+    refresh(ledger, mission)
+    return True
+
+
+def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
+    """Refuse a held job; the planner reads the reason. False if it was rejected before.
+
+    Raises `CONFLICT` if someone decided otherwise, `WRONG_STATE` for a job that is not held.
+    """
+    job = locked_job(ledger, job_id)
+    if job.state is State.REJECTED:
+        return False
+    mission = ledger.mission(job.mission_id)
+    why = because(ReasonCode.REJECTED, words=reason)
+    if not ledger.move(job, REJECT, reason=why, error=_rejection(ledger, job, why)):
+        raise _decided(ledger, job, "rejected")
+    ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
+    after_rejecting(ledger, job)
+    return True
+
+
+def locked_job(ledger: Ledger, job_id: int) -> JobRow:
+    """The job, its mission locked first: with one order of locks no two transactions wait for each other."""
+    ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
+    return ledger.job(job_id)
+
+
+def worker_of(workers: Workers, job: JobRow) -> Worker[BaseModel]:
+    """What executes the job. Raises `NO_WORKER`."""
+    worker = workers.get(job.kind)
+    if worker is None:
+        message = f"job {job.id} has kind {job.kind!r}; no worker for it is installed"
+        raise LcpError(ErrorCode.NO_WORKER, message)
+    return worker
+
+
+def _let_run(ledger: Ledger, job: JobRow) -> None:
+    mission = ledger.mission(job.mission_id)
+    job.approved = job.attempt + 1
+    if is_early(ledger, job):
+        ledger.move(job, APPROVE_BLOCKED, reason=STEP_ORDER)
+        return
+    if job.role is not Role.WORK and mission.asking is not None:
+        ledger.move(job, APPROVE_BLOCKED, reason=TURN_ORDER)
+        return
+    ledger.move(job, APPROVE)
+    if job.role is not Role.WORK:
+        mission.asking = job.id
+
+
+def _check_policy(
+    ledger: Ledger, admission: Admission, worker: Worker[BaseModel], job: JobRow, params: BaseModel
+) -> None:
+    """Check policy again: an approval lifts a hold, never a denial, and policy may not have known the job before."""
+    mission = ledger.mission(job.mission_id)
+    spec = spec_of(mission.spec)
+    verdict, reason, code = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
+    if verdict is Verdict.DENY:
+        raise LcpError(code, f"job {job.id} may not run: {reason}")
+
+
+def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:
+    """The error for a decision on a job that is not held."""
+    decision = last_decision(ledger.tx, job)
+    message = f"job {job.id} is {job.state}; only held jobs can be {word}"
+    if decision is None:
+        return LcpError(ErrorCode.WRONG_STATE, message)
+    return LcpError(ErrorCode.CONFLICT, f"{message}: {decision}")
+
+
+def _rejection(ledger: Ledger, job: JobRow, reason: Reason) -> str:
+    message = f"job {job.id} ({job.kind}) was rejected by a person: {reason}"
+    failed = Failed(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
+    return agent_error(failed, ledger.mission(job.mission_id).uid, ledger.tx.now)
+
+
+def answer(ledger: Ledger, job_id: int, text: str, *, by: str) -> bool:
+    """Complete a question with a person's answer, or take the reply of a planner that is a person (R21).
+
+    False if it was given the same answer before, which is harmless. The number of an option, or the beginning of
+    exactly one, selects it. Raises `NOT_FOUND`; `INVALID_ARGUMENT` for a blank or too long answer and for a job that is
+    not a question; `WRONG_STATE` for a question that was decided otherwise.
+    """
+    ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
+    job = ledger.job(job_id)
+    if job.role is not Role.WORK and was_relayed(ledger, job):
+        return bring_reply(ledger, job, text, by=by)
+    if job.kind != KIND:
+        message = f"job {job_id} is a {job.state} {job.kind}; only questions can be answered"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    said = spoken(text, f"the answer to job {job_id}")
+    options = _options(job)
+    number = pick(options, said)
+    chosen = said if number is None else options[number - 1].strip()
+    result = AskUserResult(answer=chosen, option=number, by=by)
+    if job.state is not State.HELD:
+        return _is_known(ledger, job, result.answer)
+    ledger.move(job, ANSWER, result=to_json(result.model_dump()))
+    data: dict[str, JsonValue] = {"by": by, "decision": "answer", "option": result.option}
+    ledger.note(ledger.mission(job.mission_id), "decided", job.id, data)
+    after_settling(ledger, job)
+    return True
+
+
+def pick(options: Sequence[str], said: str) -> int | None:
+    """The number of the option that `said` selects, from 1; None for any other answer.
+
+    Its whole text selects an option, its number, or a beginning that no other option has; case does not matter.
+    """
+    folded = [option.strip().casefold() for option in options]
+    wanted = said.strip().casefold()
+    if wanted in folded:
+        return folded.index(wanted) + 1
+    if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= len(options):
+        return int(wanted)
+    close = [number for number, option in enumerate(folded, 1) if option.startswith(wanted)]
+    return close[0] if len(close) == 1 else None
+
+
+def _options(job: JobRow) -> list[str]:
+    options = from_json(job.params).get("options")
+    return [str(option) for option in options] if isinstance(options, list) else []
+
+
+def _is_known(ledger: Ledger, job: JobRow, answer: str) -> bool:
+    """False if the answer is the one that was given before. Raises `WRONG_STATE` for any other."""
+    result = ledger.result(job.id)
+    if job.state is not State.SUCCEEDED or result is None:
+        message = f"job {job.id} is {job.state}; only held jobs can be answered"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    before = from_json(result)
+    if before.get("answer") == answer:
+        return False
+    message = f"job {job.id} is {job.state}; {before.get('by')} has given another answer"
+    raise LcpError(ErrorCode.WRONG_STATE, message)
+
+
+def expire(ledger: Ledger, due: Sequence[tuple[int, int]]) -> None:
+    """Reject those of these jobs (id and mission id) that are still due; the planner reads the reason."""
+    ledger.lock(mission_id for _, mission_id in due)
+    still = {job_id for job_id, _ in due_holds(ledger.tx, ledger.tx.now)}
+    for job_id in sorted(still.intersection(job_id for job_id, _ in due)):
+        _reject_expired(ledger, job_id)
+
+
+def _reject_expired(ledger: Ledger, job_id: int) -> None:
+    job = ledger.job(job_id)
+    mission = ledger.mission(job.mission_id)
+    reason = because(ReasonCode.HOLD_TIMEOUT, seconds=hold_seconds(mission.spec))
+    message = f"job {job.id} ({job.kind}) was rejected: {reason}"
+    failed = Failed(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
+    if ledger.move(job, REJECT, reason=reason, error=agent_error(failed, mission.uid, ledger.tx.now)):
+        ledger.note(mission, "decided", job.id, {"by": BY, "decision": "reject", "reason": reason.text})
+        after_rejecting(ledger, job)
+
+
+class Drifted(Exception):
+    """The file that an approved job would change is not the one approved; `found` is what it is now."""
+
+    def __init__(self, approved: Sight, found: str | None) -> None:
+        super().__init__(approved.path)
+        self.approved = approved
+        self.found = found
+
+
+def bind(
+    ledger: Ledger, job: JobRow, now: Sight | None, by: str, *, is_revised: bool, shown: Sight | None = None
+) -> Sight:
+    """What an approval by this person is for: what they were `shown`, else what they last saw, else the file as it was
+    when the job was held, else `now`.
+
+    `now` is what the job would change at this moment; None when a past decision is replayed, which binds to nothing.
+    Raises `CONFLICT` if the job or its file has changed since, other than by jobs of the same mission.
+    """
+    shown = shown or seen(ledger.tx, job.id, by) or seen(ledger.tx, job.id, NOBODY)
+    mark = fingerprint(job.kind, from_json(job.params))
+    if now is None:
+        return Sight(mark, None, None, ledger.tx.now)
+    if not is_revised and now.fingerprint != mark:
+        raise _conflict(job, "its params have just been changed")
+    if shown is None:
+        return now
+    if shown.fingerprint != mark:
+        raise _conflict(job, "its params are not those that were shown")
+    if shown.path != now.path:
+        if is_revised or shown.path is None:
+            return now
+        would = f"it would change {now.path!r}" if now.path else "it is not known what it would change"
+        raise _conflict(job, f"{would} now, and {shown.path!r} was shown")
+    file = normpath(f"{ledger.mission(job.mission_id).root}/{now.path}")
+    if now.path is not None and not is_led_to(ledger.tx, job.mission_id, file, shown, now.found):
+        was, is_now = state_of(shown.found), state_of(now.found)
+        raise _conflict(job, f"{shown.path!r} was {was} when it was shown, and is {is_now}")
+    return Sight(now.fingerprint, shown.path, shown.found, shown.at)
+
+
+def drift_of(tx: Tx, job: JobRow, file: str, path: str, found: str | None) -> Drifted | None:
+    """The reason not to let an approved job change `file` (absolute; `path` in its root), which is now `found`.
+
+    None for a job that runs by policy, for a kind whose approval names no file, and if everything is as approved.
+    """
+    approved = approved_sight(tx, job.id, job.approved) if job.approved else None
+    if approved is None or approved.path is None:
+        return None
+    if approved.path == path and is_led_to(tx, job.mission_id, file, approved, found):
+        return None
+    return Drifted(approved, found)
+
+
+def note_drift(ledger: Ledger, job: JobRow, drifted: Drifted) -> None:
+    """Record what was approved and what was found; the job is held again for the file as it is now."""
+    if not ledger.is_leased(job):
+        return
+    was = drifted.approved
+    data = {"path": was.path, "approved": was.found, "found": drifted.found}
+    ledger.note(ledger.mission(job.mission_id), "drifted", job.id, {**data})
+    see(ledger.tx, job.id, NOBODY, Sight(was.fingerprint, was.path, drifted.found, ledger.tx.now))
+
+
+def state_of(found: str | None) -> str:
+    """A file's hash, or what is in its place, in words."""
+    if found is None:
+        return "not there"
+    return f"not a file that can be written ({found})" if found in set(ErrorCode) else f"{found[:12]}…"
+
+
+def _conflict(job: JobRow, fact: str) -> LcpError:
+    return LcpError(
+        ErrorCode.CONFLICT,
+        f"job {job.id} is not what was shown; {fact}{CHECK_AGAIN} `lcp diff {job.id}`",
+    )

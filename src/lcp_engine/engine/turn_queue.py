@@ -1,0 +1,134 @@
+"""Order turns and steps: one turn of a mission is asked at a time, a step follows its predecessor (R7, R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pydantic import JsonValue
+
+from lcp_engine.core.job_states import SKIP, UNBLOCK, Role, State
+from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.missions import find_plan_of
+from lcp_engine.store.queue import live_jobs
+from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
+
+TURN_KIND = "agent_plan"
+TURN_PRIORITY = 10
+TURN_ATTEMPTS = 3
+TURN_ORDER = "turn_order"
+"""The reason of a blocked turn: a mission asks one turn at a time, in the order of job ids (R7)."""
+
+VERIFIES = "verifies"
+"""The param of a turn that verifies a claim of the planner (R9)."""
+_QUESTION = ("user_prompt", "context", "notices", VERIFIES)
+STEP_ORDER = "step_order"
+"""The reason of a blocked step: the one before it has not succeeded yet."""
+_FAULTS = {
+    State.FAILED: "failed",
+    State.REJECTED: "was rejected",
+    State.SKIPPED: "was skipped",
+    State.CANCELLED: "was cancelled",
+}
+
+
+def acting_plan(ledger: Ledger, job: JobRow) -> PlanRow:
+    """The plan whose turn a job is: its own, or the one that it begins as a step."""
+    if job.role is not Role.STEP:
+        assert job.plan_id is not None
+        return ledger.plan(job.plan_id)
+    return begun_plan(ledger, job) or ledger.new_plan(
+        job.mission_id, job_id=job.id, parent_id=job.plan_id, depth=job.depth
+    )
+
+
+def begun_plan(ledger: Ledger, step: JobRow) -> PlanRow | None:
+    """The plan that a step has begun; None if its turn was never asked."""
+    plan_id = find_plan_of(ledger.tx, step.mission_id, step.id)
+    return None if plan_id is None else ledger.plan(plan_id)
+
+
+def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = ()) -> int:
+    """Queue the plan's next turn, after any open turn of the mission; the id of its job."""
+    return queue_question(ledger, plan, {"notices": list(notices)} if notices else {}, depth=plan.depth)
+
+
+def queue_correction(ledger: Ledger, plan: PlanRow, asked: JobRow, number: int) -> int:
+    """Queue question `number` of the turn `asked` again, with what was wrong (R4); the id of its job."""
+    same = {name: value for name, value in from_json(asked.params).items() if name in _QUESTION}
+    return queue_question(ledger, plan, {**same, "corrects": number}, depth=asked.depth)
+
+
+def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], *, depth: int) -> int:
+    """Like `queue_turn`, with these params."""
+    mission = ledger.mission(plan.mission_id)
+    is_free = mission.asking is None
+    job_id = ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=plan.id,
+            kind=TURN_KIND,
+            params=to_json(params),
+            role=Role.TURN,
+            state=State.QUEUED if is_free else State.BLOCKED,
+            reason=None if is_free else TURN_ORDER,
+            priority=TURN_PRIORITY,
+            depth=depth,
+            max_attempts=TURN_ATTEMPTS,
+        ),
+    )
+    if is_free:
+        mission.asking = job_id
+    return job_id
+
+
+def is_asking(ledger: Ledger, plan: PlanRow) -> bool:
+    """Whether a turn of the plan is held until a person replies."""
+    asking = ledger.mission(plan.mission_id).asking
+    if asking is None:
+        return False
+    turn = ledger.job(asking)
+    return turn.plan_id == plan.id and turn.state is State.HELD
+
+
+def unblock_turn(ledger: Ledger, mission: MissionRow) -> None:
+    """Unblock the blocked turn or step with the lowest id, if no turn is open."""
+    if mission.asking is not None or mission.blocked == 0:
+        return
+    live = live_jobs(ledger, mission)
+    ids = {job.id for job in live}
+    for job in live:
+        if (job.state is State.BLOCKED and job.reason == TURN_ORDER) or is_due(ledger, job, ids):
+            ledger.move(job, UNBLOCK)
+            mission.asking = job.id
+            return
+
+
+def is_early(ledger: Ledger, job: JobRow) -> bool:
+    """Whether the step before has not succeeded yet."""
+    return job.after_id is not None and ledger.job(job.after_id).state is not State.SUCCEEDED
+
+
+def is_due(ledger: Ledger, job: JobRow, live: Collection[int]) -> bool:
+    """Whether a blocked step may begin; `live` are the ids of the mission's unsettled jobs."""
+    if job.state is not State.BLOCKED or job.reason != STEP_ORDER or job.after_id in live:
+        return False
+    return not is_early(ledger, job)
+
+
+def has_follower(ledger: Ledger, mission: MissionRow, step: JobRow) -> bool:
+    """Whether another step waits for this one."""
+    return any(job.after_id == step.id for job in live_jobs(ledger, mission))
+
+
+def skip_stranded(ledger: Ledger, mission: MissionRow) -> None:
+    """Skip the steps after one that did not succeed; the reason of each names the one before it."""
+    live = {job.id: job for job in live_jobs(ledger, mission)}
+    for job in live.values():  # oldest first, so that a whole chain is skipped
+        if job.after_id is None or job.state not in SKIP.sources:
+            continue
+        before = live.get(job.after_id) or ledger.job(job.after_id)
+        if before.state in _FAULTS:
+            fault = _FAULTS[before.state]
+            ledger.move(job, SKIP, reason=because(ReasonCode.STEP_ENDED, job=before.id, fault=fault))

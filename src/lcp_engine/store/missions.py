@@ -1,0 +1,149 @@
+"""Store missions and plans: create, find, reopen, end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from sqlalchemy import bindparam, null, select, text, update
+
+from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
+from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.row_types import JobRow, job_row
+from lcp_engine.store.schema import events, jobs, missions, plans
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewMission:
+    """A mission to create; `spec` is its spec as JSON."""
+
+    uid: str
+    key: str | None
+    name: str
+    goal: str
+    root: str | None
+    planner: str
+    spec: str
+
+
+_COLUMNS = (*(field.name for field in fields(NewMission)), "status", "created_at")
+# Of two launches with one key at the same moment the database lets one in.
+_INSERT = Statement(
+    text(
+        f"INSERT INTO missions ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)}) "
+        "ON CONFLICT (key) DO NOTHING RETURNING id"
+    )
+)
+_BY_KEY = Statement(select(missions.c.id).where(missions.c.key == bindparam("wanted")))
+_OPEN_BY_KEY = Statement(
+    select(missions.c.id).where(missions.c.key == bindparam("wanted"), text("ended_at IS NULL"))
+)
+_RELEASE_KEY = Statement(
+    update(missions)
+    .where(missions.c.key == bindparam("wanted"), text("ended_at IS NOT NULL"))
+    .values(key=null())
+)
+_REOPEN = Statement(
+    update(missions)
+    .where(missions.c.id == bindparam("mission"))
+    .values(ended_at=null(), error=null(), summary=null())
+)
+_END = Statement(
+    update(missions)
+    .where(missions.c.id == bindparam("mission"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("summary", "deliverables", "metrics", "error", "ended_at")
+        }
+    )
+)
+_SUB_PLANS = Statement(
+    select(plans.c.id)
+    .where(plans.c.mission_id == bindparam("mission"), plans.c.job_id.is_not(None), plans.c.outcome.is_(None))
+    .order_by(plans.c.id)
+)
+_PLAN_OF_JOB = Statement(
+    select(plans.c.id).where(plans.c.mission_id == bindparam("mission"), plans.c.job_id == bindparam("job"))
+)
+_SKIPPED_STEPS = Statement(
+    select(*(jobs.c[field.name] for field in fields(JobRow)))
+    .where(text("plan_id IS NOT NULL"), jobs.c.plan_id == bindparam("plan"), jobs.c.settled_seq.is_not(None))
+    .where(text("after_id IS NOT NULL"), text("state = 'skipped'"))
+    .order_by(jobs.c.id)
+)
+_EVENT_DATA = Statement(
+    select(events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(events.c.event == bindparam("event"))
+)
+
+
+def insert_mission(tx: Tx, new: NewMission) -> int:
+    """Create a mission; its id, or that of the mission that has its key."""
+    row = tx.row(_INSERT, **vars(new), status="running", created_at=tx.now)
+    mission_id = find_by_key(tx, new.key) if row is None and new.key is not None else None
+    if mission_id is not None:
+        return mission_id
+    assert row is not None
+    return int(row[0])
+
+
+def find_by_key(tx: Tx, key: str) -> int | None:
+    """The mission that was launched with a key."""
+    row = tx.row(_BY_KEY, wanted=key)
+    return None if row is None else int(row[0])
+
+
+def find_open_by_key(tx: Tx, key: str) -> int | None:
+    """Like `find_by_key`, unless the mission has ended."""
+    row = tx.row(_OPEN_BY_KEY, wanted=key)
+    return None if row is None else int(row[0])
+
+
+def release_key(tx: Tx, key: str) -> None:
+    """Take the key from a mission that has ended, so that another one can have it."""
+    tx.send(_RELEASE_KEY, wanted=key)
+
+
+def reopen_mission(tx: Tx, mission_id: int) -> None:
+    """Remove what the end of a mission has stored; its counters and status are the ledger's."""
+    tx.run(_REOPEN, mission=mission_id)
+
+
+def end_mission(
+    tx: Tx, mission_id: int, *, summary: str | None, deliverables: Sequence[str], metrics: JsonObject,
+    error: str | None,
+) -> None:  # fmt: skip
+    """Store what a mission has ended with; `error` is an `AgentError` as JSON."""
+    tx.run(
+        _END,
+        mission=mission_id,
+        new_summary=summary,
+        new_deliverables=to_json(list(deliverables)),
+        new_metrics=to_json(metrics),
+        new_error=error,
+        new_ended_at=tx.now,
+    )
+
+
+def open_sub_plans(tx: Tx, mission_id: int) -> list[int]:
+    """Plans below the mission's own that have not ended, oldest first."""
+    return [int(row[0]) for row in tx.rows(_SUB_PLANS, mission=mission_id)]
+
+
+def find_plan_of(tx: Tx, mission_id: int, job_id: int) -> int | None:
+    """The plan that a job has begun."""
+    row = tx.row(_PLAN_OF_JOB, mission=mission_id, job=job_id)
+    return None if row is None else int(row[0])
+
+
+def skipped_steps(tx: Tx, plan_id: int) -> list[JobRow]:
+    """The plan's skipped steps that follow another one, oldest first."""
+    return [job_row(row) for row in tx.rows(_SKIPPED_STEPS, plan=plan_id)]
+
+
+def event_data(tx: Tx, mission_id: int, job_id: int, event: str) -> JsonObject:
+    """The data of a job's event; empty if there is none."""
+    row = tx.row(_EVENT_DATA, mission=mission_id, job=job_id, event=event)
+    return {} if row is None or row[0] is None else from_json(row[0])
