@@ -1,4 +1,7 @@
-"""Run missions over a directory: a planner answers with LCP actions, the engine does the work, safely and explained."""
+"""Run missions over a directory: a planner replies with LCP actions, and a durable queue executes them as jobs.
+
+Programs use `Engine`, `run_job` and `read_reply`; docs/python.md shows how to write a worker and a planner.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +9,285 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lcp_engine.api import Engine, read_reply
-    from lcp_engine.core.mission.spec import MissionSpec
-    from lcp_engine.core.protocol.actions import Action, Malformed
+    from lcp_engine.api.engine import Engine
+    from lcp_engine.api.read_reply import read_reply
+    from lcp_engine.changes.show import FileNow, Look
+    from lcp_engine.changes.unified_diff import Diff
+    from lcp_engine.clock import Clock
+    from lcp_engine.core.job_states import State
+    from lcp_engine.core.mission.spec import (
+        AcceptCheck,
+        FileMatch,
+        FileQuotes,
+        Limits,
+        MissionSpec,
+        PlannerSpec,
+    )
+    from lcp_engine.core.policy import Explained, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
+    from lcp_engine.core.protocol.actions import (
+        Action,
+        AnalysisResult,
+        CreateFollowupJobs,
+        ErrorAction,
+        JobSpec,
+        Malformed,
+        MissionComplete,
+        Problem,
+        WriteFile,
+    )
+    from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.engine.run_job import JobResult, run_job
-    from lcp_engine.errors import AgentError, ErrorCode, LcpError
-    from lcp_engine.store.queries.records import Job, Mission
+    from lcp_engine.engine.schedules import Overlap
+    from lcp_engine.errors import (
+        AgentError,
+        Conflict,
+        DatabaseFailed,
+        ErrorCode,
+        ErrorType,
+        ExecutionFailed,
+        Failed,
+        InvalidInput,
+        LcpError,
+        LimitReached,
+        Meaning,
+        NotFound,
+        Refused,
+        WrongState,
+    )
+    from lcp_engine.planners.base import (
+        Correction,
+        Kind,
+        Planner,
+        PlannerError,
+        Question,
+        Relayed,
+        Reply,
+        Said,
+        SeenJob,
+    )
+    from lcp_engine.replay.compare import Difference
+    from lcp_engine.replay.fork import Drift, Forked
+    from lcp_engine.replay.replay import Replayed
+    from lcp_engine.runner.runner import Runner
+    from lcp_engine.runner.undo import Undo
+    from lcp_engine.sandbox.landlock import Isolation
+    from lcp_engine.sandbox.paths import Names, Place
+    from lcp_engine.sandbox.root import Opened, Root
+    from lcp_engine.store.db.transaction import Connection, Cursor
+    from lcp_engine.store.people import Sight
+    from lcp_engine.store.queries.mission_facts import (
+        Course,
+        DiskState,
+        Excerpt,
+        Facts,
+        FileFact,
+        JobFact,
+        TurnFact,
+        UndoneFact,
+    )
+    from lcp_engine.store.queries.records import Job, Mission, MissionStatus, Schedule
+    from lcp_engine.workers.base import (
+        Applied,
+        Caps,
+        Context,
+        ExecutedBy,
+        FileEffect,
+        Hold,
+        Outcome,
+        Permission,
+        Worker,
+        Workers,
+    )
     from lcp_engine.workers.registry import worker
 
-_HOMES = {
-    "Action": "core.protocol.actions",
-    "AgentError": "errors",
-    "Engine": "api",
-    "ErrorCode": "errors",
-    "Job": "store.queries.records",
-    "JobResult": "engine.run_job",
-    "LcpError": "errors",
-    "Malformed": "core.protocol.actions",
-    "Mission": "store.queries.records",
-    "MissionSpec": "core.mission.spec",
-    "read_reply": "api",
-    "run_job": "engine.run_job",
-    "worker": "workers.registry",
-}
-
 __all__ = [
+    "AcceptCheck",
     "Action",
     "AgentError",
+    "AnalysisResult",
+    "Applied",
+    "Caps",
+    "Clock",
+    "Conflict",
+    "Connection",
+    "Context",
+    "Correction",
+    "Course",
+    "CreateFollowupJobs",
+    "Cursor",
+    "DatabaseFailed",
+    "Diff",
+    "Difference",
+    "DiskState",
+    "Drift",
     "Engine",
+    "ErrorAction",
     "ErrorCode",
+    "ErrorType",
+    "Excerpt",
+    "ExecutedBy",
+    "ExecutionFailed",
+    "Explained",
+    "Facts",
+    "Failed",
+    "FileEffect",
+    "FileFact",
+    "FileMatch",
+    "FileNow",
+    "FileQuotes",
+    "Forked",
+    "Hold",
+    "InvalidInput",
+    "Isolation",
     "Job",
+    "JobFact",
     "JobResult",
+    "JobSpec",
+    "Kind",
     "LcpError",
+    "LimitReached",
+    "Limits",
+    "Look",
+    "Looked",
     "Malformed",
+    "Meaning",
     "Mission",
+    "MissionComplete",
     "MissionSpec",
+    "MissionStatus",
+    "Names",
+    "NotFound",
+    "Opened",
+    "Outcome",
+    "Overlap",
+    "PathPolicy",
+    "Permission",
+    "Place",
+    "Planner",
+    "PlannerError",
+    "PlannerSpec",
+    "Policy",
+    "Problem",
+    "Question",
+    "Reason",
+    "ReasonCode",
+    "Refused",
+    "Relayed",
+    "Replayed",
+    "Reply",
+    "Root",
+    "Rule",
+    "Ruling",
+    "Runner",
+    "Said",
+    "Schedule",
+    "SeenJob",
+    "Sight",
+    "State",
+    "TurnFact",
+    "Undo",
+    "UndoneFact",
+    "Verdict",
+    "Worker",
+    "Workers",
+    "WriteFile",
+    "WrongState",
     "read_reply",
     "run_job",
     "worker",
 ]
 
+# The names of each module, for `__getattr__`.
+_MODULES = {
+    "api.engine": ("Engine",),
+    "api.read_reply": ("read_reply",),
+    "changes.show": ("FileNow", "Look"),
+    "changes.unified_diff": ("Diff",),
+    "clock": ("Clock",),
+    "core.job_states": ("State",),
+    "core.mission.spec": ("AcceptCheck", "FileMatch", "FileQuotes", "Limits", "MissionSpec", "PlannerSpec"),
+    "core.policy": ("Explained", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
+    "core.protocol.actions": (
+        "Action",
+        "AnalysisResult",
+        "CreateFollowupJobs",
+        "ErrorAction",
+        "JobSpec",
+        "Malformed",
+        "MissionComplete",
+        "Problem",
+        "WriteFile",
+    ),
+    "core.reasons": ("Reason", "ReasonCode"),
+    "engine.run_job": ("JobResult", "run_job"),
+    "engine.schedules": ("Overlap",),
+    "errors": (
+        "AgentError",
+        "Conflict",
+        "DatabaseFailed",
+        "ErrorCode",
+        "ErrorType",
+        "ExecutionFailed",
+        "Failed",
+        "InvalidInput",
+        "LcpError",
+        "LimitReached",
+        "Meaning",
+        "NotFound",
+        "Refused",
+        "WrongState",
+    ),
+    "planners.base": (
+        "Correction",
+        "Kind",
+        "Planner",
+        "PlannerError",
+        "Question",
+        "Relayed",
+        "Reply",
+        "Said",
+        "SeenJob",
+    ),
+    "replay.compare": ("Difference",),
+    "replay.fork": ("Drift", "Forked"),
+    "replay.replay": ("Replayed",),
+    "runner.runner": ("Runner",),
+    "runner.undo": ("Undo",),
+    "sandbox.landlock": ("Isolation",),
+    "sandbox.paths": ("Names", "Place"),
+    "sandbox.root": ("Opened", "Root"),
+    "store.db.transaction": ("Connection", "Cursor"),
+    "store.people": ("Sight",),
+    "store.queries.mission_facts": (
+        "Course",
+        "DiskState",
+        "Excerpt",
+        "Facts",
+        "FileFact",
+        "JobFact",
+        "TurnFact",
+        "UndoneFact",
+    ),
+    "store.queries.records": ("Job", "Mission", "MissionStatus", "Schedule"),
+    "workers.base": (
+        "Applied",
+        "Caps",
+        "Context",
+        "ExecutedBy",
+        "FileEffect",
+        "Hold",
+        "Outcome",
+        "Permission",
+        "Worker",
+        "Workers",
+    ),
+    "workers.registry": ("worker",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
 
 def __getattr__(name: str) -> object:
-    """Load a public name where it is first used, so that importing the package costs nothing."""
+    """Import a public name when it is first used, so that `import lcp_engine` costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
