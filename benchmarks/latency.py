@@ -106,13 +106,13 @@ def _way(url: str) -> Iterator[Way]:
 def note_commits(database: Database) -> list[int]:
     """The times of this process's commits that made jobs ready; grows as it commits."""
     committed: list[int] = []
-    ring = database.on_ready
+    notify = database.on_ready
 
-    def rung() -> None:
+    def note() -> None:
         committed.append(time.monotonic_ns())
-        ring()
+        notify()
 
-    database.on_ready = rung
+    database.on_ready = note
     return committed
 
 

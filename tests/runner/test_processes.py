@@ -115,7 +115,7 @@ def test_a_queue_is_drained_once_whoever_is_killed(engine: Engine, crew: Crew) -
     words += crew.end()
     executed = Counter(int(word[0]) for word in words if word[0] != "ready")
     assert set(executed) == set(range(count))
-    _check_books(engine, {"succeeded": count})
+    _check_consistency(engine, {"succeeded": count})
     for job in engine.jobs():
         settled = [
             event for event in engine.events(job.mission_id, job_id=job.id) if event["event"] == "succeeded"
@@ -148,7 +148,7 @@ def test_a_stopped_runner_finishes_what_it_has_begun_and_gives_back_the_rest(
     words = crew.end()
     succeeded = [job for job in engine.jobs() if job.state == "succeeded"]
     assert len(succeeded) == 29 + len(words)
-    _check_books(engine, {"succeeded": len(succeeded), "queued": 200 - len(succeeded)})
+    _check_consistency(engine, {"succeeded": len(succeeded), "queued": 200 - len(succeeded)})
     charged = engine.site.database.read(
         lambda tx: tx.query_plain("SELECT sum(deaths) + sum(failures) FROM jobs")
     )
@@ -257,7 +257,7 @@ def test_processes_that_append_to_one_file_lose_nothing(
             assert [change["state"] for change in engine.changes(mission)] == ["applied"] * 50
 
 
-def _check_books(engine: Engine, counts: dict[str, int]) -> None:
+def _check_consistency(engine: Engine, counts: dict[str, int]) -> None:
     for mission in engine.missions():
         jobs = engine.jobs(mission_id=mission.id)
         assert {state: n for state, n in mission.jobs.items() if n} == counts

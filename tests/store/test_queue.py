@@ -192,7 +192,7 @@ def test_every_delayed_job_comes_to_its_turn_however_many_are_due(
         ids = [engine.enqueue("noop", delay=10) for _ in range(10)]
         now[0] += 10 * SECOND
         assert [job.id for _ in range(4) for job in hands.claim(3)] == ids
-        _check_books(engine)
+        _check_consistency(engine)
     queue._due.cache_clear()
 
 
@@ -222,7 +222,7 @@ def test_many_threads_of_two_processes_claim_each_job_once(database_url: str) ->
         with ThreadPoolExecutor(8) as threads:
             claimed = [job for part in threads.map(claim_all, hands) for job in part]
         assert sorted(claimed) == ids
-        _check_books(one)
+        _check_consistency(one)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - START.sources))
@@ -259,7 +259,7 @@ def test_a_stale_lease_changes_nothing(
     assert _everything(engine) == before
     assert hands.settle(fresh, Succeeded("{}"))
     assert not hands.settle(fresh, outcome), "a settled attempt is stale too"
-    _check_books(engine)
+    _check_consistency(engine)
 
 
 def test_a_release_charges_nothing(engine: Engine, hands: Hands) -> None:
@@ -299,7 +299,7 @@ def test_failures_are_tried_again_later_each_time_until_they_are_too_many(databa
             (2, "backed_off", hands.id),
             (3, "failed", hands.id),
         ]
-        _check_books(engine)
+        _check_consistency(engine)
 
 
 def test_waits_never_grow_beyond_their_cap(database_url: str) -> None:
@@ -341,7 +341,7 @@ def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
     ]  # fmt: skip
     assert engine.job(again.id).json == before
     assert hands.settle(again, Succeeded("{}"))
-    _check_books(engine)
+    _check_consistency(engine)
 
 
 def test_the_fifth_death_fails_a_job_and_unstarted_ones_do_not_count(engine: Engine, hands: Hands) -> None:
@@ -357,7 +357,7 @@ def test_the_fifth_death_fails_a_job_and_unstarted_ones_do_not_count(engine: Eng
     error = stored["error"]
     assert isinstance(error, dict)
     assert (stored["state"], error["error_code"]) == ("failed", "RUNNER_DIED")
-    _check_books(engine)
+    _check_consistency(engine)
 
 
 def test_cancelling_while_others_claim_leads_to_no_deadlock(database_url: str) -> None:
@@ -376,7 +376,7 @@ def test_cancelling_while_others_claim_leads_to_no_deadlock(database_url: str) -
             other.site.database.write(
                 lambda tx, mission=mission: tx.plain(f"UPDATE missions SET key = NULL WHERE id = {mission}")  # type: ignore[misc]  # bound now
             )
-        _check_books(other)
+        _check_consistency(other)
         if "postgres" in database_url:
             deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
             assert other.site.database.read(lambda tx: tx.query_plain(deadlocks)) == [(0,)]
@@ -395,7 +395,7 @@ def test_a_job_joins_the_callers_own_transaction(database_url: str) -> None:
             cursor.execute(end)
             assert len(engine.jobs()) == count
         connection.close()
-        _check_books(engine)
+        _check_consistency(engine)
 
 
 def test_every_state_is_reached_and_left_as_the_table_says() -> None:
@@ -412,7 +412,7 @@ def _everything(engine: Engine) -> list[object]:
     )
 
 
-def _check_books(engine: Engine) -> None:
+def _check_consistency(engine: Engine) -> None:
     """Counters are what a count would give, and no event number is missing."""
     for mission in engine.missions():
         jobs = engine.jobs(mission_id=mission.id)

@@ -1,4 +1,4 @@
-"""Writers of different processes stand in line: one at a time, in the order they came, whoever dies."""
+"""Writers of different processes queue: one at a time, in the order in which they came, even if some die."""
 
 from __future__ import annotations
 

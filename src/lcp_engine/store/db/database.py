@@ -82,7 +82,7 @@ class Database:
             for retries in range(RETRIES):
                 try:
                     return self._read(work)
-                except Exception as error:
+                except Exception as error:  # of the driver or of `work`: raised again unless a retry may help
                     if not self._may_retry(error, retries):
                         raise
                 _pause(retries)
@@ -113,7 +113,7 @@ class Database:
             yield
         except LcpError:
             raise
-        except Exception as error:
+        except Exception as error:  # the driver's own errors have no common class for both databases
             explained = self.backend.explain(error)
             if explained is None:
                 raise
@@ -265,7 +265,7 @@ class Database:
         transaction = self.backend.transaction(connection)
         try:
             tx.plain("COMMIT")
-        except Exception as error:
+        except Exception as error:  # whatever the driver raises: the connection tells whether it was lost
             if self.backend.is_usable(connection):
                 raise
             # Perhaps only the acknowledgement was lost: then doing it again would do it twice.

@@ -32,7 +32,7 @@ def open_database(url: str, clock: Clock | None = None, busy_seconds: float = BU
             version = database.read(version_of) if _exists(database.backend) else None
             if version != HEAD:
                 _bring_to_head(database, url)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves no connection open
         database.close()
         raise
     return database

@@ -237,9 +237,9 @@ def _whole(work: Callable[Concatenate[Piped, P], T]) -> Callable[Concatenate[Pip
     def do(self: Piped, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return work(self, *args, **kwargs)
-        except Exception:
+        except Exception:  # an error of a statement leaves the connection in order
             raise
-        except BaseException:
+        except BaseException:  # an interrupt
             self.close()
             raise
 

@@ -18,12 +18,12 @@ from lcp_engine.store.db.transaction import Connection
 BUSY_SECONDS = 30.0
 AGAIN_SECONDS = 0.005
 LOG_PAGES = 4000
-"""So many pages may stand in the WAL before a commit brings them into the file, which those who wait for it feel.
+"""Pages in the WAL at which a commit checkpoints it, which delays the writers that wait.
 
-As many as the first part of the WAL's index names: beyond that each page takes longer to be found.
+As many as the first part of the WAL's index holds: beyond that each page takes longer to find.
 """
 SPARSE = 256 * 1024
-"""Bytes: with less free, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
+"""Bytes: with less free space, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
 
 
 class Sqlite:
