@@ -88,7 +88,7 @@ def test_check_finds_a_damaged_file(lcp: Lcp) -> None:
 def test_check_and_stats_create_nothing(lcp: Lcp) -> None:
     for command in ("check", "stats"):
         done = lcp("db", command)
-        assert (done.code, "it is not there" in done.err) == (1, True)
+        assert (done.code, "does not exist" in done.err) == (1, True)
     assert not lcp.database.exists()
 
 
@@ -141,7 +141,7 @@ def test_a_locked_database_is_waited_for_and_then_named(lcp: Lcp) -> None:
     ("url", "code", "fact"),
     [
         ("sqlite:////nowhere/at/all/lcp.db", 1, "needs its directory /nowhere/at/all"),
-        ("sqlite:///.", 1, "has to be a file; it is a directory"),
+        ("sqlite:///.", 1, "is a directory; a file is expected"),
         ("mysql://host/name", 2, "begins with 'mysql'"),
         ("lcp.db", 2, "begins with 'lcp.db'"),
         ("sqlite://", 2, "has no file after 'sqlite://'"),

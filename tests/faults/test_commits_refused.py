@@ -32,7 +32,7 @@ SPEC: dict[str, JsonValue] = {
 CHECKPOINT = LOG_PAGES * 4096
 """SQLite copies its log to the database after this many bytes."""
 SYNC, WRITE = ("fsync", "fdatasync"), ("pwrite64", "write")
-UNKNOWN = "whether the last change was kept cannot be told"
+UNKNOWN = "it is unknown whether the last change was kept"
 
 
 def _run(does: str, url: str, ending: str, code: int, calls: tuple[str, ...]) -> dict[int, str | None]:

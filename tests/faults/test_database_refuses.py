@@ -114,7 +114,7 @@ def test_a_runner_whose_file_cannot_grow_ends_in_one_line_and_another_goes_on(tm
 def test_a_read_only_database_is_refused_in_words(tmp_path: Path) -> None:
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", workers=Bench().workers()) as engine:
         engine.site.database.write(lambda tx: tx.plain("PRAGMA query_only = ON"))
-        with pytest.raises(LcpError, match="have to be writable") as refused:
+        with pytest.raises(LcpError, match="is not writable") as refused:
             engine.enqueue("note", {"n": 1})
         assert refused.value.code is ErrorCode.DATABASE_FAILED
 

@@ -211,7 +211,7 @@ def test_ctrl_c_ends_a_job_that_is_tried(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_a_runner_has_a_thread_at_least(database_url: str, threads: int) -> None:
-    with Engine(database_url) as engine, pytest.raises(LcpError, match="1 or more") as refused:
+    with Engine(database_url) as engine, pytest.raises(LcpError, match="at least 1") as refused:
         Runner(engine.site, threads=threads)
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 

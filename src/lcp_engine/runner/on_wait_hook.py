@@ -67,8 +67,8 @@ class WaitHook:
             with suppress(ProcessLookupError):
                 os.killpg(called.pid, signal.SIGKILL)
             called.wait()
-            return f"it has to end within {self._seconds:g} s; it was ended"
-        return None if code == 0 else f"it has to end with exit code 0; it was {code}"
+            return f"it did not end within {self._seconds:g} s and was killed"
+        return None if code == 0 else f"it exited with {code}; 0 was expected"
 
     def _environment(self, mission_id: int) -> dict[str, str]:
         mission = self._database.read(lambda tx: find_mission(tx, mission_id))

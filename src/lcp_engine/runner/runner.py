@@ -72,7 +72,7 @@ class Runner:
         self._database = site.database
         confined = confined_threads(site.isolation)
         if threads < 1:
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads has to be 1 or more; it is {threads}")
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads is {threads}; at least 1 is needed")
         if mission_id is not None:
             site.database.read(lambda tx: spec_and_root(tx, mission_id))
         self._workers = {**site.admission.workers, UNDO.kind: UNDO}
@@ -279,7 +279,7 @@ class Runner:
             job = lane.abandon_if_late(now)
             if job is not None:
                 worker = self._workers[job.kind]
-                message = f"job {job.id} ({job.kind}) has to end within {worker.timeout:g} s; it runs on"
+                message = f"job {job.id} ({job.kind}) did not end within {worker.timeout:g} s"
                 lane.finish_late(finish(job, worker, Failed(ErrorCode.TIMEOUT, message)))
                 self._open_lane()
             lane.return_waiting(now, SLOW_SECONDS)

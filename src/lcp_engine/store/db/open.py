@@ -44,9 +44,9 @@ def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         path = Path(rest[1:])
         if path.is_dir():
-            raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} has to be a file; it is a directory")
+            raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} is a directory; a file is expected")
         if not path.parent.is_dir():
-            message = f"database {path} needs its directory {path.parent}; it is not there"
+            message = f"database {path} needs its directory {path.parent}, which does not exist"
             raise LcpError(ErrorCode.DATABASE_FAILED, message)
         return Sqlite(path, busy_seconds=busy_seconds)
     if scheme.split("+")[0] in ("postgresql", "postgres"):
@@ -62,9 +62,7 @@ def _postgres(url: str) -> Backend:
     try:
         from lcp_engine.store.db.postgres import Postgres
     except ModuleNotFoundError as error:
-        message = (
-            "PostgreSQL needs the extra `postgres` (pip install 'lcp-engine[postgres]'); psycopg is not there"
-        )
+        message = "PostgreSQL needs the extra `postgres` (pip install 'lcp-engine[postgres]'); psycopg is not installed"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
     return Postgres(url)
 
@@ -115,7 +113,7 @@ def version_of(tx: Tx) -> str | None:
         return str(tx_rows[0][0]) if tx_rows else None
     if tables:
         some = ", ".join(sorted(tables)[:3])
-        message = f"the database has to be empty or lcp-engine's own; it holds other tables ({some})"
+        message = f"the database is not lcp-engine's; it holds other tables ({some})"
         raise LcpError(ErrorCode.DATABASE_VERSION, message)
     return None
 

@@ -104,7 +104,7 @@ class Postgres:
     def transaction(self, connection: Connection) -> str:
         begun = _ours(connection).begun
         row = None if begun is None else begun.fetchone()
-        assert row is not None, "a transaction has to be begun first"
+        assert row is not None, "no transaction was begun"
         return str(row[0])
 
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
@@ -162,7 +162,7 @@ def _shown(url: str) -> str:
 def _unreadable() -> LcpError:
     """Without libpq's own message: it quotes what it cannot parse, which may be the password."""
     message = (
-        "a PostgreSQL URL is postgresql://USER:PASSWORD@HOST:PORT/NAME, where what is no letter, digit or one of -._~ "
+        "a PostgreSQL URL is postgresql://USER:PASSWORD@HOST:PORT/NAME, where everything but letters, digits and -._~ "
         "is percent-encoded in each part (/ is %2F, @ is %40, % is %25); this one is not"
     )
     return LcpError(ErrorCode.INVALID_ARGUMENT, message)

@@ -45,7 +45,7 @@ class Sqlite:
         except FileExistsError:
             pass
         except OSError as error:
-            message = f"database {self.path} has to be a writable file: {error.strerror}"
+            message = f"database {self.path} cannot be written: {error.strerror}"
             raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
         connection = self._open("rw")
         self._use_log(connection)
@@ -97,19 +97,17 @@ class Sqlite:
             message = f"database {self.path} stayed locked by another process for {self._busy_seconds:g} s"
             return LcpError(ErrorCode.DATABASE_BUSY, message)
         if "unable to open" in fact or "readonly" in fact:
-            message = f"database {self.path} and its directory have to be writable; SQLite says: {fact}"
+            message = f"database {self.path} or its directory is not writable; SQLite says: {fact}"
             return LcpError(ErrorCode.DATABASE_FAILED, message)
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC:
             # It is in the WAL until the next commit overwrites it there, and counts if the process dies before.
-            fact = "it could not be synced, and whether the last change was kept cannot be told"
-            return LcpError(
-                ErrorCode.DATABASE_FAILED, f"database {self.path} has to be on a sound disk; {fact}"
-            )
+            fact = "it could not be synced, and it is unknown whether the last change was kept"
+            return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} is on a failing disk: {fact}")
         if "full" in fact or ("I/O" in fact and self._free_bytes() < SPARSE):
             message = f"database {self.path} needs space on its disk; {self._free_bytes()} bytes are free"
             return LcpError(ErrorCode.DATABASE_FAILED, message)
         if "not a database" in fact:
-            message = f"database {self.path} has to be an lcp-engine database; it is not SQLite at all"
+            message = f"database {self.path} is not a SQLite database"
             return LcpError(ErrorCode.DATABASE_VERSION, message)
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
 

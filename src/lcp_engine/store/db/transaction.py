@@ -124,7 +124,7 @@ class Statement:
         if known is None:
             compiled = self._clause.compile(dialect=dialect)
             constants = [name for name, bind in getattr(compiled, "binds", {}).items() if not bind.required]
-            assert not constants, f"constants have to stand in the SQL itself: {constants}"
+            assert not constants, f"constants must be written into the SQL: {constants}"
             known = str(compiled)
             self._sql[dialect.name] = known
         return known
@@ -348,7 +348,7 @@ def _writer(like: Column[object]) -> Callable[[Sequence[Any]], str]:
             return _numbers
         case Text():
             return _texts
-    raise TypeError(f"column {like} has to be of whole numbers or text; it is {like.type}")
+    raise TypeError(f"column {like} is of type {like.type}; integers or text are expected")
 
 
 def _numbers(values: Sequence[int | None]) -> str:

@@ -60,7 +60,7 @@ def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
         status = part.stat(follow_symlinks=False)
         if status.st_uid != os.getuid() or status.st_mode & 0o022:
             message = (
-                f"runtime directory {part} has to belong to this user alone; it belongs to {status.st_uid}"
+                f"runtime directory {part} of user {status.st_uid} must be private to user {os.getuid()}"
             )
             raise LcpError(ErrorCode.DATABASE_FAILED, message)
     return directory

@@ -38,14 +38,14 @@ def back_up(
     with opened(url, busy_seconds) as database:
         _check_target(database, file, force=force)
         if database.read(version_of) is None:
-            raise LcpError(ErrorCode.DATABASE_VERSION, "the database has to be lcp-engine's own; it is empty")
+            raise LcpError(ErrorCode.DATABASE_VERSION, "the database is empty; one of lcp-engine is expected")
         temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
         try:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             _copy(database, url, temporary, environment)
             return _put(temporary, file, force=force)
         except OSError as error:
-            message = f"backup {str(file)!r} has to be a file that can be written: {error.strerror}"
+            message = f"backup {str(file)!r} cannot be written: {error.strerror}"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
         finally:
             temporary.unlink(missing_ok=True)
@@ -53,17 +53,15 @@ def back_up(
 
 def _check_target(database: Database, file: Path, *, force: bool) -> None:
     if not file.parent.is_dir():
-        message = f"backup {str(file)!r} needs its directory {str(file.parent)!r}; it is not there"
+        message = f"backup {str(file)!r} needs its directory {str(file.parent)!r}, which does not exist"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     if isinstance(database.backend, Sqlite):
         own = database.backend.path.resolve()
         if file.resolve() in (own, own.with_name(f"{own.name}-wal"), own.with_name(f"{own.name}-shm")):
-            message = f"backup {str(file)!r} has to be another file than the database; it is the same"
+            message = f"backup {str(file)!r} is the database itself; another file is expected"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     if file.is_dir():
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"backup {str(file)!r} has to be a file; it is a directory"
-        )
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"backup {str(file)!r} is a directory; a file is expected")
     if os.path.lexists(file) and not force:
         raise _there_already(file)
 
@@ -71,7 +69,7 @@ def _check_target(database: Database, file: Path, *, force: bool) -> None:
 def _there_already(file: Path) -> LcpError:
     return LcpError(
         ErrorCode.INVALID_ARGUMENT,
-        f"backup {str(file)!r} has to be a new file; it is there (--force replaces it)",
+        f"backup {str(file)!r} exists already (--force replaces it)",
     )
 
 
@@ -104,7 +102,7 @@ def _dump(url: str, file: Path, environment: Mapping[str, str]) -> None:
     )
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
-        raise LcpError(ErrorCode.DATABASE_FAILED, f"pg_dump has to copy the database; it says: {said}")
+        raise LcpError(ErrorCode.DATABASE_FAILED, f"pg_dump could not copy the database; it says: {said}")
 
 
 def _pg_dump(environment: Mapping[str, str]) -> str:
@@ -115,7 +113,7 @@ def _pg_dump(environment: Mapping[str, str]) -> str:
     if versions:
         return str(versions[-1])
     message = (
-        f"a backup of PostgreSQL needs pg_dump on PATH or beneath {_DEBIAN}; it is not there "
+        f"a backup of PostgreSQL needs pg_dump on PATH or beneath {_DEBIAN}; it was not found "
         "(Debian: the package postgresql-client)"
     )
     raise LcpError(ErrorCode.DATABASE_FAILED, message)

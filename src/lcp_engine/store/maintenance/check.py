@@ -56,7 +56,7 @@ def check_database(
             return broken
         version = database.read(version_of)
         if version is None:
-            return ["the database has to be lcp-engine's own; it is empty"]
+            return ["the database is empty; one of lcp-engine is expected"]
         if version != HEAD:
             way = "`lcp db upgrade` brings it there" if version < HEAD else "a newer engine reads it"
             return [f"the database stands at version {version!r}, this engine at {HEAD!r}: {way}"]
@@ -86,7 +86,7 @@ def opened(url: str, busy_seconds: float) -> Iterator[Database]:
     """The database as it is, not created or upgraded."""
     backend = make_backend(url, busy_seconds)
     if isinstance(backend, Sqlite) and not backend.path.is_file():
-        message = f"database {backend.path} has to be a file; it is not there"
+        message = f"database {backend.path} does not exist"
         raise LcpError(ErrorCode.DATABASE_FAILED, message)
     database = Database(backend)
     try:
@@ -104,7 +104,7 @@ def _broken_pages(tx: Tx) -> list[str]:
 
 def _sizes(tx: Tx) -> list[TableSize]:
     if version_of(tx) is None:
-        raise LcpError(ErrorCode.DATABASE_VERSION, "the database has to be lcp-engine's own; it is empty")
+        raise LcpError(ErrorCode.DATABASE_VERSION, "the database is empty; one of lcp-engine is expected")
     taken, there = _bytes(tx), set(tables_of(tx))
     return [
         TableSize(table.name, tx.query(select(func.count()).select_from(table))[0][0], taken.get(table.name))
