@@ -1,4 +1,4 @@
-"""A page over a real engine, with a browser's view of it: cookie, origin, token of the forms."""
+"""A page over a real engine, as a browser sees it: cookie, origin, form token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOME = f"http://127.0.0.1:{PORT}"
 
 @dataclass
 class Answer:
-    """What a browser got."""
+    """The response that a browser received."""
 
     status: int
     text: str
@@ -34,13 +34,13 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """What a person reads, on one line."""
+        """The visible text, on one line."""
         return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.text)).split())
 
 
 @dataclass
 class House:
-    """An engine, the page over it, and a browser that was let in."""
+    """An engine, the page over it, and a browser with access."""
 
     engine: Engine
     root: Path
@@ -52,12 +52,12 @@ class House:
 
     @staticmethod
     def job(kind: str, /, *, name: str | None = None, **params: JsonValue) -> Object:
-        """A job as a planner asks for it."""
+        """A job as a planner requests it."""
         return {"kind": kind, "params": params, **({"name": name} if name else {})}
 
     @staticmethod
     def ask(*jobs: JsonValue, commentary: str = "Look around.") -> Object:
-        """A reply that asks for jobs."""
+        """A reply that requests jobs."""
         return {"ok": True, "action": "create_followup_jobs", "commentary": commentary, "new_jobs": [*jobs]}
 
     def launch(self, *replies: JsonValue, **spec: JsonValue) -> int:
@@ -75,7 +75,7 @@ class House:
         return mission_id
 
     def hold(self, path: str = "notes.md", content: str = "# Notes\n") -> int:
-        """A held job that would write a file; its id."""
+        """The id of a held job that would write a file."""
         self.run(self.ask(self.job("write_file", rel_path=path, content=content)), self.complete)
         return self.engine.jobs(states=["held"])[-1].id
 
@@ -83,12 +83,12 @@ class House:
         return self._answer(self.browser.get(path, headers=headers))
 
     def post(self, path: str, fields: Mapping[str, str | list[str]] | None = None, **headers: str) -> Answer:
-        """Send a form of the page, as a browser does."""
+        """Submit a form of the page, as a browser does."""
         sent = {"csrf": self.keys.csrf, **(fields or {})}
         return self._answer(self.browser.post(path, data=sent, headers={"Origin": HOME, **headers}))
 
     def stranger(self) -> TestClient:
-        """A browser that was not let in."""
+        """A browser without access."""
         return TestClient(self.app, base_url=HOME, follow_redirects=False)
 
     @staticmethod

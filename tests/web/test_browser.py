@@ -27,7 +27,7 @@ CHROMIUM = shutil.which("chromium")
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_CHROMIUM"))
 SHOTS = os.environ.get("LCP_TEST_SCREENSHOTS")
 """The directory for screenshots of every page; without it, none are taken."""
-# A browser that asks nobody for anything.
+# No requests of the browser's own.
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -79,7 +79,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Window:
-    """A browser that looks at a house; what it complains about is kept."""
+    """A browser with the page open; its console errors are collected."""
 
     house: House
     chromium: Browser
@@ -100,7 +100,7 @@ class Window:
         return context
 
     def _note(self, kind: str, text: str) -> None:
-        # That a form was refused is no complaint about the page.
+        # A refused form is not an error of the page.
         if kind in ("error", "warning") and not re.search("status of (409|422)", text):
             self.complaints.append(text)
 
@@ -123,7 +123,7 @@ def window(house: House, chromium: Browser) -> Iterator[Window]:
 
 @pytest.fixture
 def runner(house: House) -> Iterator[None]:
-    """Somebody who works while the person looks."""
+    """A runner that works while the page is open."""
     runner = house.engine.runner(threads=2)
     thread = Thread(target=runner.run)
     thread.start()

@@ -152,7 +152,7 @@ def test_bound_everywhere_its_own_link_works_and_the_danger_is_named(tmp_path: P
     assert statuses == {host: 401, "127.0.0.1": 401, "10.1.2.3": 401, "evil.example": 403}
     code, err = page.end()
     assert code == 0
-    assert "0.0.0.0 may be reached from other machines" in err
+    assert "0.0.0.0 may be reachable from other machines" in err
 
 
 def test_a_request_without_an_end_is_refused_and_the_page_goes_on(house: House) -> None:
