@@ -1,4 +1,4 @@
-"""What a change does to a file, in lines."""
+"""Diffs are correct, readable and bounded in effort."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_near_changes_share_a_hunk_and_far_ones_do_not() -> None:
         assert (diff.added, diff.removed) == (2, 2)
 
 
-def test_a_small_change_reads_as_everybody_knows_it() -> None:
+def test_a_small_change_has_the_usual_form() -> None:
     diff = diff_bytes("docs/a.md", b"one\ntwo\nthree", b"one\n2\nthree\n")
     assert diff.lines == (
         "--- a/docs/a.md", "+++ b/docs/a.md", "@@ -1,3 +1,3 @@", " one", "-two", "-three",
@@ -77,7 +77,7 @@ def test_line_ends_show_only_where_they_change() -> None:
     assert changed.lines[3:] == ("-a\r", "-b\r", "+a", "+b")
 
 
-def test_an_encoding_that_changes_is_told() -> None:
+def test_a_change_of_encoding_is_noted() -> None:
     before = codecs.BOM_UTF16_LE + "häuser\n".encode("utf-16-le")
     told = diff_bytes("f", before, "häuser\n".encode())
     assert told.note == "encoded as utf-16, will be utf-8"

@@ -1,4 +1,4 @@
-"""Changing paths while a job uses them gets nothing out of the root; `make races` tries for longer."""
+"""Changing paths while a job uses them lets nothing out of the root; `make races` tries for longer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_nothing_escapes_and_no_descriptor_is_left(race: Race, way: Way) -> None
     assert tally.after <= tally.before
 
 
-def test_a_worker_that_trusts_what_it_has_just_looked_at_loses_races() -> None:
+def test_a_worker_that_trusts_an_earlier_check_loses_races() -> None:
     """Reading what `realpath` approved is common practice: it must lose, or the races prove nothing."""
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Roots for file jobs: one test runs on both ways to resolve a path."""
+"""Roots for file jobs; each test runs with both ways to resolve a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file is replaced at once or not at all, by one at a time."""
+"""A file is replaced as a whole or not at all, by one writer at a time."""
 
 from __future__ import annotations
 

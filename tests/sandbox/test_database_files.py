@@ -1,4 +1,4 @@
-"""No job takes the locks of the engine's own database away from the process that uses it.
+"""No job releases the locks of the engine's own database.
 
 They are POSIX locks: they go with the first descriptor of the file that this process closes. So a file that is found to
 be the database must not have been opened.
@@ -35,7 +35,7 @@ try:
 except sqlite3.OperationalError as error:
     print(error)
 """
-"""Another process that wants the database; when it ends, SQLite takes the log away if nobody else holds a lock."""
+"""Another process that wants the database; when it ends, SQLite removes the log if no other process holds a lock."""
 FILES = ["lcp.db", "lcp.db-wal", "lcp.db-shm"]
 
 
@@ -69,7 +69,7 @@ def named(request: pytest.FixtureRequest, place: Path) -> Callable[[str], str]:
 
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "walk"])
 @pytest.mark.parametrize("file", FILES)
-def test_nobody_gets_the_write_lock_while_a_job_names_the_database(
+def test_no_other_process_gets_the_write_lock_while_a_job_names_the_database(
     database: Database, place: Path, named: Callable[[str], str], file: str, *, kernel: bool
 ) -> None:
     if kernel and not has_openat2():

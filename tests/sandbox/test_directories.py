@@ -1,4 +1,4 @@
-"""The directory that a file goes into is on the disk before the file counts as written."""
+"""The directory of a new file is durable before the file counts as written."""
 
 from __future__ import annotations
 

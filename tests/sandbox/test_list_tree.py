@@ -105,7 +105,7 @@ def test_what_each_of_many_directories_takes_adds_up() -> None:
         ticks.work(effort, 20)
 
 
-def test_the_larger_the_patterns_and_the_longer_the_names_the_sooner_the_clock_is_looked_at() -> None:
+def test_the_larger_the_patterns_and_the_longer_the_names_the_more_often_the_clock_is_read() -> None:
     names = ["n" * 100] * 1000
     assert len(list(Effort(50, Ticks(0).read).pieces(names, "directory/"))) > 50
     assert list(Effort(MAX_TOTAL, Ticks(0).read).pieces(names, "")) == [["n" * 100]] * 1000

@@ -1,4 +1,4 @@
-"""A batch of files is held without ever waiting for a second lock, here and in a confined process."""
+"""Several files are locked without ever waiting for a second lock, in each way to access files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def files(request: pytest.FixtureRequest, root: Root) -> Iterator[FileAccess]:
 
 
 @contextmanager
-def somebody_holds(directory: Path) -> Iterator[None]:
+def another_holds(directory: Path) -> Iterator[None]:
     descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
@@ -79,16 +79,16 @@ def test_files_of_several_directories_are_written_together(
     with files.lock(beneath(root, ["x/1", "y/1", "x/2"])) as batch:
         assert put(batch, _0="0\n", _1="1\n", _2="2\n") == [None, None, None]
         for name in ("x", "y"):
-            with pytest.raises(BlockingIOError), somebody_holds(tmp_path / name):
+            with pytest.raises(BlockingIOError), another_holds(tmp_path / name):
                 pass
     texts = [(tmp_path / name).read_text() for name in ("x/1", "y/1", "x/2")]
     assert texts == ["0\n", "1\n", "2\n"]
-    with somebody_holds(tmp_path / "x"), somebody_holds(tmp_path / "y"):
+    with another_holds(tmp_path / "x"), another_holds(tmp_path / "y"):
         pass
 
 
-def test_what_somebody_else_holds_is_left_for_later(files: FileAccess, root: Root, tmp_path: Path) -> None:
-    with somebody_holds(tmp_path / "y"), files.lock(beneath(root, ["x/1", "y/1", "x/2"])) as batch:
+def test_a_busy_directory_is_left_for_later(files: FileAccess, root: Root, tmp_path: Path) -> None:
+    with another_holds(tmp_path / "y"), files.lock(beneath(root, ["x/1", "y/1", "x/2"])) as batch:
         assert [isinstance(held, LockedFile) for held in batch.found] == [True, False, True]
         assert batch.found[1] is None
 
@@ -110,7 +110,7 @@ def test_what_is_above_or_beneath_a_path_before_it_is_left_for_later(
 
 
 def test_a_file_does_not_overtake_itself(files: FileAccess, root: Root, tmp_path: Path) -> None:
-    with somebody_holds(tmp_path / "y"), files.lock(beneath(root, ["x/1", "y/1", "Y/1", "y/1/2"])) as batch:
+    with another_holds(tmp_path / "y"), files.lock(beneath(root, ["x/1", "y/1", "Y/1", "y/1/2"])) as batch:
         assert batch.found[1:] == [None, None, None]
 
 
@@ -140,7 +140,7 @@ def children_of(pid: int) -> list[int]:
     return inner + [one for child in inner for one in children_of(child)]
 
 
-def test_a_refusal_stands_in_its_place(files: FileAccess, root: Root) -> None:
+def test_a_refusal_is_found_at_the_index_of_its_path(files: FileAccess, root: Root) -> None:
     with files.lock(beneath(root, ["x", "y/1"])) as batch:
         refused, held = batch.found
         assert isinstance(refused, LcpError)
@@ -184,13 +184,11 @@ def test_a_file_that_cannot_be_put_leaves_the_others_alone(
         assert [held.replaced for held in batch.found if isinstance(held, LockedFile)] == [True, False, True]
 
 
-def test_a_lock_that_nobody_waits_for_takes_all_or_nothing(
-    files: FileAccess, root: Root, tmp_path: Path
-) -> None:
+def test_a_lock_without_waiting_takes_all_or_nothing(files: FileAccess, root: Root, tmp_path: Path) -> None:
     both = beneath(root, ["x/1", "y/1"])
-    with somebody_holds(tmp_path / "y"), files.lock(both, Wait.NONE) as batch:
+    with another_holds(tmp_path / "y"), files.lock(both, Wait.NONE) as batch:
         assert batch.found == [None, None]
-        with somebody_holds(tmp_path / "x"):
+        with another_holds(tmp_path / "x"):
             pass
     with files.lock(both, Wait.NONE) as batch:
         assert [isinstance(held, LockedFile) for held in batch.found] == [True, True]

@@ -1,4 +1,4 @@
-"""Several directories are held at once, in one order for everybody."""
+"""Callers that wait for several locks take them in the same order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_roots_that_overlap_do_not_wait_for_themselves(tmp_path: Path) -> None:
         assert all(isinstance(place, LockedFile) for place in locked.found)
 
 
-def test_a_directory_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported_and_not_created(tmp_path: Path) -> None:
     with Root(tmp_path) as root, lock([(root, "gone/1")], Wait.ALL) as locked:
         (found,) = locked.found
         assert isinstance(found, LcpError)

@@ -1,4 +1,4 @@
-"""This project's own path cases, in every way to do a job; and a naive worker fails many of them."""
+"""This project's own path cases, with every way to execute a job; a naive worker fails many of them."""
 
 from __future__ import annotations
 

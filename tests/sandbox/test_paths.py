@@ -1,4 +1,4 @@
-"""What the names in params mean, before anything is opened (R22)."""
+"""The paths that the names in params stand for, before anything is opened (R22)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file says, exactly: encodings, lines, caps."""
+"""Text files are read exactly: encodings, lines, caps."""
 
 from __future__ import annotations
 

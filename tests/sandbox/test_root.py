@@ -1,4 +1,4 @@
-"""Nothing outside the root is opened, on either way to resolve a path; every test runs on both."""
+"""Nothing outside the root is opened; each test runs with both ways to resolve a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A root with a neighbour that must never be reached, and processes that execute workers nobody should trust."""
+"""A root beside a directory that must never be reached, and processes that execute untrusted workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the disk of confined processes slow: whoever loads this waits for each file that is replaced."""
+"""Make the disk of confined processes slow: a process that loads this module waits before each file it replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that a confined process is told of at once come to what each would alone, whatever one of them does."""
+"""Jobs sent together to a confined process have the outcome that each has alone, whatever one of them does."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_answers_come_in_the_order_of_the_jobs(ahead: Ahead, place: Path) -> Non
     assert outside.code is ErrorCode.PATH_OUTSIDE_ROOT
 
 
-def test_one_that_hangs_fails_and_those_behind_it_are_told_again(ahead: Ahead) -> None:
+def test_one_that_hangs_fails_and_those_after_it_are_sent_again(ahead: Ahead) -> None:
     first, hung, *behind = ahead("obeys", path=("a.txt", "hang", "a.txt", "a.txt"))
     assert _content(first, "text") == "hello\n"
     assert isinstance(hung, Failed)
@@ -74,7 +74,7 @@ def test_one_that_hangs_fails_and_those_behind_it_are_told_again(ahead: Ahead) -
     assert behind == [None, None]
 
 
-def test_one_that_ends_the_process_is_not_told_from_those_behind_it(ahead: Ahead) -> None:
+def test_one_that_ends_the_process_cannot_be_told_apart_from_those_after_it(ahead: Ahead) -> None:
     first, *others = ahead("obeys", path=("a.txt", "die", "a.txt"))
     assert (_content(first, "text"), others) == ("hello\n", [None, None])
 
@@ -89,7 +89,7 @@ def test_those_that_were_given_back_are_not_waited_for(
     assert _content(confinement.work(root, given[0]), "text") == "hello\n"
 
 
-def test_a_process_that_does_not_know_the_mission_is_told_of_each(
+def test_a_process_without_the_setup_of_the_mission_is_sent_each_alone(
     confinement: Confinement, root: Root
 ) -> None:
     given = [_assigned(BUILT_IN["read_file"], {"rel_path": "a.txt"})] * 2

@@ -1,4 +1,4 @@
-"""Of a file above the cap no more is in memory than is asked for, here and in a confined process."""
+"""Only the requested part of a file above the cap is in memory, here and in a confined process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mission comes to the same whether its file kinds are confined or not; a death in a write is made good."""
+"""A mission has the same results confined or not, and recovers from the death of a process in a write."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
     assert [one.name for one in (place / "new").iterdir()] == ["b.txt"]
 
 
-def test_a_process_that_dies_while_a_file_is_looked_at_is_no_drift(
+def test_a_process_that_dies_while_it_reads_a_file_is_no_drift(
     database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Engine(database_url, isolation=Isolation.REQUIRE) as engine:
@@ -103,7 +103,7 @@ def test_a_process_that_dies_while_a_file_is_looked_at_is_no_drift(
         assert engine.job(held.id).json["reason"] == "drift"
 
 
-def test_a_process_that_dies_while_a_held_job_is_looked_at_leaves_nothing_to_approve_by(
+def test_a_process_that_dies_while_it_previews_a_held_job_leaves_no_sight_of_it(
     database_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaths: list[int] = []

@@ -1,4 +1,4 @@
-"""Files that are told at once to the process that writes have each the time that one has."""
+"""Each file of a batch that is sent to a confined process has the full timeout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps
 
 SECONDS = 1.0
-"""More than one file takes, less than all of them."""
+"""More than one file takes, less than all files take."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Workers as one hopes never to have them: with a path bug, without an end, without measure."""
+"""Untrusted workers: one with a path bug, others that hang, die or take all memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory that missions write into, looked at byte by byte."""
+"""A directory that missions write into, compared byte by byte."""
 
 from __future__ import annotations
 

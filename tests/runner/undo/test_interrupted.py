@@ -1,4 +1,4 @@
-"""An undo whose process died after it was decided is a promise: whoever comes next keeps it."""
+"""An undo whose process died after it was decided is completed by the next process."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_cancelled_mission_does_not_forget_it(interrupted: Interrupted) -> Non
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
 
 
-def test_what_somebody_wrote_in_between_is_left_alone_and_named(interrupted: Interrupted) -> None:
+def test_a_file_changed_in_between_is_left_alone_and_named(interrupted: Interrupted) -> None:
     scene = interrupted.scene
     (scene.root / "a").write_text("mine\n")
     with pytest.raises(LcpError, match="'a' has been changed since the last change of a job") as raised:

@@ -1,4 +1,4 @@
-"""A content that is too large to keep is replaced only after a person has heard that there is no way back."""
+"""A content that is too large to keep is replaced only after a person was told that it cannot be undone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_nothing_is_added_to_a_file_above_the_cap(small: Scene) -> None:
     assert (job.state, job.error["error_code"]) == ("failed", "TOO_LARGE")
 
 
-def test_a_file_that_became_large_is_looked_at_in_little_memory(small: Scene) -> None:
+def test_a_file_that_became_large_is_checked_in_little_memory(small: Scene) -> None:
     mission, left = small.launch([WRITE, DONE]), small.launch([{**WRITE, "rel_path": "b"}, DONE])
     for name in ("a", "b"):
         os.truncate(small.root / name, 64 * 2**20)

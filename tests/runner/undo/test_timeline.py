@@ -1,4 +1,4 @@
-"""Which changes of a file stand follows from the order in which they were made and taken back."""
+"""Which changes of a file are in effect follows from the order in which they were made and taken back."""
 
 from __future__ import annotations
 

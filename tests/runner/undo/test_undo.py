@@ -1,4 +1,4 @@
-"""What a mission did to files is taken back, all of it or nothing, and may be brought back again."""
+"""The changes of a mission are undone, all or none, and an undo can be undone."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_planner_cannot_ask_for_an_undo(scene: Scene) -> None:
     assert (scene.root / "a").read_text() == "A\n"
 
 
-def test_nobody_else_offers_the_kind(database_url: str) -> None:
+def test_no_worker_can_be_registered_for_the_kind(database_url: str) -> None:
     from lcp_engine.changes.recovery import UNDO
 
     with pytest.raises(LcpError, match="the engine's own"):
