@@ -233,7 +233,7 @@ def _root(path: Path) -> Iterator[Finding]:
             )
         )
         if root.kernel:
-            yield well("confinement", "the kernel resolves every path beneath the root (openat2)")
+            yield well("confinement", "the kernel resolves every path under the root (openat2)")
         else:
             fact = "paths are resolved step by step without following links: this kernel has no openat2"
             yield doubtful(

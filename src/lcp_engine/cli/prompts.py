@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
 from pathlib import Path
+from typing import assert_never
 
 from pydantic import JsonValue
 from rich.console import Console
@@ -102,7 +103,8 @@ class Decider:
             if self._is_named(job) and self._approve(job, print_line):
                 silent += 1
                 continue
-            match prompt.ask(job, f" ({place:,} of {len(waiting):,})" if len(waiting) > 1 else ""):
+            result = prompt.ask(job, f" ({place:,} of {len(waiting):,})" if len(waiting) > 1 else "")
+            match result:
                 case PromptResult.DECIDED:
                     decided = True
                 case PromptResult.ALL:
@@ -112,6 +114,8 @@ class Decider:
                     return True
                 case PromptResult.LATER:
                     self._postponed.add(job.id)
+                case _:
+                    assert_never(result)
         if silent:
             print_line(f"{silent:,} more approved: {', '.join(map(one_line, sorted(self._approved_kinds)))}")
         return decided or silent > 0
