@@ -1,12 +1,17 @@
-"""Execute leased jobs: a turn asks the planner, work calls its worker."""
+"""Execute leased jobs: a turn asks the planner, work calls its worker; missions stay open between jobs."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from uuid import uuid4
 
 from pydantic import BaseModel
 
@@ -15,6 +20,7 @@ from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.policy import PathPolicy
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -26,7 +32,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.acceptance import failed_checks, load_parsers
-from lcp_engine.engine.admission import allowed_kinds, may_read, writable
+from lcp_engine.engine.admission import allowed_kinds, beneath, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Site
 from lcp_engine.engine.messages import earlier_messages
@@ -34,20 +40,22 @@ from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome
 from lcp_engine.engine.question import Asked, history, hold_turn, keep_cost, keep_reply, open_question
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.planners.base import Correction, Question, Relayed, Reply
+from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
+from lcp_engine.planners.environment import Surroundings
+from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
-from lcp_engine.runner.mission_cache import OpenMission, OpenMissions
+from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
 from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
-from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.ledger import ledger_of, spec_and_root
 from lcp_engine.store.people import Sight
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker
+from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -340,3 +348,95 @@ def _storable_reply(job: JobRow, reply: object) -> Reply:
 def _number_text(count: object) -> str:
     """`count` in a message; Python converts no int of more than 4300 digits to decimal."""
     return f"of {count.bit_length()} bits" if type(count) is int and count >= MAX_TOKENS else repr(count)
+
+
+MAX_OPEN = 64
+"""Missions whose roots and planners are kept open between jobs."""
+
+
+@dataclass
+class OpenMission:
+    """A mission with its open root and planner; `key` names it to confined processes."""
+
+    spec: MissionSpec
+    root: Root | None
+    surroundings: Surroundings
+    aliases: tuple[str, ...] = ()
+    planner: Planner | None = None
+    judges: dict[str, PathPolicy] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid4().hex)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._place = None if self.root is None else Path(self.root.path)
+
+    def ask(self, question: Question) -> object:
+        """The planner's answer, not validated: its code may be a plug-in's."""
+        with self.lock:
+            if self.planner is None:
+                self.planner = make_planner(self.spec.planner, self.surroundings)
+        return self.planner.answer(question)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the root's path still leads to the directory that was opened."""
+        if self.root is None or self._place is None:
+            return True
+        try:
+            return os.path.samestat(self._place.stat(), os.fstat(self.root.descriptor))
+        except OSError:
+            return False
+
+
+class OpenMissions:
+    """The missions whose jobs a runner executes. `roots` say where their roots are on this machine."""
+
+    def __init__(self, site: Site, roots: Roots) -> None:
+        self._site = site
+        self._roots = roots
+        self._missions: dict[int, OpenMission] = {}
+        self._lock = threading.Lock()
+
+    def of(self, mission_id: int) -> OpenMission:
+        """The mission; opened again if its root is another directory now. Raises `LcpError`."""
+        with self._lock:
+            known = self._missions.pop(mission_id, None)
+            if known is None or not known.is_current:
+                known = self._open(mission_id)
+            self._missions[mission_id] = known  # the last one is the one used last
+            while len(self._missions) > MAX_OPEN:
+                self._missions.pop(next(iter(self._missions)))
+            return known
+
+    def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
+        """The context of a job of the mission."""
+        judge = mission.judges.get(worker.kind)
+        if judge is None:
+            root = None if mission.root is None else mission.root.path
+            policy = self._site.admission.policy(mission.spec, root)
+            judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+            mission.judges[worker.kind] = judge
+        return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
+
+    def setup(self, mission: OpenMission, root: str) -> Setup:
+        """What a confined process needs of the mission, to make the same context as `context`."""
+        admission, spec = self._site.admission, mission.spec
+        inner = beneath(admission.engine_files, root)
+        return Setup(self._site.caps, mission.aliases, spec.policy, admission.user_rules, inner)
+
+    def _open(self, mission_id: int) -> OpenMission:
+        spec_text, root = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
+        spec = spec_of(spec_text)
+        if root is None:
+            return OpenMission(spec, None, self._site.surroundings, spec.root_aliases)
+        here = self._roots.find(root, spec_text) or root
+        # The root's path on the machine of the launch stays a name of it.
+        aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
+        return OpenMission(spec, _open_root(here), self._site.surroundings, aliases)
+
+
+def _open_root(path: str) -> Root:
+    """A root that is closed when it is no longer used: a job may outlast the cache entry of its mission."""
+    root = Root(path)
+    weakref.finalize(root, os.close, root.descriptor)
+    return root
