@@ -76,11 +76,14 @@ class Settings(BaseModel):
 
     url: str
     busy_seconds: float
+    """How long to wait for a database that another process has locked."""
     policy: tuple[Rule, ...]
+    """The user's policy rules (R5)."""
     caps: Caps
     on_wait: tuple[str, ...] = ()
     isolation: Isolation = Isolation.AUTO
     planners: Mapping[str, Mapping[str, JsonValue]] = {}
+    """Options for planners by their type, used if neither mission nor environment states them."""
 
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:

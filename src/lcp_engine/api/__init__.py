@@ -1,4 +1,4 @@
-"""Offer the engine to programs (CONTRACT.md, Python)."""
+"""The engine for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide on many jobs in few commits."""
+"""Decide on many jobs in a few commits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ K = TypeVar("K")
 R = TypeVar("R")
 
 _THREADS = 32
-"""Decisions that arrive together share a commit."""
+"""Decisions that arrive at the same time share a commit."""
 
 
 def each_outcome(keys: Sequence[K], decide: Callable[[K], R]) -> Iterator[tuple[K, R | LcpError]]:
-    """What `decide` returns for each key, or the error that it raises; in their order, each as soon as it is there.
+    """The result of `decide` for each key, or its error, in their order and as soon as it is known.
 
-    Each decision is checked by itself and stands by itself. What is under way is brought to its end when the caller
-    goes away, and nothing more is begun.
+    Each decision succeeds or fails independently. If the caller stops iterating, decisions that have begun are finished
+    and no others begin.
     """
 
     def attempt(key: K) -> R | LcpError:

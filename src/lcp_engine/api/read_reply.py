@@ -1,4 +1,4 @@
-"""Read a reply outside any mission. Pure."""
+"""Read a reply outside any mission (pure)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lcp_engine.workers.registry import BUILT_IN
 def read_reply(
     text: str, dialect: str = "lcp", kinds: Mapping[str, type[BaseModel]] | None = None
 ) -> Action | Malformed:
-    """The action that `text` states, or every reason why it is none (R1 to R3). Pure; no text raises.
+    """The action that a reply states, or every reason why it is not valid (R1 to R3). Pure; no text raises.
 
-    `dialect` is `lcp` or `universal`, which is translated. `kinds` maps kinds of jobs to models of their params; the
-    default is the built-in ones. Raises `INVALID_ARGUMENT` for a dialect that there is not.
+    `dialect` is `lcp` or `universal`, which is translated. `kinds` maps kinds of jobs to the models of their params; by
+    default the built-in ones. Raises `INVALID_ARGUMENT` for an unknown dialect.
     """
     known = {kind: worker.params for kind, worker in BUILT_IN.items()} if kinds is None else kinds
     return reader_of(dialect)(text, known)

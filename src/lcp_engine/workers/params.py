@@ -86,7 +86,7 @@ class ContentParams(FileParams):
 
 
 class Result(BaseModel):
-    """A result of a built-in kind (seed 003)."""
+    """A result of a built-in kind."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -157,7 +157,7 @@ LONGEST_HOLD = 100 * 365 * 24 * 3600
 
 
 class MissionSpec(_Frozen):
-    """A mission as its file states it (CONTRACT.md, mission file).
+    """A mission as its file states it.
 
     After `hold_timeout` seconds a held job that nobody decided on is rejected.
     """

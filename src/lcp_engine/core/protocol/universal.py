@@ -1,4 +1,4 @@
-"""Define the dialect `universal` (seed 000): its schemas, and the LCP action that each reply stands for. Pure."""
+"""The dialect `universal`: its schemas, and the LCP action that each reply stands for. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | 
 
 
 def universal_schema() -> Schema:
-    """The published schema of seed 000: one object, of which each agent fills its own part."""
+    """The published schema: one object, of which each agent fills its own part."""
     whole = Response.model_json_schema()
     plain = _plain(whole, whole["$defs"])
     return {"$schema": DIALECT, "title": "Universal agent response", **plain}
