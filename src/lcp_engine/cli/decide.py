@@ -21,15 +21,13 @@ from lcp_engine.cli.base import (
 )
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line, shortened
-from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.store.queries.records import Job
-from lcp_engine.workers.base import ExecutedBy
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.api import Engine
+    from lcp_engine.store.queries.records import Job
 
 
 MOST_LISTED = 20
@@ -203,6 +201,7 @@ def _select_jobs(
 
 def _takes_an_answer(engine: Engine, job: Job, awaited: Collection[int]) -> bool:
     from lcp_engine.cli.jobs import is_question
+    from lcp_engine.workers.base import ExecutedBy
 
     worker = engine.workers.get(job.kind)
     return is_question(job, awaited) or (worker is not None and worker.executed_by is ExecutedBy.PERSON)
@@ -343,6 +342,8 @@ def answer_command(invocation: Invocation, job: int, text: str | None, file: str
     if invocation.json:
         print_json(answered.json)
         return Exit.DONE
+    from lcp_engine.engine.reports.markdown import TURN_KIND
+
     shown = "" if answered.kind == TURN_KIND else f": {_shown(answered)}"
     print_out(f"job {job} {'answered' if is_new else 'was already answered'}{shown}")
     if is_new and not invocation.quiet:

@@ -17,14 +17,7 @@ from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.engine.instance import identity_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.root import Root
-from lcp_engine.store.db.open import make_backend
-from lcp_engine.store.db.sqlite import Sqlite
-from lcp_engine.store.host.liveness import runtime_directory
-from lcp_engine.store.maintenance.check import check_database, find_version, try_writing
-from lcp_engine.store.schema import HEAD
 
 if TYPE_CHECKING:
     from lcp_engine.core.protocol.read_reply import Dialect
@@ -187,6 +180,9 @@ def _guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[F
 
 
 def _database(url: str, shown: str) -> Iterator[Finding]:
+    from lcp_engine.store.maintenance.check import check_database, find_version, try_writing
+    from lcp_engine.store.schema import HEAD
+
     version = find_version(url, BUSY_SECONDS)
     if version is None:
         yield _new_database(url, shown)
@@ -208,6 +204,9 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
 
 
 def _new_database(url: str, shown: str) -> Finding:
+    from lcp_engine.store.db.open import make_backend
+    from lcp_engine.store.db.sqlite import Sqlite
+
     backend = make_backend(url)
     place = backend.path.parent if isinstance(backend, Sqlite) else None
     if place is not None and not os.access(place, os.W_OK | os.X_OK):
@@ -218,10 +217,15 @@ def _new_database(url: str, shown: str) -> Finding:
 
 
 def _runtime(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
+    from lcp_engine.engine.instance import identity_of
+    from lcp_engine.store.host.liveness import runtime_directory
+
     yield well("runtime directory", str(runtime_directory(identity_of(url), environment)))
 
 
 def _root(path: Path) -> Iterator[Finding]:
+    from lcp_engine.sandbox.root import Root
+
     with Root(path) as root:
         yield (
             well("root", root.path)
