@@ -1,8 +1,7 @@
-"""Tell which changes of a file stand, and which of them a later one took back (pure).
+"""Find which changes of a file are in effect, and which a later undo reverted. Pure.
 
-What a file went through is a list of changes. An undo names the change that it takes back, and with it everything
-that the file went through since: afterwards stands what stood before that change. So an undo of an undo brings back
-what stood before it.
+The history of a file is a list of changes. An undo names the change that it reverts, and reverts everything since:
+afterwards the changes from before that one are in effect. So an undo of an undo restores what was in effect before it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Effect(NamedTuple):
-    """An applied change. `undoes` is the one that it takes back, None for a change of its own."""
+    """An applied change. `undoes` is the change that it reverts, None for an ordinary one."""
 
     id: int
     mission_id: int
@@ -23,12 +22,12 @@ class Effect(NamedTuple):
 
 
 _Chain: TypeAlias = "tuple[Effect, _Chain] | None"
-"""What stands, the newest first. Chains share their ends: the state before each change costs nothing to keep."""
+"""The changes in effect, newest first. Chains share their tails, so that storing one per change is cheap."""
 
 
 @dataclass
 class Timeline:
-    """What files went through. `last` is the last effect on a file, `undone_by` who took an effect back."""
+    """The history of files. `last` is the last effect on a file, `undone_by` the one that reverted an effect."""
 
     last: dict[str, Effect] = field(default_factory=dict)
     undone_by: dict[int, Effect] = field(default_factory=dict)
@@ -38,7 +37,7 @@ class Timeline:
     _undone: dict[int, int] = field(default_factory=dict)
 
     def add(self, effect: Effect) -> None:
-        """The next effect, in the order of ids."""
+        """Add the next effect, in the order of ids."""
         now = self._standing.get(effect.file)
         self._before[effect.id] = now
         self.last[effect.file] = effect
@@ -50,11 +49,11 @@ class Timeline:
         self._take_back(effect, {one.id for one in _walk(now)}, {one.id for one in _walk(then)})
 
     def standing(self, file: str) -> list[Effect]:
-        """The changes of their own that stand, the oldest first."""
+        """The ordinary changes that are in effect, oldest first."""
         return list(_walk(self._standing.get(file)))[::-1]
 
     def is_as_after(self, effect: Effect) -> bool:
-        """Whether its file is as `effect` left it: untouched since, or brought back to that."""
+        """Whether its file is as `effect` left it: unchanged since, or restored to that."""
         return self._standing.get(effect.file) is self._after[effect.id]
 
     def _take_back(self, effect: Effect, before: set[int], after: set[int]) -> None:
@@ -64,7 +63,7 @@ class Timeline:
         for back in after - before:
             self.undone_by.pop(back, None)
         self.undone_by[effect.undoes] = effect
-        # What that one had taken back before stands again.
+        # What that one had reverted is in effect again.
         earlier = self._undone.get(effect.undoes)
         if earlier is not None:
             self.undone_by.pop(earlier, None)
@@ -72,7 +71,7 @@ class Timeline:
 
 
 def timeline(effects: Iterable[Effect]) -> Timeline:
-    """What files went through, from all applied changes of theirs in the order of ids."""
+    """The history of files, from all their applied changes in the order of ids."""
     made = Timeline()
     for effect in effects:
         made.add(effect)

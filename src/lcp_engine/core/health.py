@@ -1,4 +1,4 @@
-"""Say how something is: well, not quite, or broken, with what to do about it (pure)."""
+"""The result of a health check: ok, a warning or a failure, with advice. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lcp_engine.errors import Failed
 
 
 class Grade(StrEnum):
-    """`warn` works, and could be better; `fail` does not work."""
+    """`warn`: it works and could be better; `fail`: it does not work."""
 
     OK = "ok"
     WARN = "warn"
@@ -21,7 +21,7 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found `about` one thing: the fact in one sentence, and what to do unless all is well."""
+    """A check of one thing, named in `about`: the fact in one sentence, and advice unless it is ok."""
 
     about: str
     grade: Grade
@@ -42,10 +42,10 @@ def doubtful(about: str, fact: str, advice: str) -> Finding:
 
 
 def broken(about: str, failed: Failed) -> Finding:
-    """A failure, with the advice of its code."""
+    """A failure, with the advice of its error code."""
     return Finding(about, Grade.FAIL, failed.message, failed.meaning.advice)
 
 
 def is_sound(findings: Sequence[Finding]) -> bool:
-    """Whether nothing is broken."""
+    """Whether nothing failed."""
     return all(finding.grade is not Grade.FAIL for finding in findings)

@@ -15,7 +15,7 @@ from lcp_engine.core.reasons import Reason, ReasonCode, because
 
 
 class Verdict(StrEnum):
-    """What a rule does with a job, from free to strict."""
+    """What a rule does with a job, from lenient to strict."""
 
     AUTO = "auto"
     HOLD = "hold"
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 
 class Rule(BaseModel):
-    """One line of a policy: kinds (`*` is all), gitignore-style paths, what to do; `final` counts in a user's rules."""
+    """One rule: kinds (`*` is all), gitignore-style paths, verdict; `final` counts in a user's rules only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Looked:
-    """A rule that was looked at. `matches_path` is None where its kinds do not match, so that paths do not matter."""
+    """A rule that was considered. `matches_path` is None if its kinds do not match, so that paths do not matter."""
 
     origin: str
     rule: str
@@ -55,7 +55,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class Explained:
-    """How the ruling on one path (relative to the root, "" for none) came about, rule by rule."""
+    """Why one path (relative to the root, "" for none) got its ruling, rule by rule."""
 
     path: str
     ruling: Ruling
@@ -69,9 +69,9 @@ class Policy:
     """The rules of a mission and of its user above the default policy.
 
     For one path the first rule that matches decides: the user's final rules, the mission's, the user's others, the
-    default. What the default denies, only a user's rule lifts that names the path, as it is spelt. `relative` turns a
-    path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are files of the engine
-    in the root, its database for one. Raises `LcpError` INVALID_PATTERN for a rule whose paths are no patterns.
+    default. A denial of the default is lifted only by a user's rule that names the path as it is spelled. `relative`
+    turns a path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are files of
+    the engine in the root, such as its database. Raises `LcpError` INVALID_PATTERN for a rule with an invalid pattern.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class Policy:
         self._engine_paths = frozenset(path.casefold() for path in engine_paths)
 
     def judge(self, kind: str, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
-        """The state that policy gives a job when it is requested; of several paths the strictest counts."""
+        """The ruling on a job when it is requested; of several paths the strictest counts."""
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
         return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
 
     def for_kind(self, kind: str, *, has_effects: bool, writes: bool) -> PathPolicy:
-        """What judges one resolved path (relative to the root, "/") when a job of that kind is executed."""
+        """The function that rules on one resolved path (relative to the root) while a job of that kind executes."""
         rules = _Rules(*([rule for rule in group if rule.has_kind(kind)] for group in self._rules))
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
 
@@ -108,9 +108,9 @@ class Policy:
         return judge
 
     def only_files(self, kind: str, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
-        """The files that are left to jobs of that kind, where rules name them one by one and deny all others.
+        """The files that jobs of that kind may use, if rules list them one by one and deny all others.
 
-        None where it may be any file. What has no suffix may be a directory, which stands for all beneath it.
+        None if any file may be used. A name without a suffix may be a directory, and then covers all beneath it.
         """
         judge = self.for_kind(kind, has_effects=has_effects, writes=writes)
         named: dict[str, None] = {}
@@ -126,7 +126,7 @@ class Policy:
     def explain(
         self, kind: str, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()
     ) -> list[Explained]:
-        """Like `judge`, with every rule that was looked at: one for each path, or one where there is no path."""
+        """Like `judge`, with every rule that was considered: one entry for each path, or one if there is no path."""
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
         explained: list[Explained] = []
         for path in map(self._relative, paths or ("",)):
@@ -138,7 +138,7 @@ class Policy:
         return explained
 
     def _denial(self, path: str, *, writes: bool) -> Ruling | None:
-        """What the default policy denies, whatever case it is written in."""
+        """The denial of the default policy, if any, whatever the case of the path."""
         folded = path.casefold().replace("\\", "/")
         if SECRET.search(folded):
             return _SECRETS
@@ -188,14 +188,14 @@ class _NamedRule:
         return self.patterns is None or (bool(path) and self.patterns.matches(path))
 
     def may_lift(self, path: str) -> bool:
-        """Whether it may take the place of a denial: it denies as well, or names this path as it is spelt."""
+        """Whether it may replace a denial: it denies, too, or names this path as it is spelled."""
         if self.ruling.verdict is Verdict.DENY:
             return True
         return self.exact is not None and bool(path) and self.exact.matches(path)
 
 
 class _Rules(NamedTuple):
-    """Rules in the order in which they are looked at; what the default denies comes after the final ones."""
+    """Rules in the order of precedence; the default's denials come after the final ones."""
 
     final: Sequence[_NamedRule]
     mission: Sequence[_NamedRule]
@@ -206,14 +206,14 @@ _Find: TypeAlias = Callable[[Iterable[_NamedRule], str], _NamedRule | None]
 
 
 def _walk(rules: _Rules, path: str, default: Ruling, denial: Ruling | None, first: _Find) -> Ruling:
-    """The one way through the rules. `first` finds the first that matches, and may note what it looks at."""
+    """Apply the rules in their order. `first` finds the first match, and may record what it considers."""
     final = first(rules.final, path)
     if denial is None:
         decided = final or first(rules.mission, path) or first(rules.user, path)
         return default if decided is None else decided.ruling
     if final is not None and final.may_lift(path):
         return final.ruling
-    # What the default denies, or what a user's rule makes of it; a mission's rule may only be stricter than that.
+    # The default's denial, or the user's rule that lifts it; a mission's rule may only be stricter than that.
     lifting = first((rule for rule in rules.user if rule.patterns is not None), path)
     if lifting is None or not lifting.may_lift(path):
         return denial
@@ -230,14 +230,14 @@ def _strictest(rulings: Sequence[Ruling]) -> Ruling:
 
 
 class _Notes:
-    """What a walk over the rules of every kind looks at, for jobs of one kind."""
+    """Records which rules are considered for jobs of one kind."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._groups: dict[str, list[tuple[_NamedRule, bool, bool | None]]] = {}
 
     def first(self, rules: Iterable[_NamedRule], path: str) -> _NamedRule | None:
-        """Like `_first`, for rules that may be of other kinds."""
+        """Like `_first`, for rules that may be for other kinds."""
         for rule in rules:
             has_kind = rule.has_kind(self._kind)
             matches = rule.matches(path) if has_kind else None
@@ -247,7 +247,7 @@ class _Notes:
         return None
 
     def whole(self, denial: Ruling | None, default: Ruling, ruling: Ruling) -> tuple[Looked, ...]:
-        """Everything that was looked at, in the order of precedence."""
+        """Everything that was considered, in the order of precedence."""
         denied = denial or Ruling(Verdict.DENY, because(ReasonCode.DEFAULT_DENIALS))
         looked = self._of(_FINAL, ruling)
         looked.append(
@@ -277,12 +277,12 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
     is_final = rule.final and origin == _USER
     named = f"final {origin}" if is_final else origin
     reason = because(ReasonCode.RULE, origin=named, number=number, what=what, verdict=rule.do.value)
-    # A file system may take A for a or tell them apart: in doubt a rule grants less and refuses more.
+    # A file system may be case-sensitive or not: in doubt a rule grants less and refuses more.
     grants = rule.do is Verdict.AUTO
     patterns = exact = None
     if rule.paths is not None:
         patterns = compile_patterns(rule.paths, fold_include=not grants, fold_exclude=grants)
-        # A hold is a refusal where it stands alone, and a grant where it takes the place of a denial.
+        # A hold refuses if it stands alone, and grants if it replaces a denial.
         exact = compile_patterns(rule.paths, fold_include=False, fold_exclude=True)
     return _NamedRule(
         _FINAL if is_final else origin,

@@ -1,4 +1,4 @@
-"""Say when something that recurs is due: after each length of time, or as a cron expression states (pure)."""
+"""When something recurring is due: after each interval, or by a cron expression. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.errors import ErrorCode, LcpError
 
 MOST_MISSED = 10_000
-"""Due times of a cron expression that are counted at most: a week of every minute."""
+"""The most due times of a cron expression that are counted: a week of minutes."""
 LONGEST = 100 * 365 * 86_400 * SECOND
 LONGEST_CRON = 200
 _UNITS = {"w": 7 * 86_400, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -31,7 +31,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Every:
-    """Due after each `length`, whatever happens to clocks on the wall meanwhile."""
+    """Due after each `length` of elapsed time; changes of the local time do not matter."""
 
     length: Micros
 
@@ -47,7 +47,7 @@ class Every:
 
 @dataclass(frozen=True)
 class Cron:
-    """Due at the minutes of `expression` by the clocks on the wall in `timezone`.
+    """Due at the minutes of `expression` in the local time of `timezone`.
 
     As in Debian's cron: a fixed time that daylight saving leaves out is due right after the gap, one that comes twice
     is due the first time. With a `*` at the beginning of minute or hour it goes by time that passes: nothing is made up
@@ -62,7 +62,7 @@ Recurrence: TypeAlias = Every | Cron
 
 
 class Onward(NamedTuple):
-    """When something is due next, and how many times it was due meanwhile (cron: `MOST_MISSED` at most are counted)."""
+    """When something is due next, and how often it was due meanwhile (cron: at most `MOST_MISSED` are counted)."""
 
     next_due: Micros
     missed: int
@@ -72,50 +72,50 @@ def read_recurrence(*, every: str | None, cron: str | None, timezone: str) -> Re
     """Exactly one of a length of time and a cron expression. Raises `INVALID_ARGUMENT`."""
     if (every is None) == (cron is None):
         given = "neither is" if every is None else "both are"
-        _refuse(f"either every or cron has to say when something is due; {given} given")
+        _refuse(f"exactly one of every and cron is expected; {given} given")
     return read_cron(cron, timezone) if cron is not None else read_every(every or "")
 
 
 def read_every(text: str) -> Every:
-    """`1h30m` or `7d` as a recurrence. Raises `INVALID_ARGUMENT` for what is no length, zero, or above 100 years."""
+    """`1h30m` or `7d` as a recurrence. Raises `INVALID_ARGUMENT` if it is not a duration from 1 s to 100 years."""
     if not _LENGTH.fullmatch(text):
-        _refuse(f"every has to be a length of time like 30s, 15m, 1h30m, 1d or 2w; it is {text!r}")
+        _refuse(f"every is {text!r}; a duration like 30s, 15m, 1h30m, 1d or 2w is expected")
     length = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text)) * SECOND
     if not 0 < length <= LONGEST:
-        _refuse(f"every has to be between 1s and 36500d; it is {text!r}")
+        _refuse(f"every is {text!r}; a duration from 1s to 36500d is expected")
     return Every(length)
 
 
 def read_cron(expression: str, timezone: str) -> Cron:
     """A cron expression of five fields in a timezone like Europe/Zurich.
 
-    Raises `INVALID_ARGUMENT` for an expression that is none or is never due, and for a timezone that is not known.
+    Raises `INVALID_ARGUMENT` for an invalid expression, one that is never due, and an unknown timezone.
     """
     fields = expression.split()
     if len(expression) > LONGEST_CRON:
-        _refuse(f"cron has to be at most {LONGEST_CRON} characters; it has {len(expression)}")
+        _refuse(f"cron has {len(expression)} characters; at most {LONGEST_CRON} are accepted")
     if len(fields) != len(_FIELDS):
         names = ", ".join(_FIELDS)
-        _refuse(f"cron has to be five fields ({names}); {expression!r} has {len(fields)}")
+        _refuse(f"cron {expression!r} has {len(fields)} fields; five are expected ({names})")
     cron = Cron(" ".join(fields), timezone)
     first_due(cron, 0)
     return cron
 
 
 def first_due(recurrence: Recurrence, now: Micros) -> Micros:
-    """When something that begins now is due first."""
+    """When a recurrence that begins now is first due."""
     match recurrence:
         case Every(length):
             return now + length
         case Cron(expression):
             found = next(_times(recurrence, now), None)
             if found is None:
-                _refuse(f"cron has to be due at some time; {expression!r} is not within 50 years")
+                _refuse(f"cron {expression!r} is not due within 50 years")
             return found
 
 
 def go_on(recurrence: Recurrence, due: Micros, now: Micros) -> Onward:
-    """What was due at `due` is dealt with now: when it is due next, and how many times between were missed."""
+    """After the handling of what was due at `due`: when it is due next, and how many times in between were missed."""
     now = max(due, now)
     match recurrence:
         case Every(length):
@@ -128,7 +128,7 @@ def go_on(recurrence: Recurrence, due: Micros, now: Micros) -> Onward:
 
 def _times(cron: Cron, after: Micros) -> Iterator[Micros]:
     """The due times after a moment, in order."""
-    from cronsim import CronSim, CronSimError  # loads only where something recurs
+    from cronsim import CronSim, CronSimError  # loaded only if something recurs
 
     zone = _zone(cron.timezone)
     try:
@@ -136,7 +136,7 @@ def _times(cron: Cron, after: Micros) -> Iterator[Micros]:
     except CronSimError as refused:
         name = str(refused).removeprefix("Bad ")
         field = cron.expression.split()[list(_FIELDS).index(name)]
-        _refuse(f"cron {cron.expression!r}: {name} has to be {_FIELDS[name]}; it is {field!r}")
+        _refuse(f"cron {cron.expression!r}: {name} is {field!r}; expected is {_FIELDS[name]}")
     for at in times:
         moment = int(at.timestamp()) * SECOND
         # In the second of two equal hours a fixed time of the first one is still to come by the wall alone.
@@ -161,7 +161,7 @@ def _zone(name: str) -> tzinfo:
     except (KeyError, ValueError, OSError):
         close = get_close_matches(name, available_timezones(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        _refuse(f"timezone has to be one that is known here, like Europe/Zurich; {name!r} is not{hint}")
+        _refuse(f"timezone {name!r} is not known here; one like Europe/Zurich is expected{hint}")
 
 
 def _refuse(message: str) -> NoReturn:

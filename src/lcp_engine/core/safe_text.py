@@ -1,4 +1,4 @@
-"""Make text safe to look at: what is no visible character is written as its escape (pure)."""
+"""Make text safe to display: characters that are not visible are written as escapes. Pure."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, with everything that is no visible character escaped."""
+    """`text` on one line, with everything invisible escaped."""
     return _IN_LINE.sub(_escape, text)
 
 
 def block(text: str) -> str:
-    """`text` with its lines, and everything else that is no visible character escaped."""
+    """`text` with its line breaks, and everything else invisible escaped."""
     return _IN_BLOCK.sub(_escape, text)
 
 
 def json_block(value: Printable) -> str:
-    """`value` as indented JSON without an invisible character; reading it gives `value` again."""
+    """`value` as indented JSON without invisible characters; parsing it gives `value` again."""
     return _IN_BLOCK.sub(_escape_in_json, json.dumps(value, ensure_ascii=False, indent=2, default=list))
 
 
 def json_line(value: Printable) -> str:
-    """Like `json_block`, on one line and as short as it can be."""
+    """Like `json_block`, on one line and as short as possible."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=list)
     return _IN_BLOCK.sub(_escape_in_json, text)
 

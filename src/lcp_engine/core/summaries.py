@@ -1,4 +1,4 @@
-"""Say in a few words what a job is about, what came of it, how long and how large (pure)."""
+"""Summaries for people: what a job is about, its result, durations and sizes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGER = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def subject(job: Object) -> str:
-    """What a job is about, on one line: its path, its patterns, its question, else its name or params."""
+    """What a job is about, on one line: its path, patterns or question, else its name or params."""
     name = job["name"]
     return subject_of(object_in(job["params"]), None if name is None else str(name))
 
@@ -41,7 +41,7 @@ def subject_of(params: Object, name: str | None) -> str:
 
 
 def as_question(params: Object) -> str:
-    """A question to a person with its options, each on a line of its own."""
+    """A question to a person, with one option on each line."""
     options = params.get("options")
     listed = options if isinstance(options, list) else []
     return "\n".join(
@@ -50,7 +50,7 @@ def as_question(params: Object) -> str:
 
 
 def gist(result: Object | None) -> str:
-    """What came of a job, on one line."""
+    """The result of a job, on one line."""
     if not result:
         return ""
     told = _GISTS.get(str(result.get("action")))
@@ -69,7 +69,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people: two digits that count."""
+    """A duration for people, with two significant units."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -83,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 def age(at: str, now: datetime) -> str:
-    """How long ago that was, in the largest unit."""
+    """How long ago a time was, in the largest unit."""
     seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
     for unit, length in _LARGER:
         if seconds >= length:
@@ -92,7 +92,7 @@ def age(at: str, now: datetime) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """A hint for a name that is not known: the nearest of `known`, else all of them."""
+    """A hint for an unknown name: the nearest of `known`, else all of them."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
 
@@ -116,7 +116,7 @@ def _written(result: Object) -> str:
 
 
 def _asked(result: Object) -> str:
-    """What a turn asked for: in its own words, if it has any."""
+    """What a turn requested: in the planner's words, if there are any."""
     said, count = result.get("commentary"), result.get("jobs")
     if isinstance(said, str) and said:
         return said

@@ -1,4 +1,4 @@
-"""Put failures into their stored form (R15)."""
+"""Failures in their stored form (R15)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TOKENS = 2**53
 
 
 def paid_tokens(failed: Failed) -> tuple[int, int] | None:
-    """Input and output tokens of a question that got no reply, as its planner states them; None where it does not."""
+    """Input and output tokens of a question that got no reply, as its planner states them; None if it does not."""
     stated = [failed.details.get(name) for name in ("input_tokens", "output_tokens")]
     counts = [count for count in stated if type(count) is int and 0 <= count < MAX_TOKENS]
     return (counts[0], counts[1]) if len(counts) == 2 and any(counts) else None

@@ -26,7 +26,7 @@ from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Wo
 
 @dataclass(frozen=True)
 class JobResult:
-    """What one job came to: a result, or an error."""
+    """The outcome of one job: a result, or an error."""
 
     ok: bool
     result: dict[str, JsonValue] | None = None
@@ -66,7 +66,7 @@ def _opened(root: object) -> AbstractContextManager[Root]:
         return nullcontext(root)
     if isinstance(root, str | os.PathLike) and "\0" not in os.fsdecode(root):
         return Root(root)
-    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"root has to be the path of a directory; it is {root!r}")
+    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"root is {root!r}; the path of a directory is expected")
 
 
 def _answer(kind: str, outcome: Succeeded | FileEffect | Hold | Failed) -> JobResult:
@@ -76,10 +76,10 @@ def _answer(kind: str, outcome: Succeeded | FileEffect | Hold | Failed) -> JobRe
         case Failed() as failed:
             return _failed(failed)
         case Hold(reason):
-            return _failed(Failed(ErrorCode.NOT_ALLOWED, f"{kind} has to wait for a person: {reason}"))
+            return _failed(Failed(ErrorCode.NOT_ALLOWED, f"{kind} is held for a person: {reason}"))
         case FileEffect(path):
             return _failed(
-                Failed(ErrorCode.WORKER_FAILED, f"{kind}: the effect on {path!r} came to another one")
+                Failed(ErrorCode.WORKER_FAILED, f"{kind}: the effect on {path!r} returned another effect")
             )
         case _:
             assert_never(outcome)
@@ -101,7 +101,7 @@ def _worker(kind: str, workers: Workers | None) -> Worker[BaseModel]:
 
 def _read_params(worker: Worker[BaseModel], params: object) -> BaseModel:
     if not isinstance(params, Mapping):
-        message = f"params of {worker.kind} have to be a mapping; found {type(params).__name__}"
+        message = f"params of {worker.kind} are a {type(params).__name__}; a mapping is expected"
         raise LcpError(ErrorCode.INVALID_PARAMS, message)
     return worker.read(params)
 

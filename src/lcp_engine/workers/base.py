@@ -78,7 +78,7 @@ class Context:
         if ruling.verdict is Verdict.DENY:
             return Failed(ErrorCode.PATH_DENIED, f"{path!r} is denied: {ruling.reason}")
         if ruling.verdict is Verdict.HOLD and not self.approved:
-            return Hold(ruling.reason)
+            return Hold(ruling.reason.text)
         return None
 
 

@@ -30,11 +30,11 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}|\$\{")
 
 
 class NotFilled(ValueError):
-    """A variable has no value, or what stands for one is none; the message says which, in one line."""
+    """A variable has no value, or a placeholder is invalid; the message names it, in one line."""
 
 
 class Variable(BaseModel):
-    """What a mission file says about one of its variables; a bare text is the description."""
+    """A variable as a mission file declares it; a bare text is the description."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,9 +70,9 @@ def with_defaults(declared: Mapping[str, Variable], given: Mapping[str, str]) ->
 
 
 def fill(value: JsonValue, values: Mapping[str, str], where: str, hint: Callable[[str], str]) -> JsonValue:
-    """`value` with `${name}` replaced in every text of it; `$${` stands for `${`, and what is filled in is left alone.
+    """`value` with `${name}` replaced in all its texts; `$${` stands for `${`; inserted values are not expanded.
 
-    Raises `NotFilled` with `where` it stands; `hint` says what to do about a variable without a value.
+    Raises `NotFilled`; `where` is the path of `value`, `hint` makes the advice for a variable without a value.
     """
 
     def replace(found: re.Match[str]) -> str:
@@ -96,7 +96,7 @@ def fill(value: JsonValue, values: Mapping[str, str], where: str, hint: Callable
 
 
 def names_in(value: JsonValue) -> set[str]:
-    """The names of the variables that stand in `value`."""
+    """The names of the variables in `value`."""
     if isinstance(value, str):
         return {found[1] for found in _VARIABLE.finditer(value) if found[1]}
     parts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
@@ -105,7 +105,7 @@ def names_in(value: JsonValue) -> set[str]:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a mission file says of itself before its variables have values; `planner` is None where it names none."""
+    """What is known of a mission file before its variables have values; `planner` is None if it names none."""
 
     description: str
     planner: str | None

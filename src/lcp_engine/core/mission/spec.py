@@ -93,7 +93,7 @@ ConfinedPath = Annotated[str, AfterValidator(_is_confined)]
 
 
 class FileMatch(_Frozen):
-    """A file, and a regular expression (RE2) that is found somewhere in it."""
+    """A file, and a regular expression (RE2) that matches somewhere in it."""
 
     path: ConfinedPath
     pattern: Annotated[str, AfterValidator(_is_pattern)]
@@ -118,7 +118,7 @@ class FileQuotes(_Frozen):
 class AcceptCheck(_Frozen):
     """One condition for `mission_complete` to count (R9); exactly one of the fields is set.
 
-    `verify` is a question that the planner answers in a turn of its own once all other checks pass.
+    `verify` is a question that the planner answers in a separate turn once all other checks pass.
     """
 
     file_exists: ConfinedPath | None = None
@@ -137,7 +137,7 @@ class AcceptCheck(_Frozen):
 
     @property
     def path(self) -> str | None:
-        """The file that is checked; None where the planner verifies."""
+        """The file that is checked; None if the planner verifies."""
         within = self.file_matches or self.file_quotes
         return within.path if within else self.file_exists or self.file_parses
 
@@ -159,7 +159,7 @@ LONGEST_HOLD = 100 * 365 * 24 * 3600
 class MissionSpec(_Frozen):
     """A mission as its file states it.
 
-    After `hold_timeout` seconds a held job that nobody decided on is rejected.
+    A held job without a decision is rejected after `hold_timeout` seconds.
     """
 
     name: str = Field(default="mission", min_length=1, max_length=200)
@@ -184,15 +184,15 @@ def spec_of(text_: str) -> MissionSpec:
 
 
 _BEYOND = 2
-"""Questions that a limit on tokens does not stop: the one that reaches it, and the last turn."""
+"""Questions beyond a limit of tokens: the one that reaches it, and the last turn."""
 
 
 @dataclass(frozen=True)
 class WorstCase:
     """The most of everything, the last turn included (R6).
 
-    `question_tokens` is the most that one question takes with all that is tried for it: 0 where no model is asked,
-    None where only the model's server knows.
+    `question_tokens` is the most that one question takes, retries included: 0 if no model is asked, None if only the
+    model's server knows.
     """
 
     limits: Limits
@@ -205,7 +205,7 @@ class WorstCase:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of prompts and replies; None where nothing bounds them."""
+        """Tokens of prompts and replies; None if they are unbounded."""
         if self.question_tokens is None:
             return None
         most = self.questions * self.question_tokens

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?
 
 
 class NotReadable(ValueError):
-    """The text is not one strict document; the message says where and why, in one line."""
+    """The text is not one strict document; the message states where and why, in one line."""
 
 
 def read_document(text: str) -> JsonValue:
@@ -59,7 +59,7 @@ def read_scalar(text: str) -> JsonValue:
 
 
 def _check(value: JsonValue, depth: int) -> None:
-    """Refuse what escapes can bring in and no database can keep."""
+    """Refuse characters that escapes can produce and no database can store."""
     if depth == 0:
         raise NotReadable(f"at most {MAX_DEPTH} levels are read, it nests deeper")
     if isinstance(value, dict):
