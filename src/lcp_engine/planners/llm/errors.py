@@ -55,7 +55,7 @@ class Trouble:
 
 
 def trouble_of(where: str, status: int, headers: Mapping[str, str], body: str) -> Trouble:
-    """The trouble that an answer without success stands for; `headers` have lower-case names."""
+    """The trouble that an unsuccessful answer means; `headers` have lower-case names."""
     said = words_of(body)
     again = _again(status, said)
     return Trouble(

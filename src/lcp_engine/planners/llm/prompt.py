@@ -171,9 +171,11 @@ class _Turn:
         """A line for each earlier turn; without room for all, the newest."""
         lines: list[str] = []
         for turn, group in groupby(old, key=lambda job: job.turn):
-            told = [headline(job, names(self.question)) for job in group]
+            lines_of_turn = [headline(job, names(self.question)) for job in group]
             lines += (
-                [f"- turn {turn}: {'; '.join(told)}"] if turn is not None else [f"- {line}" for line in told]
+                [f"- turn {turn}: {'; '.join(lines_of_turn)}"]
+                if turn is not None
+                else [f"- {line}" for line in lines_of_turn]
             )
         kept: list[str] = []
         for line in reversed(lines):
@@ -248,8 +250,8 @@ def _correction(question: Question, count: Count) -> str:
         return ""
     reply, problems = question.correction.reply, question.correction.malformed.errors
     shown = reply if count(reply) <= _MOST_REPLY else f"{reply[: 2 * _MOST_REPLY]}\n[cut]"
-    told = (plain(f"{problem.path}: {problem.message}".removeprefix(": ")) for problem in problems)
-    reasons = "\n".join(f"- {line}" for line in islice(told, _MOST_PROBLEMS))
+    described = (plain(f"{problem.path}: {problem.message}".removeprefix(": ")) for problem in problems)
+    reasons = "\n".join(f"- {line}" for line in islice(described, _MOST_PROBLEMS))
     more = f"\n- and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
     return f"{fenced(shown)}\nIt was refused because:\n{reasons}{more}"
 

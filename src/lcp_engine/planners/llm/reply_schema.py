@@ -291,7 +291,7 @@ def _reads(
     fresh = known.unread[: narrowing.most_files]
     rest = [path for path in {**known.partly, **cut} if path not in fresh][: narrowing.most_files]
     branches: list[Schema] = []
-    # `rel_path` first: what tells the branches apart comes before what they share.
+    # `rel_path` first: what distinguishes the branches comes before what they share.
     if fresh:
         branches.append(closed({"rel_path": one_of_texts(fresh), "root": constant(ROOT)}))
     if rest and "read_file" not in known.repeated:

@@ -18,7 +18,7 @@ Texts = Mapping[str, str]
 
 @dataclass(frozen=True)
 class OpenEnd:
-    """A TODO or its like in what was read: where it stands first, and how often in that file."""
+    """A TODO or the like in a file that was read: where it is first, and how often it occurs there."""
 
     path: str
     line: int
@@ -146,7 +146,7 @@ def find_ci(tree: Tree) -> dict[str, list[File]]:
 
 
 def commands(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[tuple[str, str, str]]:
-    """(command, what it runs, where it stands): targets of make and just, scripts of manifests."""
+    """(command, what it runs, file): targets of make and just, scripts of manifests."""
     found: list[tuple[str, str, str]] = []
     for path, text in texts.items():
         name = path.rpartition("/")[2].lower()
