@@ -110,5 +110,5 @@ lock: $(READY)
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/bench.in -o requirements/bench.txt
 
 clean:
-	@rm -rf $(VENV) $(PEERS) $(SURVEY) dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(PEERS) $(SURVEY) dist .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
