@@ -206,7 +206,7 @@ def test_a_planner_cannot_ask_for_an_undo(scene: Scene) -> None:
     scene.launch([write, ask])
     (job,) = scene.engine.jobs(kinds=["undo"])
     assert (job.state, job.reason) == ("held", "no_worker")
-    with pytest.raises(LcpError, match="none is installed"):
+    with pytest.raises(LcpError, match="no worker for it is installed"):
         scene.engine.approve(job.id)
     assert (scene.root / "a").read_text() == "A\n"
 
