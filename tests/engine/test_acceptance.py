@@ -89,7 +89,7 @@ def test_a_verification_may_be_the_last_turn(lab: Lab) -> None:
 def test_what_is_claimed_in_the_last_turn_cannot_be_verified_any_more(lab: Lab) -> None:
     mission = lab.run(JOBS, DONE, accept=VERIFY, limits={"max_turns": 1})
     assert mission.outcome == "limit:max_turns"
-    assert "no turn to verify" in str(mission.error["user_message"])
+    assert "no turn is left to verify" in str(mission.error["user_message"])
 
 
 def test_in_the_dialect_universal_only_a_verification_passes(lab: Lab) -> None:
