@@ -36,7 +36,7 @@ def _weigh(setting: Setting) -> list[Figure]:
     with setting.sqlite() as url:
         with Engine(url) as engine:
             for _ in range(JOBS // CHUNK):
-                engine.site.database.write(lambda tx: fill(tx, CHUNK))
+                engine.instance.database.write(lambda tx: fill(tx, CHUNK))
         memory = setting.run_engine("engine_growth", url)
         sizes = _sizes(Path(url.removeprefix("sqlite:///")))
     disk = sum(sizes.values()) / JOBS

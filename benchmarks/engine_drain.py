@@ -16,9 +16,9 @@ from lcp_engine.store.ledger import ledger_of
 
 def main(url: str, backlog: int, most: int = MAX_CLAIM) -> None:
     with Engine(url) as engine:
-        engine.site.database.write(lambda tx: fill(tx, backlog))
+        engine.instance.database.write(lambda tx: fill(tx, backlog))
         began = time.perf_counter()
-        Runner(engine.site, until_idle=True, max_claim=most).run()
+        Runner(engine.instance, until_idle=True, max_claim=most).run()
         seconds = time.perf_counter() - began
         check(engine, backlog)
     print(json.dumps(backlog / seconds))
@@ -35,7 +35,7 @@ def fill(tx: Tx, backlog: int) -> None:
 def check(engine: Engine, backlog: int) -> None:
     """Check that every job succeeded at its first attempt and has its whole history."""
     (mission,) = engine.missions()
-    counts = engine.site.database.read(
+    counts = engine.instance.database.read(
         lambda tx: tx.query_plain("SELECT (SELECT count(*) FROM attempts), (SELECT count(*) FROM events)")[0]
     )
     done = mission.jobs["succeeded"]

@@ -134,7 +134,7 @@ def compare_writing(setting: Setting, place: Path, isolation: Isolation) -> Figu
         mission = engine.launch(NEVER_ASKED, root=place / "ours").id
 
         def journaled() -> float:
-            engine.site.database.write(lambda tx: _fill(ledger_of(tx), mission))
+            engine.instance.database.write(lambda tx: _fill(ledger_of(tx), mission))
             began = time.perf_counter()
             engine.work(until_idle=True, mission_id=mission, kinds=[WRITE_FILE.kind])
             return (time.perf_counter() - began) * unit
@@ -165,7 +165,7 @@ def compare_isolation(setting: Setting, place: Path) -> Figure:
             mission = engine.launch(NEVER_ASKED, root=place).id
 
             def read() -> float:
-                engine.site.database.write(lambda tx: _fill_reads(ledger_of(tx), mission))
+                engine.instance.database.write(lambda tx: _fill_reads(ledger_of(tx), mission))
                 began = time.perf_counter()
                 engine.work(until_idle=True, mission_id=mission, kinds=[read_file.WORKER.kind])
                 return (time.perf_counter() - began) * unit

@@ -100,7 +100,7 @@ def _figure(name: str, medians: Sequence[float], way: Way) -> Figure:
 def _way(url: str) -> Iterator[Way]:
     with Engine(url) as engine, runner(url):
         until_done(engine, engine.enqueue(start.kind))  # from now on the runner is up
-        yield Way(engine, note_commits(engine.site.database))
+        yield Way(engine, note_commits(engine.instance.database))
 
 
 def note_commits(database: Database) -> list[int]:

@@ -25,7 +25,7 @@ def look(engine: Engine, mission: int, what: str) -> list[Figure]:
 
 
 def _questions(engine: Engine, mission: int) -> Mapping[str, Callable[[], object]]:
-    read = engine.site.database.read
+    read = engine.instance.database.read
     held, of_mission = JobFilter(None, ["held"]), JobFilter(mission)
     return {
         "missions, the newest 50": lambda: engine.missions(limit=50),

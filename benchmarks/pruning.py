@@ -32,7 +32,7 @@ def run(setting: Setting) -> list[Figure]:
 def _measure(name: str, new: Callable[[], AbstractContextManager[str]]) -> list[Figure]:
     """Prune half of the missions while nothing else writes, the others beside a writer."""
     with new() as url, Engine(url) as engine:
-        fill_with_ended(engine.site.database, MISSIONS, EACH)
+        fill_with_ended(engine.instance.database, MISSIONS, EACH)
         looks = look(engine, HALF, f"beside {MISSIONS * EACH:,} finished jobs, {name}")
         quick = _prune(engine, HALF)
         with _writer(url) as alone:
@@ -56,7 +56,7 @@ def _measure(name: str, new: Callable[[], AbstractContextManager[str]]) -> list[
 def _prune(engine: Engine, last: int) -> float:
     """Rows per second. Mission N ended at time N."""
     began = time.perf_counter()
-    done = prune(engine.site.database, ended_before=last + 1)
+    done = prune(engine.instance.database, ended_before=last + 1)
     seconds = time.perf_counter() - began
     if done.missions != HALF:
         raise SystemExit(f"{done.missions} missions were pruned; expected {HALF}")

@@ -69,11 +69,11 @@ def _on_its_host(setting: Setting) -> Return:
 def _from_afar(setting: Setting) -> float:
     """Milliseconds from the kill to the second start. The lock of a runner is not visible on another host."""
     with setting.sqlite() as url, Engine(url) as engine, _hung(setting, engine, url) as (job, kill):
-        engine.site.database.write(lambda tx: tx.plain("UPDATE runners SET host = 'far', boot = 'far'"))
+        engine.instance.database.write(lambda tx: tx.plain("UPDATE runners SET host = 'far', boot = 'far'"))
         with runner(url):
             until_done(engine, engine.enqueue(start.kind, priority=1))  # from now on the successor is up
             kill()
-            killed_at = engine.site.database.now()
+            killed_at = engine.instance.database.now()
             until_done(engine, job)
         ((started_at,),) = _rows(engine, f"SELECT started_at FROM jobs WHERE id = {job}")
     return (started_at - killed_at) / 1000
@@ -84,7 +84,7 @@ def _hung(setting: Setting, engine: Engine, url: str) -> Iterator[tuple[int, Cal
     """A job at which a runner hangs, with others claimed after it, and a function that kills that runner."""
     with TemporaryDirectory(dir=setting.place) as directory:
         mark = Path(directory) / "mark"
-        job = engine.site.database.write(partial(_fill, mark=str(mark)))
+        job = engine.instance.database.write(partial(_fill, mark=str(mark)))
         with runner(url) as victim:
 
             def kill() -> None:
@@ -113,7 +113,7 @@ def _fill(tx: Tx, mark: str) -> int:
 
 
 def _rows(engine: Engine, sql: str) -> list[tuple[int, ...]]:
-    return [tuple(row) for row in engine.site.database.read(lambda tx: tx.query_plain(sql))]
+    return [tuple(row) for row in engine.instance.database.read(lambda tx: tx.query_plain(sql))]
 
 
 def _figure(what: str, value: float, most: float, note: str) -> Figure:

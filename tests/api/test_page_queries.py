@@ -33,7 +33,7 @@ def queries(database_url: str, tmp_path: Path) -> Iterator[PageQueries]:
     with Engine(database_url) as engine:
         engine.launch({"goal": "Try.", "planner": {"type": "script", "replies": REPLIES}}, root=root)
         engine.work(until_idle=True)
-        yield PageQueries(engine.site)
+        yield PageQueries(engine.instance)
 
 
 def test_jobs_are_found_by_every_filter(queries: PageQueries) -> None:

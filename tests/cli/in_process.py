@@ -36,11 +36,11 @@ def run_in_process(
         given.seek(0)
         threads, files = set(threading.enumerate()), _open_below(home)
         with ExitStack() as restored:
-            for surroundings in (
+            for planner_environment in (
                 _in_directory(home), _in_environment(environment), _with_signals(), _with_streams((given, out, err)),
                 _without_log_handlers(),
             ):  # fmt: skip
-                restored.enter_context(surroundings)
+                restored.enter_context(planner_environment)
             code = start(arguments)
         if _open_below(home) != files:
             gc.collect()  # an object in a reference cycle closes its files late

@@ -166,7 +166,7 @@ def _open(url: str) -> None:
 
 def _work(url: str, tally: Tally, number: int) -> None:
     with Engine(url, workers=WORKERS) as engine:
-        tally.watch(engine.site.database, number)
+        tally.watch(engine.instance.database, number)
         engine.work(until_idle=True, threads=THREADS)
 
 
@@ -249,7 +249,7 @@ def _look(url: str, directory: Path, batches: int) -> Object:
 
 def _count(engine: Engine, query: str) -> Counter[int]:
     return Counter(
-        dict(engine.site.database.read(lambda tx: [(row[0], row[1]) for row in tx.query_plain(query)]))
+        dict(engine.instance.database.read(lambda tx: [(row[0], row[1]) for row in tx.query_plain(query)]))
     )
 
 

@@ -144,7 +144,7 @@ class Telling:
 
     def _perform(self, act: Act, killer: Killer) -> None:
         with Engine(self.url, workers=[BREAK], isolation=self.isolation) as engine:
-            database = engine.site.database  # up to date, and not written to yet
+            database = engine.instance.database  # up to date, and not written to yet
             database.backend = WatchedBackend(database.backend, killer)
             killer.watch_files()
             killer.watch_planner(self.place.calls)

@@ -245,10 +245,10 @@ def picture(engine: Engine, place: Place) -> Object:
     place_of: dict[object, JsonValue] = {job.id: n for n, job in enumerate(jobs, 1)}
     place_of[None] = None
     settled = [event for event in events if event["event"] in SETTLING]
-    metrics = engine.site.database.read(
+    metrics = engine.instance.database.read(
         lambda tx: tx.query_plain(f"SELECT metrics FROM missions WHERE id = {mission.id}")
     )
-    failures = engine.site.database.read(
+    failures = engine.instance.database.read(
         lambda tx: tx.query_plain(f"SELECT failures FROM jobs WHERE mission_id = {mission.id} ORDER BY id")
     )
     stored = {

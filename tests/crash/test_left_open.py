@@ -59,7 +59,7 @@ class Scene:
         assert f"its intent to write {str(self.file)!r} should be closed; it is open" in faults[0]
 
     def close(self) -> list[object]:
-        close_left_open(self.engine.site.database, self.threads)
+        close_left_open(self.engine.instance.database, self.threads)
         return self.states()
 
     def states(self) -> list[object]:
@@ -155,7 +155,7 @@ def test_a_root_within_another_sees_the_intents_of_that(scene: Scene) -> None:
 
 def _ended(scene: Scene) -> tuple[str, str]:
     query = f"SELECT deliverables, metrics FROM missions WHERE id = {scene.mission}"
-    ((delivered, metrics),) = scene.engine.site.database.read(lambda tx: tx.query_plain(query))
+    ((delivered, metrics),) = scene.engine.instance.database.read(lambda tx: tx.query_plain(query))
     return delivered, metrics
 
 

@@ -67,7 +67,7 @@ def test_a_write_happens_once_whoever_is_suspended_in_it(
         given = [database_url, str(mission), str(isolation)]
         suspended = _start(started, [*given, moment])
         os.waitid(os.P_PID, suspended.pid, os.WSTOPPED | os.WNOWAIT)
-        engine.site.database.write(lambda tx: tx.plain("UPDATE runners SET alive_until = 1"))
+        engine.instance.database.write(lambda tx: tx.plain("UPDATE runners SET alive_until = 1"))
         other = _start(started, [*given, "never"])
         while engine.job(job).json["attempt"] != 2:
             assert other.poll() is None

@@ -100,7 +100,7 @@ class Lab:
         return self.engine.mission(mission_id)
 
     def work(self, *, threads: int = 1, max_claim: int = 100) -> None:
-        Runner(self.engine.site, until_idle=True, threads=threads, max_claim=max_claim).run()
+        Runner(self.engine.instance, until_idle=True, threads=threads, max_claim=max_claim).run()
 
     def mission(self, mission_id: int = 1) -> Mission:
         return self.engine.mission(mission_id)
@@ -134,7 +134,7 @@ class Lab:
         return value
 
     def rows(self, sql: str) -> list[Sequence[object]]:
-        return list(self.engine.site.database.read(lambda tx: tx.query_plain(sql)))
+        return list(self.engine.instance.database.read(lambda tx: tx.query_plain(sql)))
 
     def _workers(self) -> list[Worker[BaseModel]]:
         system, admin = Permission.SYSTEM, Permission.ADMIN

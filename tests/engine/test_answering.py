@@ -194,7 +194,7 @@ def test_what_is_said_while_jobs_run_is_heard_once(lab: Lab, each_result: bool) 
 
 def ask_and_die(lab: Lab) -> None:
     """A runner asks the mission's question, and is gone before there is a reply."""
-    database, kinds = lab.engine.site.database, tuple(sorted(lab.engine.workers))
+    database, kinds = lab.engine.instance.database, tuple(sorted(lab.engine.workers))
     runner = database.write(lambda tx: queue.add_runner(tx, uid="gone", host="elsewhere", boot="1", pid=1))
     (turn,) = database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(kinds), runner, 1))
     assert database.write(lambda tx: open_question(ledger_of(tx), turn.copy()))

@@ -260,7 +260,7 @@ def test_another_missions_write_is_drift(shop: Lab) -> None:
     shop.engine.approve(job)
     auto: JsonValue = [{"kinds": ["*"], "do": "auto"}]
     other = shop.launch(ask(write(content="theirs\n")), DONE, policy=auto)
-    Runner(shop.engine.site, until_idle=True, mission_id=other).run()
+    Runner(shop.engine.instance, until_idle=True, mission_id=other).run()
     shop.work()
     assert shop.engine.job(job).state == "held"
     assert (shop.root / "a.md").read_text() == "theirs\n"
@@ -278,7 +278,7 @@ def test_a_change_from_before_the_look_does_not_excuse_what_happened_after_it(sh
 
 def test_a_file_above_the_cap_is_bound_by_its_hash_as_well(open_lab: OpenLab) -> None:
     lab = open_lab()
-    cap = lab.engine.site.caps.write_bytes
+    cap = lab.engine.instance.caps.write_bytes
     (lab.root / "a.md").write_bytes(b"x" * (cap + 1))
     (job,) = held(lab)
     assert "too large to be shown" in (lab.engine.diff(job)[0].note or "")

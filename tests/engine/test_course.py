@@ -76,7 +76,7 @@ def take_part(lab: Lab, chance: random.Random, mission_id: int) -> None:
 
 def measured(lab: Lab, mission_id: int, since: int, until: int) -> tuple[int, int]:
     """The percentage of the history up to one event, and what it was at an earlier one."""
-    return lab.engine.site.database.read(lambda tx: percentages(tx, mission_id, since, until))
+    return lab.engine.instance.database.read(lambda tx: percentages(tx, mission_id, since, until))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,4 +1,4 @@
-"""Missions from the first turn to the last: seed 003's example flow, batches, what ends a mission (R7, R8, R10)."""
+"""Missions from the first turn to the last: the protocol's example flow, batches, what ends a mission (R7, R8, R10)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_each_batch_brings_only_what_is_new_and_history_all(lab: Lab) -> None:
 def test_a_settled_job_names_the_turn_that_asked_for_it(lab: Lab) -> None:
     lab.run(ask("a"), ask("b", "c"), DONE)
     ((plan,),) = lab.rows("SELECT root_plan FROM missions")
-    told = lab.engine.site.database.read(lambda tx: history(tx, int(str(plan))))
+    told = lab.engine.instance.database.read(lambda tx: history(tx, int(str(plan))))
     assert [each.turn for each in told] == [1, 2, 2]
 
 

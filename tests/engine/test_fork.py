@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _whole(lab: Lab) -> Iterator[None]:
     """After every test the database is checked as `lcp db check` does."""
     yield
-    assert lab.engine.site.database.read(faults_in) == []
+    assert lab.engine.instance.database.read(faults_in) == []
 
 
 def test_a_fork_asks_the_turn_again_and_knows_what_was_before(lab: Lab) -> None:

@@ -60,7 +60,7 @@ def test_per_result_continues_once_for_each_of_many_at_once(open_lab: OpenLab) -
 
 def leased_turn(lab: Lab) -> JobRow:
     """The mission's turn, leased by a runner that is gone."""
-    database, kinds = lab.engine.site.database, tuple(sorted(lab.engine.workers))
+    database, kinds = lab.engine.instance.database, tuple(sorted(lab.engine.workers))
     runner = database.write(lambda tx: queue.add_runner(tx, uid="gone", host="elsewhere", boot="1", pid=1))
     claimed = database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(kinds), runner, 1))
     database.write(lambda tx: queue.leave(tx, runner))
@@ -68,7 +68,7 @@ def leased_turn(lab: Lab) -> JobRow:
 
 
 def question(lab: Lab, job: JobRow) -> Asked:
-    asked = lab.engine.site.database.write(lambda tx: open_question(ledger_of(tx), copy(job)))
+    asked = lab.engine.instance.database.write(lambda tx: open_question(ledger_of(tx), copy(job)))
     assert asked is not None
     return asked
 
@@ -79,7 +79,7 @@ def test_a_reply_that_is_stored_is_used_and_the_planner_not_asked_again(lab: Lab
     reply = StoredReply(
         '{"ok": true, "action": "mission_complete", "summary": "paid for"}', "as asked", 7, 5, 0.1
     )
-    lab.engine.site.database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, reply))
+    lab.engine.instance.database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, reply))
     lab.work()
     mission = lab.mission(mission_id)
     assert (mission.summary, mission.turns) == ("paid for", 1)
@@ -99,7 +99,7 @@ def test_a_question_that_was_stored_is_asked_again_under_the_same_number(lab: La
 def test_of_two_replies_to_one_question_the_first_counts(lab: Lab) -> None:
     lab.launch(DONE)
     asked = question(lab, leased_turn(lab))
-    database = lab.engine.site.database
+    database = lab.engine.instance.database
     first, second = (StoredReply(text, None, 1, 1, 0.1) for text in ("first", "second"))
     assert database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, first)).reply == "first"
     assert database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, second)).reply == "first"
@@ -112,7 +112,7 @@ def test_a_turn_that_lost_its_lease_decides_nothing(lab: Lab) -> None:
     question(lab, job)
     lab.work()
     events = lab.events(mission_id)
-    database, admission = lab.engine.site.database, lab.engine.site.admission
+    database, admission = lab.engine.instance.database, lab.engine.instance.admission
     late = MissionComplete(summary="too late")
     assert not database.write(lambda tx: apply_reply(ledger_of(tx), admission, copy(job), late))
     assert database.write(lambda tx: open_question(ledger_of(tx), copy(job))) is None
@@ -124,7 +124,7 @@ def test_a_turn_of_a_mission_that_was_cancelled_meanwhile_is_dropped(lab: Lab) -
     mission_id = lab.launch(DONE)
     job = leased_turn(lab)
     lab.engine.cancel(mission_id)
-    assert lab.engine.site.database.write(lambda tx: open_question(ledger_of(tx), copy(job))) is None
+    assert lab.engine.instance.database.write(lambda tx: open_question(ledger_of(tx), copy(job))) is None
     lab.work()
     assert lab.engine.job(job.id).state == "cancelled"
     assert lab.questions == []

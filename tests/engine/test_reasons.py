@@ -212,7 +212,7 @@ def _make_older(lab: Lab) -> None:
 
 
 def _write(lab: Lab, sql: str) -> None:
-    lab.engine.site.database.write(lambda tx: tx.plain(sql))
+    lab.engine.instance.database.write(lambda tx: tx.plain(sql))
 
 
 def test_the_advice_to_a_rejection_is_not_that_of_a_missing_permission(lab: Lab) -> None:

@@ -91,7 +91,7 @@ def test_a_reply_that_was_brought_counts_although_its_runner_dies(lab: Lab) -> N
     start(lab)
     turn = held_turn(lab)
     lab.engine.answer(turn.id, json.dumps(DONE))
-    database, kinds = lab.engine.site.database, tuple(sorted(lab.engine.workers))
+    database, kinds = lab.engine.instance.database, tuple(sorted(lab.engine.workers))
     runner = database.write(lambda tx: queue.add_runner(tx, uid="gone", host="elsewhere", boot="1", pid=1))
     claimed = database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(kinds), runner, 1))
     assert [job.id for job in claimed] == [turn.id]

@@ -249,7 +249,7 @@ def test_one_that_cannot_be_launched_is_told_of_once_and_holds_up_nothing_else(
 ) -> None:
     add(lab, DONE, name="broken", every=None, cron="0 * * * *", timezone="Europe/Zurich")
     add(lab, DONE)
-    database = lab.engine.site.database
+    database = lab.engine.instance.database
     database.write(
         lambda tx: tx.plain("UPDATE schedules SET timezone = 'Mars/Olympus' WHERE name = 'broken'")
     )
@@ -273,7 +273,7 @@ def test_one_that_cannot_be_launched_is_told_of_once_and_holds_up_nothing_else(
 def test_runners_that_saw_the_same_due_time_launch_it_once(lab: Lab, now: list[int]) -> None:
     add(lab, DONE)
     now[0] += HOUR
-    database = lab.engine.site.database
+    database = lab.engine.instance.database
     (seen,) = database.read(lambda tx: due_schedules(tx, now[0]))
     Scheduler(database, lambda: now[0]).launch_due()
     late = Scheduler(database, lambda: now[0])
@@ -287,7 +287,7 @@ def test_a_check_finds_a_mission_that_belongs_to_another_schedule(lab: Lab, now:
     add(lab, DONE)
     now[0] += HOUR
     lab.work()
-    database = lab.engine.site.database
+    database = lab.engine.instance.database
     assert database.read(faults_in) == []
     database.write(lambda tx: tx.plain("UPDATE missions SET schedule = 'daily'"))
     assert database.read(faults_in) == ["schedule hourly: its newest mission is 1, which belongs to daily"]

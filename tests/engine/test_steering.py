@@ -114,7 +114,9 @@ def test_a_job_retried_after_the_end_leads_to_no_turn(lab: Lab) -> None:
 
 def retry(lab: Lab, job_id: int, workers: Workers | None = None) -> None:
     known = lab.engine.workers if workers is None else workers
-    lab.engine.site.database.write(lambda tx: missions.retry(ledger_of(tx), job_id, by="ada", workers=known))
+    lab.engine.instance.database.write(
+        lambda tx: missions.retry(ledger_of(tx), job_id, by="ada", workers=known)
+    )
 
 
 def test_a_job_cancelled_while_it_was_held_is_held_again(lab: Lab) -> None:
@@ -176,7 +178,7 @@ def test_where_the_mission_of_such_jobs_was_cancelled_they_get_another(lab: Lab,
     first = lab.engine.enqueue("do", {"of": 1})
     lab.engine.cancel(lab.engine.job(first).mission_id)
     if prunes:
-        prune(lab.engine.site.database, ended_before=2**60)
+        prune(lab.engine.instance.database, ended_before=2**60)
     second = lab.engine.enqueue("do", {"of": 2})
     lab.work()
     third = lab.engine.enqueue("do", {"of": 3})

@@ -1,4 +1,4 @@
-"""The views and the engine's objects have exactly the fields that CONTRACT.md promises."""
+"""The views and the engine's objects have exactly the fields that docs/interface.md promises."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_full_database_says_so_and_keeps_what_it_acknowledged(tmp_path: Path) 
     bench, url = Bench(), f"sqlite:///{tmp_path / 'lcp.db'}"
     acknowledged: list[int] = []
     with Engine(url, workers=bench.workers()) as engine:
-        database = engine.site.database
+        database = engine.instance.database
         (pages,) = database.read(lambda tx: tx.query_plain("PRAGMA page_count"))[0]
         database.write(lambda tx: tx.query_plain(f"PRAGMA max_page_count = {pages + 20}"))
 
@@ -113,7 +113,7 @@ def test_a_runner_whose_file_cannot_grow_ends_in_one_line_and_another_goes_on(tm
 
 def test_a_read_only_database_is_refused_in_words(tmp_path: Path) -> None:
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", workers=Bench().workers()) as engine:
-        engine.site.database.write(lambda tx: tx.plain("PRAGMA query_only = ON"))
+        engine.instance.database.write(lambda tx: tx.plain("PRAGMA query_only = ON"))
         with pytest.raises(LcpError, match="is not writable") as refused:
             engine.enqueue("note", {"n": 1})
         assert refused.value.code is ErrorCode.DATABASE_FAILED

@@ -90,7 +90,7 @@ class EngineAndRules(RuleBasedStateMachine):
     def __init__(self, lab: Lab, now: list[int]) -> None:
         super().__init__()
         self.lab = lab
-        self.database = lab.engine.site.database
+        self.database = lab.engine.instance.database
         self.clock = now
         self.clock[0] = 1_000_000_000 * SECOND
         self.world = World(self.clock[0])
@@ -464,7 +464,7 @@ class EngineAndRules(RuleBasedStateMachine):
         unmet = (FailedCheck(0, "the file done.txt exists"),) if is_unmet else ()
         kinds = {kind: worker.params for kind, worker in self.lab.engine.workers.items()}
         reply = reader_of(dialect_of(spec))(lease.asked.reply, kinds)
-        admission = self.lab.engine.site.admission
+        admission = self.lab.engine.instance.admission
         is_held = self.world.holds(lease.job, lease.attempt)
         concluded = self.write(
             lambda ledger: apply_reply(ledger, admission, lease.row.copy(), reply, failed_checks=unmet)

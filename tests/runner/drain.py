@@ -54,7 +54,7 @@ def main() -> None:
     with Engine(sys.argv[1], workers=WORKERS) as engine:
         watch.WATCH_SECONDS = options.pop("watch_seconds", watch.WATCH_SECONDS)
         named = {name: Path(place) for name, place in options.pop("roots", {}).items()}
-        runner = Runner(engine.site, roots=Roots(named) if named else None, **options)
+        runner = Runner(engine.instance, roots=Roots(named) if named else None, **options)
         signal.signal(signal.SIGTERM, lambda number, frame: runner.stop())
         os.write(1, b"ready\n")
         runner.run()

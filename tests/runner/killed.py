@@ -13,7 +13,7 @@ from lcp_engine.runner.maintenance import Scheduler
 def main() -> None:
     url, now, point = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     with Engine(url) as engine:
-        database = engine.site.database
+        database = engine.instance.database
         database.backend = WatchedBackend(database.backend, Killer(point))
         Scheduler(database, lambda: now).launch_due()
 

@@ -130,7 +130,7 @@ def _error(error: object) -> tuple[JsonValue, str, dict[str, JsonValue]]:
 def test_a_poisoned_outcome_fails_its_attempt_alone(database_url: str, tmp_path: Path, case: str) -> None:
     call, code, said = POISON[case]
     with _one_job(database_url, _worker(call), tmp_path) as (engine, job):
-        Runner(engine.site, kinds=["poison"], until_idle=True).run()
+        Runner(engine.instance, kinds=["poison"], until_idle=True).run()
         stored = engine.job(job)
         found, message, _ = _error(stored.json["error"])
         assert (stored.state, found) == ("failed", code)
@@ -159,13 +159,13 @@ def test_not_a_number_fails_where_the_model_has_a_float_too(tmp_path: Path) -> N
 def test_details_keep_the_whole_of_a_message_of_several_lines(database_url: str, tmp_path: Path) -> None:
     worker = _worker(lambda: Failed(ErrorCode.BINARY, "one\ntwo"))
     with _one_job(database_url, worker, tmp_path) as (engine, job):
-        Runner(engine.site, kinds=["poison"], until_idle=True).run()
+        Runner(engine.instance, kinds=["poison"], until_idle=True).run()
         assert _error(engine.job(job).json["error"]) == ("BINARY", "one two", {"message": "one\ntwo"})
 
 
 def test_a_deep_result_can_be_stored_and_shown(database_url: str, tmp_path: Path) -> None:
     with _one_job(database_url, _worker(lambda: Found(it=_nested(200))), tmp_path) as (engine, job):
-        Runner(engine.site, kinds=["poison"], until_idle=True).run()
+        Runner(engine.instance, kinds=["poison"], until_idle=True).run()
         assert engine.job(job).json["result"] == {"it": _nested(200)}
 
 
@@ -212,13 +212,13 @@ def test_ctrl_c_ends_a_job_that_is_tried(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [0, -1])
 def test_a_runner_has_a_thread_at_least(database_url: str, threads: int) -> None:
     with Engine(database_url) as engine, pytest.raises(LcpError, match="at least 1") as refused:
-        Runner(engine.site, threads=threads)
+        Runner(engine.instance, threads=threads)
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 def test_a_runner_of_a_mission_that_is_not_there_is_refused(database_url: str) -> None:
     with Engine(database_url) as engine, pytest.raises(LcpError, match="mission 7") as refused:
-        Runner(engine.site, mission_id=7)
+        Runner(engine.instance, mission_id=7)
     assert refused.value.code is ErrorCode.NOT_FOUND
 
 
@@ -246,7 +246,7 @@ def test_what_a_planner_answers_is_not_trusted(
     with Engine(database_url) as engine:
         mission = engine.launch(spec, root=tmp_path).id
         (turn,) = engine.jobs(mission_id=mission)
-        engine.site.database.write(
+        engine.instance.database.write(
             lambda tx: tx.plain(f"UPDATE jobs SET max_attempts = 1 WHERE id = {turn.id}")
         )
         engine.work(until_idle=True)
@@ -269,11 +269,11 @@ def test_a_question_has_the_limits_that_a_person_set_since(
     limits: dict[str, JsonValue] = {"max_turns": 5, "max_followups": 3}
     spec: dict[str, JsonValue] = {"name": "m", "goal": "g", "planner": {"type": "odd"}, "limits": limits}
     with Engine(database_url) as engine:
-        runner = Runner(engine.site, until_idle=True)
+        runner = Runner(engine.instance, until_idle=True)
         mission = engine.launch(spec, root=tmp_path).id
         runner.run()
         engine.resume(mission, limits={"max_turns": 9, "max_followups": 4})
-        again = Runner(engine.site, until_idle=True)
+        again = Runner(engine.instance, until_idle=True)
         again._executor = runner._executor  # as if it had gone on
         again.run()
     assert (asked[0].max_followups, asked[-1].max_followups) == (3, 4)

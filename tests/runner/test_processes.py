@@ -121,7 +121,7 @@ def test_a_queue_is_drained_once_whoever_is_killed(engine: Engine, crew: Crew) -
             event for event in engine.events(job.mission_id, job_id=job.id) if event["event"] == "succeeded"
         ]
         assert len(settled) == 1
-    deaths = engine.site.database.read(lambda tx: tx.query_plain("SELECT sum(deaths) FROM jobs"))[0][0]
+    deaths = engine.instance.database.read(lambda tx: tx.query_plain("SELECT sum(deaths) FROM jobs"))[0][0]
     assert deaths <= kills * 2, "only what a lane had started is charged"
 
 
@@ -149,7 +149,7 @@ def test_a_stopped_runner_finishes_what_it_has_begun_and_gives_back_the_rest(
     succeeded = [job for job in engine.jobs() if job.state == "succeeded"]
     assert len(succeeded) == 29 + len(words)
     _check_consistency(engine, {"succeeded": len(succeeded), "queued": 200 - len(succeeded)})
-    charged = engine.site.database.read(
+    charged = engine.instance.database.read(
         lambda tx: tx.query_plain("SELECT sum(deaths) + sum(failures) FROM jobs")
     )
     assert charged == [(0,)]
@@ -163,10 +163,10 @@ def test_the_death_of_a_sibling_is_noticed_by_its_lock(engine: Engine, crew: Cre
     (leased,) = engine.jobs(states=["running"])
     crew.start(until_idle=True)
     # The lease would last for a while; only the lock can tell at once.
-    engine.site.database.write(
+    engine.instance.database.write(
         lambda tx: tx.plain("UPDATE runners SET alive_until = alive_until + 3600000000")
     )
-    engine.site.database.write(
+    engine.instance.database.write(
         lambda tx: tx.plain(f"UPDATE jobs SET params = '{{\"n\": 1}}' WHERE id = {leased.id}")
     )
     victim.kill()
@@ -196,7 +196,7 @@ def test_a_lease_from_elsewhere_is_taken_back_when_it_runs_out_without_a_look(
     engine: Engine, crew: Crew
 ) -> None:
     engine.enqueue("mark", {"n": 1})
-    database = engine.site.database
+    database = engine.instance.database
     far = database.write(lambda tx: queue.add_runner(tx, uid="far", host="far", boot="another", pid=1))
     assert database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(("mark",)), far, 1))
     database.write(lambda tx: tx.plain(f"UPDATE runners SET alive_until = {database.now() + 5 * SECOND}"))
@@ -213,7 +213,7 @@ def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, cre
         pass
     stopped.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
-    database = engine.site.database
+    database = engine.instance.database
     database.write(lambda tx: tx.plain("UPDATE runners SET alive_until = 1"))
     crew.start(until_idle=True)
     assert (crew.next_word(), crew.next_word()[0]) == (["ready"], "1")
@@ -221,7 +221,7 @@ def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, cre
         assert stopped.poll() is None
     before, events = engine.job(job).json, engine.events(engine.job(job).mission_id)
     (uid,) = database.read(lambda tx: tx.query_plain("SELECT uid FROM runners WHERE alive_until = 1"))[0]
-    assert (engine.site.runtime / f"{uid}.lock").exists(), "it holds its lock"
+    assert (engine.instance.runtime / f"{uid}.lock").exists(), "it holds its lock"
     stopped.send_signal(signal.SIGCONT)
     assert crew.end() == []
     assert engine.job(job).json == before

@@ -53,7 +53,7 @@ def start(url: str, roots: dict[str, str]) -> subprocess.Popen[str]:
 
 
 def runners_of(engine: Engine, mission_id: int) -> set[int]:
-    rows = engine.site.database.read(
+    rows = engine.instance.database.read(
         lambda tx: tx.query_plain(
             "SELECT DISTINCT attempts.runner_id FROM attempts JOIN jobs ON jobs.id = attempts.job_id "
             f"WHERE jobs.mission_id = {int(mission_id)}"
@@ -143,10 +143,10 @@ def test_a_mission_is_looked_up_once_and_its_siblings_with_it(database_url: str,
         missions = [launch(engine, tmp_path / "one").id for _ in range(3)]
         moved(tmp_path / "one")
         share = ServedMissions(Roots(only_here=False))
-        assert not engine.site.database.read(lambda tx: share.includes(tx, missions[0]))
+        assert not engine.instance.database.read(lambda tx: share.includes(tx, missions[0]))
         assert share.elsewhere == set(missions)
         share.forget()
         assert share.elsewhere == set()
-        runner = Runner(engine.site, until_idle=True, roots=Roots({"two": tmp_path}))
+        runner = Runner(engine.instance, until_idle=True, roots=Roots({"two": tmp_path}))
         runner.run()
         assert sum(runner.left_to_others().values()) == 3

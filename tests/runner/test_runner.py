@@ -120,7 +120,7 @@ def test_what_waits_behind_a_slow_job_goes_to_others(database_url: str, shop: Sh
             engine.enqueue("quick", {"n": n})
         engine.enqueue("wait", {"n": 100})
         later = [engine.enqueue("quick", {"n": n}) for n in range(101, 111)]
-        runner = Runner(engine.site, threads=2, until_idle=True)
+        runner = Runner(engine.instance, threads=2, until_idle=True)
         running = threads.submit(runner.run)
         shop.begun.wait()
         while {engine.job(job).state for job in later} != {"succeeded"}:
@@ -158,7 +158,7 @@ def test_of_jobs_that_are_executed_together_those_behind_a_slow_one_go_to_others
 ) -> None:
     with Engine(database_url, workers=shop.workers(timeout=60)) as engine, ThreadPoolExecutor(1) as threads:
         jobs = [engine.enqueue("blind", {"n": n}) for n in range(6)]
-        running = threads.submit(Runner(engine.site, threads=2, until_idle=True).run)
+        running = threads.submit(Runner(engine.instance, threads=2, until_idle=True).run)
         while [engine.job(job).state for job in jobs].count(State.SUCCEEDED) != 5:
             assert not running.done()
         shop.door.set()
@@ -184,7 +184,7 @@ def test_writes_behind_one_whose_directory_is_held_go_to_others(database_url: st
             engine.enqueue("write_file", {"rel_path": path, "content": "x\n"}, mission_id=mission)
             for path in paths
         ]
-        runner = Runner(engine.site, threads=2, until_idle=True, kinds=["write_file"], mission_id=mission)
+        runner = Runner(engine.instance, threads=2, until_idle=True, kinds=["write_file"], mission_id=mission)
         running = threads.submit(runner.run)
         while [engine.job(job).state for job in jobs].count(State.SUCCEEDED) != 3:
             assert not running.done()
@@ -206,11 +206,11 @@ def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop
         kind="meet", params=Params, result=Params, execute=meet, has_effects=False
     ).for_any_params()
     with Engine(database_url, workers=[meeting]) as engine, ThreadPoolExecutor(1) as threads:
-        runner = Runner(engine.site, threads=4, max_claim=1, poll_seconds=3600)
+        runner = Runner(engine.instance, threads=4, max_claim=1, poll_seconds=3600)
         running = threads.submit(runner.run)
         with Engine(database_url, workers=[meeting]) as other:
             for _ in range(20):
-                jobs = other.site.database.write(lambda tx: _enqueue(tx, meeting, 4))
+                jobs = other.instance.database.write(lambda tx: _enqueue(tx, meeting, 4))
                 while {other.job(job).state for job in jobs} != {"succeeded"}:
                     assert not running.done()
         runner.stop()
@@ -233,7 +233,7 @@ def test_a_runner_that_another_outran_hears_the_next_ring(database_url: str) -> 
         Engine(database_url, workers=[meeting]) as other,
         ThreadPoolExecutor(2) as threads,
     ):
-        runners = [Runner(engine.site, max_claim=1, poll_seconds=3600) for engine in (here, there)]
+        runners = [Runner(engine.instance, max_claim=1, poll_seconds=3600) for engine in (here, there)]
         running = [threads.submit(runner.run) for runner in runners]
         for n in range(30):
             jobs = [other.enqueue("meet", {"n": n}) for _ in range(2)]
@@ -262,12 +262,12 @@ def test_a_lease_of_another_host_is_left_alone_until_it_runs_out(database_url: s
     now = [1_000 * SECOND]
     with Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine:
         job = engine.enqueue("quick", {"n": 1})
-        database = engine.site.database
+        database = engine.instance.database
         other = database.write(lambda tx: queue.add_runner(tx, uid="far", host="far", boot="another", pid=1))
         database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(("quick",)), other, 1))
         now[0] += queue.LEASE
         with ThreadPoolExecutor(1) as threads:
-            runner = Runner(engine.site, until_idle=True)
+            runner = Runner(engine.instance, until_idle=True)
             running = threads.submit(runner.run)
             while not database.read(lambda tx: tx.query_plain("SELECT 1 FROM runners WHERE host <> 'far'")):
                 pass
@@ -289,7 +289,7 @@ def test_a_runner_whose_clock_stood_still_keeps_its_leases(database_url: str, sh
         job = slept.enqueue("wait", {"n": 1})
         running = threads.submit(partial(slept.work, until_idle=True))
         shop.begun.wait()
-        Maintenance(fresh.site, ConfinedThreads(active=False), this_host(), launches=False).run_due(0)
+        Maintenance(fresh.instance, ConfinedThreads(active=False), this_host(), launches=False).run_due(0)
         shop.door.set()
         running.result()
         assert _outcomes(fresh.job(job).json) == ["succeeded"]
@@ -304,7 +304,7 @@ def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(
         Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine,
         ThreadPoolExecutor(1) as threads,
     ):
-        runner = Runner(engine.site)
+        runner = Runner(engine.instance)
         running = threads.submit(runner.run)
         engine.enqueue("quick", {"n": 1})
         while shop.executed != [1]:
@@ -313,7 +313,7 @@ def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(
         engine.enqueue("wait", {"n": 2})
         shop.begun.wait()
         query = "SELECT alive_until FROM runners"
-        assert engine.site.database.read(lambda tx: tx.query_plain(query)) == [(now[0] + queue.LEASE,)]
+        assert engine.instance.database.read(lambda tx: tx.query_plain(query)) == [(now[0] + queue.LEASE,)]
         shop.door.set()
         runner.stop()
         running.result()
@@ -324,12 +324,12 @@ def test_heartbeats_keep_the_lease_of_a_long_job(database_url: str, shop: Shop) 
     with Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine:
         engine.enqueue("wait", {"n": 1})
         with ThreadPoolExecutor(1) as threads:
-            running = threads.submit(Runner(engine.site, until_idle=True).run)
+            running = threads.submit(Runner(engine.instance, until_idle=True).run)
             shop.begun.wait()
             query = "SELECT alive_until FROM runners"
             for _ in range(2):
                 now[0] += queue.LEASE - SECOND
-                while engine.site.database.read(lambda tx: tx.query_plain(query)) != [
+                while engine.instance.database.read(lambda tx: tx.query_plain(query)) != [
                     (now[0] + queue.LEASE,)
                 ]:
                     assert not running.done()
@@ -340,7 +340,9 @@ def test_heartbeats_keep_the_lease_of_a_long_job(database_url: str, shop: Shop) 
 def test_until_idle_waits_for_delayed_jobs_and_not_for_held_ones(database_url: str, shop: Shop) -> None:
     with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
         held = engine.enqueue("quick", {"n": 1})
-        engine.site.database.write(lambda tx: tx.plain(f"UPDATE jobs SET state = 'held' WHERE id = {held}"))
+        engine.instance.database.write(
+            lambda tx: tx.plain(f"UPDATE jobs SET state = 'held' WHERE id = {held}")
+        )
         engine.enqueue("quick", {"n": 2}, delay=0.3)
         engine.work(until_idle=True)
         assert shop.executed == [2]
@@ -353,7 +355,7 @@ def test_until_idle_waits_for_what_others_have_leased(database_url: str, shop: S
         first = threads.submit(engine.work, until_idle=True)
         shop.begun.wait()
         second = threads.submit(engine.work, until_idle=True)
-        while len(engine.site.database.read(lambda tx: tx.query_plain("SELECT id FROM runners"))) < 2:
+        while len(engine.instance.database.read(lambda tx: tx.query_plain("SELECT id FROM runners"))) < 2:
             pass
         assert not second.done()
         shop.door.set()
@@ -365,7 +367,7 @@ def test_until_idle_waits_for_what_others_have_leased(database_url: str, shop: S
 def test_a_runner_that_is_stopped_before_it_runs_ends_at_once(database_url: str, shop: Shop) -> None:
     with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
         engine.enqueue("quick", {"n": 1})
-        runner = Runner(engine.site)
+        runner = Runner(engine.instance)
         runner.stop()
         runner.run()
         assert shop.executed == []
@@ -375,7 +377,7 @@ def test_a_runner_that_cannot_open_what_it_needs_leaves_nothing_behind(database_
     with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
         engine.work(until_idle=True)  # what a process opens once is open from here on
         gc.collect()
-        before, runtime = own_descriptors(), engine.site.runtime
+        before, runtime = own_descriptors(), engine.instance.runtime
         failed = 0
         for descriptors in count(first_free()):
             try:
@@ -386,7 +388,7 @@ def test_a_runner_that_cannot_open_what_it_needs_leaves_nothing_behind(database_
                 failed += 1
             assert own_descriptors() - before == Counter()
             assert [*runtime.glob("*.sock"), *runtime.glob("*.lock")] == []
-        there = engine.site.database.read(
+        there = engine.instance.database.read(
             lambda tx: tx.query_plain("SELECT id FROM runners WHERE ended_at IS NULL")
         )
     assert failed > 2
@@ -425,7 +427,7 @@ def at_most(descriptors: int) -> Iterator[None]:
 def test_a_runner_takes_only_kinds_that_have_a_worker(database_url: str, shop: Shop) -> None:
     with Engine(database_url, workers=shop.workers(timeout=60)) as engine:
         with pytest.raises(LcpError, match="'unheard_of'") as refused:
-            Runner(engine.site, kinds=["unheard_of"])
+            Runner(engine.instance, kinds=["unheard_of"])
         assert refused.value.code is ErrorCode.NO_WORKER
 
 

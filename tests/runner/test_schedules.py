@@ -94,7 +94,7 @@ def test_each_due_time_is_launched_or_missed_once_whoever_is_killed(
         (stored,) = (one for one in engine.schedules() if one.name == name)
         assert int(stored.next_due_at.timestamp()) * SECOND == expected
         assert stored.missed == sum(missed for _, missed in found)
-    assert engine.site.database.read(faults_in) == []
+    assert engine.instance.database.read(faults_in) == []
 
 
 @pytest.mark.proof
@@ -109,7 +109,7 @@ def test_runners_that_start_at_once_launch_each_mission_once(
     missions = engine.missions()
     assert [mission.status for mission in missions] == ["completed"] * 20
     assert sorted(one.mission_id or 0 for one in engine.schedules()) == sorted(one.id for one in missions)
-    assert engine.site.database.read(faults_in) == []
+    assert engine.instance.database.read(faults_in) == []
 
 
 @pytest.mark.parametrize("point", [1, 2])

@@ -55,7 +55,7 @@ class Scene:
     def commits(self) -> list[int]:
         """How many intents each commit recorded."""
         query = "SELECT count(*) FROM changes GROUP BY intended_at ORDER BY intended_at"
-        return [row[0] for row in self.engine.site.database.read(lambda tx: tx.query_plain(query))]
+        return [row[0] for row in self.engine.instance.database.read(lambda tx: tx.query_plain(query))]
 
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
@@ -124,7 +124,7 @@ def test_one_that_is_refused_leaves_the_others_alone(scene: Scene) -> None:
 
 
 def test_an_undo_takes_a_directory_away_that_was_made_for_a_write_which_lost_its_lease(scene: Scene) -> None:
-    engine, database = scene.engine, scene.engine.site.database
+    engine, database = scene.engine, scene.engine.instance.database
     for name in ("lost", "written"):
         params: dict[str, JsonValue] = {"rel_path": f"new/{name}.txt", "content": name}
         engine.enqueue("write_file", params, mission_id=scene.mission)
@@ -139,7 +139,7 @@ def test_an_undo_takes_a_directory_away_that_was_made_for_a_write_which_lost_its
             return True
 
     settle_now = partial(_settle, jitter=random.Random(7))
-    executor = Executor(engine.site, settle_now)
+    executor = Executor(engine.instance, settle_now)
     assert list(executor.execute(jobs, WRITE_FILE.for_any_params(), Stealing())) == []
     executor.close()
     assert [path.name for path in (scene.root / "new").iterdir()] == ["written.txt"]

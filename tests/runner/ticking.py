@@ -18,7 +18,7 @@ def main() -> None:
     began = time.monotonic_ns()
     with Engine(url) as engine:
         scheduler = Scheduler(
-            engine.site.database, lambda: start + (time.monotonic_ns() - began) * speed // 1000
+            engine.instance.database, lambda: start + (time.monotonic_ns() - began) * speed // 1000
         )
         os.write(1, b"ready\n")
         while (now := start + (time.monotonic_ns() - began) * speed // 1000) <= until:

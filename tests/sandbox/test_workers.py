@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.policy import Policy, Rule, Verdict
-from lcp_engine.engine.instance import Options, open_site
+from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.run_job import JobResult, run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import temporary_name
@@ -354,7 +354,7 @@ def test_a_kind_that_is_taken_or_is_none_is_refused(kind: str, said: str) -> Non
     with pytest.raises(LcpError, match=re.escape(said)) as decorated:
         worker(kind, params=Nothing, result=Nothing)(lambda params: Nothing())
     with pytest.raises(LcpError, match=re.escape(said)) as given:
-        open_site("sqlite://", Options(workers=[plug_in(kind).for_any_params()]))
+        open_instance("sqlite://", Options(workers=[plug_in(kind).for_any_params()]))
     assert {decorated.value.code, given.value.code} == {ErrorCode.INVALID_ARGUMENT}
 
 

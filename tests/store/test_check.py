@@ -74,9 +74,9 @@ DAMAGES = {
     "UPDATE missions SET failed = 7": "it counts 7 failed jobs; there are",
     "UPDATE missions SET questions = 70": "it counts 70 questions; ",
     "UPDATE missions SET asking = 4711": "its asking is 4711; its mission has no such job",
-    "UPDATE missions SET running_since = 1": "its running time should stand; it is counted",
-    "UPDATE missions SET ended_at = NULL": "it is completed, so it should have ended",
-    "UPDATE missions SET status = 'waiting', ended_at = NULL, queued = 1": "it waits for a person, so nothing",
+    "UPDATE missions SET running_since = 1": "its running time should stop; it is counted",
+    "UPDATE missions SET ended_at = NULL": "it is completed, so it should have the time of its end",
+    "UPDATE missions SET status = 'waiting', ended_at = NULL, queued = 1": "it waits for a person, so no job of it",
     "UPDATE plans SET held = 3": "it counts 3 held jobs; there are 0",
     "UPDATE plans SET open = 2": "it counts 2 open jobs; there are 0",
     "UPDATE plans SET job_id = 4711": "its job_id is 4711; its mission has no such job",
@@ -87,7 +87,7 @@ DAMAGES = {
     "UPDATE jobs SET settled_seq = settled_seq + 1 WHERE id = 1": "job 1: event ",
     "UPDATE jobs SET attempt = 9 WHERE id = 1": "job 1: it counts 9 attempts; its events tell of 1",
     f"UPDATE jobs SET approved = 0 WHERE id = {WRITE}": "is approved from attempt 0 on; its events tell of 1",
-    "UPDATE jobs SET ended_at = NULL WHERE id = 1": "job 1: it is succeeded, so it should have ended",
+    "UPDATE jobs SET ended_at = NULL WHERE id = 1": "job 1: it is succeeded, so it should have the time of its end",
     "UPDATE jobs SET result = NULL WHERE id = 1": "job 1: it is succeeded, so it should have a result",
     "UPDATE jobs SET held_until = 5 WHERE id = 1": "job 1: it is succeeded, so it should not expire",
     "UPDATE jobs SET after_id = 1 WHERE id = 1": "job 1: it has to follow job 1, which was made later",
@@ -109,7 +109,7 @@ DAMAGES = {
     "UPDATE approvals SET attempt = 9": "approved it from attempt 9 on; it counts 1",
     "UPDATE approvals SET attempt = 2": "what me approved is stored for attempt 2; approvals of the job begin with 1",
     "UPDATE changes SET state = 'intent', closed_at = NULL": "so its intent to write ",
-    "UPDATE changes SET closed_at = NULL": "it is applied, so it should be closed",
+    "UPDATE changes SET closed_at = NULL": "it is applied, so it should have the time when it was closed",
     "UPDATE changes SET attempt = 5 WHERE undoes IS NULL": "it belongs to attempt 5 of job",
     "UPDATE changes SET undoes = NULL": "is a undo, so it should take back an earlier change",
     "UPDATE changes SET undoes = 4711 WHERE undoes IS NOT NULL": "its undoes is 4711",
@@ -152,7 +152,7 @@ def _named(database: Database, damage: str) -> list[str]:
 def test_every_damage_is_named(engine_url: str) -> None:
     damages = DAMAGES | (UNREFERENCED if engine_url.startswith("sqlite") else {})
     with Engine(engine_url) as engine:
-        database = engine.site.database
+        database = engine.instance.database
         database.write(lambda tx: keep(tx, "no hash of it", b"x"))
         assert any("what is stored has" in fault for fault in database.read(faults_in))
         database.write(lambda tx: tx.plain("DELETE FROM blobs WHERE sha256 = 'no hash of it'"))

@@ -19,7 +19,7 @@ def test_the_log_of_a_database_that_is_written_all_the_time_stays_small(tmp_path
     log, frame = tmp_path / "lcp.db-wal", 4096 + 24
     sizes = []
     with Engine(sqlite_url(tmp_path)) as engine:
-        write = engine.site.database.write
+        write = engine.instance.database.write
         for number in range(3 * LOG_PAGES // SHARE):
             write(partial(_add, name=str(number), size=SHARE * 4096))
             sizes.append(log.stat().st_size // frame)

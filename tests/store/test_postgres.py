@@ -133,7 +133,7 @@ def test_results_kept_in_any_order_lead_to_no_deadlock(postgres_url: str) -> Non
         database.write(work)
 
     with Engine(postgres_url, workers=[NOOP]) as engine, ThreadPoolExecutor(2) as threads:
-        one, other = engine.site.database, open_database(postgres_url)
+        one, other = engine.instance.database, open_database(postgres_url)
         missions = [one.write(partial(_two_leased, name=name)) for name in ("a", "b")]
         list(threads.map(settle_in, (large, large[::-1]), (one, other), missions))
         other.close()
@@ -236,7 +236,7 @@ def test_a_claim_and_its_settlement_read_little_more_than_they_change(postgres_u
         return _read(tx) - before
 
     with Engine(postgres_url, workers=[NOOP]) as engine:
-        database = engine.site.database
+        database = engine.instance.database
         runner = database.write(fill)
         for _ in range(8):  # from the sixth time on, the server may keep its plan
             assert database.write(lambda tx: work(tx, runner)) <= 20 * 8

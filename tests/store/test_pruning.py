@@ -42,7 +42,7 @@ def _run(engine: Engine, root: Path, *replies: JsonValue) -> int:
 
 
 def _prune(engine: Engine, *, keep: int = 0, preimages: bool = False, dry_run: bool = False) -> Pruned:
-    database = engine.site.database
+    database = engine.instance.database
     done = prune(database, ended_before=FUTURE, keep=keep, preimages=preimages, dry_run=dry_run)
     assert database.read(faults_in) == []
     return done
@@ -50,13 +50,15 @@ def _prune(engine: Engine, *, keep: int = 0, preimages: bool = False, dry_run: b
 
 def _end_at(engine: Engine, mission: int, at: int) -> None:
     """As if the mission had ended then."""
-    engine.site.database.write(
+    engine.instance.database.write(
         lambda tx: tx.plain(f"UPDATE missions SET ended_at = {at} WHERE id = {mission}")
     )
 
 
 def _runners(engine: Engine) -> list[int]:
-    return engine.site.database.read(lambda tx: [row[0] for row in tx.query_plain("SELECT id FROM runners")])
+    return engine.instance.database.read(
+        lambda tx: [row[0] for row in tx.query_plain("SELECT id FROM runners")]
+    )
 
 
 def _missions(engine: Engine) -> list[int]:
@@ -120,8 +122,8 @@ def test_what_missions_made_side_by_side_goes_mission_by_mission(engine: Engine,
     ids = {mission: [job.id for job in engine.jobs(mission_id=mission)] for mission in (gone, stays)}
     assert ids[gone][0] < ids[stays][0] < ids[gone][-1]
     _end_at(engine, gone, 1)
-    done = prune(engine.site.database, ended_before=2)
-    assert (done.missions, engine.site.database.read(faults_in)) == (1, [])
+    done = prune(engine.instance.database, ended_before=2)
+    assert (done.missions, engine.instance.database.read(faults_in)) == (1, [])
     assert [job.id for job in engine.jobs(mission_id=stays)] == ids[stays]
     assert engine.jobs(mission_id=gone) == []
 
@@ -130,7 +132,7 @@ def test_runners_that_nothing_names_go_with_the_missions(engine: Engine, root: P
     first = _run(engine, root, COMPLETE)
     second = _run(engine, root, COMPLETE)
     _end_at(engine, first, 1)
-    database = engine.site.database
+    database = engine.instance.database
     database.write(lambda tx: tx.plain("UPDATE runners SET ended_at = 1"))
     before = _runners(engine)
     assert prune(database, ended_before=2).runners == 1
@@ -144,12 +146,12 @@ def test_a_runner_that_has_not_ended_stays(engine: Engine, root: Path) -> None:
     first = _run(engine, root, COMPLETE)
     _run(engine, root, COMPLETE)
     _end_at(engine, first, 1)
-    engine.site.database.write(lambda tx: tx.plain("UPDATE runners SET ended_at = NULL"))
-    assert (prune(engine.site.database, ended_before=2).runners, len(_runners(engine))) == (0, 2)
+    engine.instance.database.write(lambda tx: tx.plain("UPDATE runners SET ended_at = NULL"))
+    assert (prune(engine.instance.database, ended_before=2).runners, len(_runners(engine))) == (0, 2)
 
 
 def test_a_transaction_ends_in_time_whatever_it_removes(engine: Engine) -> None:
-    database = engine.site.database
+    database = engine.instance.database
     seconds = SECONDS[database.backend.name]
     now, sizes = 0.0, list[int]()
 
@@ -168,7 +170,7 @@ def test_a_transaction_ends_in_time_whatever_it_removes(engine: Engine) -> None:
 def test_a_prune_that_was_interrupted_is_finished_by_the_next(engine: Engine, root: Path) -> None:
     mission = _run(engine, root, COMPLETE)
     _run(engine, root, COMPLETE)
-    database = engine.site.database
+    database = engine.instance.database
     database.write(lambda tx: tx.plain(f"UPDATE missions SET pruned_at = 1 WHERE id = {mission}"))
     database.write(lambda tx: tx.plain(f"DELETE FROM turns WHERE mission_id = {mission}"))
     assert database.read(faults_in) == []
@@ -188,4 +190,4 @@ def test_a_schedule_outlives_its_missions(engine: Engine, root: Path) -> None:
     second = engine.launch_scheduled("daily").id
     engine.work(until_idle=True)
     assert (engine.schedule("daily").mission_id, engine.mission(second).status) == (second, "completed")
-    assert engine.site.database.read(faults_in) == []
+    assert engine.instance.database.read(faults_in) == []

@@ -56,7 +56,7 @@ class Hands:
     """A runner's hands on a queue: claims and settles without executing anything."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self.database: Database = engine.site.database
+        self.database: Database = engine.instance.database
         self.id = self.database.write(
             lambda tx: queue.add_runner(tx, uid=name, host="elsewhere", boot="?", pid=1)
         )
@@ -324,7 +324,7 @@ def test_what_cannot_succeed_is_not_tried_again(engine: Engine, hands: Hands) ->
 def test_of_many_that_succeed_together_those_without_a_lease_drop_out_alone(
     engine: Engine, hands: Hands
 ) -> None:
-    other = engine.site.database.write(lambda tx: missions.open_queue(ledger_of(tx), "other"))
+    other = engine.instance.database.write(lambda tx: missions.open_queue(ledger_of(tx), "other"))
     ids = [engine.enqueue("noop", mission_id=(None, other)[n % 2]) for n in range(5)]
     leased = hands.claim(5)
     assert hands.dies(leased[1])
@@ -373,19 +373,19 @@ def test_cancelling_while_others_claim_leads_to_no_deadlock(database_url: str) -
                     claiming = threads.submit(lambda hands=hands: [hands.claim(2) for _ in range(10)])  # type: ignore[misc]  # bound now
                     threads.submit(one.cancel, mission).result()
                     claiming.result()
-            other.site.database.write(
+            other.instance.database.write(
                 lambda tx, mission=mission: tx.plain(f"UPDATE missions SET key = NULL WHERE id = {mission}")  # type: ignore[misc]  # bound now
             )
         _check_consistency(other)
         if "postgres" in database_url:
             deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-            assert other.site.database.read(lambda tx: tx.query_plain(deadlocks)) == [(0,)]
+            assert other.instance.database.read(lambda tx: tx.query_plain(deadlocks)) == [(0,)]
 
 
 def test_a_job_joins_the_callers_own_transaction(database_url: str) -> None:
     with Engine(database_url, workers=[_worker("noop")]) as engine:
         engine.enqueue("noop")
-        connection = engine.site.database.backend.connect()
+        connection = engine.instance.database.backend.connect()
         cursor = connection.cursor()
         for end, count in (("ROLLBACK", 1), ("COMMIT", 3)):
             cursor.execute("BEGIN")
@@ -407,7 +407,7 @@ def test_every_state_is_reached_and_left_as_the_table_says() -> None:
 
 def _everything(engine: Engine) -> list[object]:
     tables = ("missions", "jobs", "attempts", "events", "plans")
-    return engine.site.database.read(
+    return engine.instance.database.read(
         lambda tx: [tx.query_plain(f"SELECT * FROM {table}") for table in tables]
     )
 

@@ -53,7 +53,7 @@ def _read_jobs(engine: Engine, mission: int) -> dict[str, Job]:
 
 
 def _stored(engine: Engine) -> list[int]:
-    rows = engine.site.database.read(lambda tx: tx.query_plain("SELECT size FROM results"))
+    rows = engine.instance.database.read(lambda tx: tx.query_plain("SELECT size FROM results"))
     return [int(row[0]) for row in rows]
 
 
@@ -65,12 +65,12 @@ def test_a_large_result_is_stored_once_and_reads_as_before(engine: Engine) -> No
         assert (found["large"].result or {})["content"] == CONTENT
         assert (found["small"].result or {})["content"] == "small"
         assert engine.job(found["large"].id).json == found["large"].json
-    assert engine.site.database.read(faults_in) == []
+    assert engine.instance.database.read(faults_in) == []
 
 
 def test_the_view_shows_a_large_result(engine: Engine) -> None:
     sql = "SELECT result FROM job_history WHERE name = 'large'"
-    rows = engine.site.database.read(lambda tx: tx.query_plain(sql))
+    rows = engine.instance.database.read(lambda tx: tx.query_plain(sql))
     assert [json.loads(row[0])["content"] for row in rows] == [CONTENT, CONTENT]
 
 
@@ -82,11 +82,11 @@ def test_missions_with_large_results_are_replayed_and_forked(engine: Engine, roo
     assert len(_stored(engine)) == 1
     engine.work(until_idle=True)
     assert engine.mission(copy).status == "completed"
-    assert engine.site.database.read(faults_in) == []
+    assert engine.instance.database.read(faults_in) == []
 
 
 def test_a_large_result_goes_with_the_last_job_that_has_it(engine: Engine, root: Path) -> None:
-    database = engine.site.database
+    database = engine.instance.database
     database.write(lambda tx: tx.plain("UPDATE missions SET ended_at = id"))
     assert prune(database, ended_before=2).contents == 0
     assert (_read_jobs(engine, 2)["large"].result or {})["content"] == CONTENT
@@ -97,7 +97,7 @@ def test_a_large_result_goes_with_the_last_job_that_has_it(engine: Engine, root:
 
 
 def test_a_large_result_that_is_gone_or_changed_is_named(engine: Engine) -> None:
-    database = engine.site.database
+    database = engine.instance.database
     database.write(lambda tx: tx.plain("UPDATE results SET text = '{}'"))
     (fault,) = database.read(faults_in)
     assert fault.startswith("result ")

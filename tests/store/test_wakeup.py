@@ -87,7 +87,7 @@ def test_a_listener_is_woken_by_a_commit_of_another_process(database_url: str) -
     with (
         Engine(database_url) as here,
         Engine(database_url) as other,
-        closing(other.site.notifier.listen("runner", nothing)) as listener,
+        closing(other.instance.notifier.listen("runner", nothing)) as listener,
     ):
         listener.listen(0)  # it is connected from here on
         here.enqueue("list_files", {"root": "."})

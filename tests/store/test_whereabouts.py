@@ -20,7 +20,7 @@ JOBS: JsonValue = [
     {"name": "ask", "kind": "write_file", "params": {"rel_path": "a.md", "content": "x"}},
 ]
 REPLIES: JsonValue = [{"ok": True, "action": "create_followup_jobs", "new_jobs": JOBS}]
-NOWHERE = 10**6
+EMPTY_ENVIRONMENT = 10**6
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def engine(database_url: str, tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-@pytest.mark.parametrize("mission", [None, 1, 2, 3, 4, NOWHERE])
+@pytest.mark.parametrize("mission", [None, 1, 2, 3, 4, EMPTY_ENVIRONMENT])
 def test_every_job_that_fits_is_found(engine: Engine, mission: int | None, newest_first: bool) -> None:
-    read = engine.site.database.read
+    read = engine.instance.database.read
     everything = sorted(engine.jobs(), key=lambda job: job.id, reverse=newest_first)
     assert len(everything) > 12
     for states in ([], *([state.value] for state in State), ["failed", "held"], ["held", "queued"]):
@@ -61,7 +61,7 @@ def test_a_page_goes_on_where_the_one_before_ended(engine: Engine) -> None:
     behind = None
     while True:
         of_mission = partial(pages.page_jobs, wanted=JobFilter(2), behind=behind, limit=2)
-        page = engine.site.database.read(of_mission)
+        page = engine.instance.database.read(of_mission)
         seen += [row["id"] for row in page.rows]
         behind = page.behind
         if behind is None:

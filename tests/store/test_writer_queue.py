@@ -206,7 +206,7 @@ def test_who_died_in_line_is_not_waited_for_for_ever(line: WriterQueue, place: P
 def test_a_prune_lets_those_in_who_wait_before_its_time_is_over(tmp_path: Path) -> None:
     log: list[str] = []
     with Engine(sqlite_url(tmp_path)) as engine, ThreadPoolExecutor(1) as pool:
-        database, place = engine.site.database, engine.site.runtime / "writers.line"
+        database, place = engine.instance.database, engine.instance.runtime / "writers.line"
 
         def remove(tx: Tx, some: Sequence[int]) -> int:
             if not log:

@@ -13,7 +13,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.workers.base import Worker, Workers
@@ -24,13 +24,13 @@ HIGHEST_PRIORITY = 2**31 - 1
 _STATES = [str(state) for state in State]
 
 
-def checked_spec(site: Site, spec: MissionSpec | Mapping[str, JsonValue]) -> MissionSpec:
+def checked_spec(instance: Instance, spec: MissionSpec | Mapping[str, JsonValue]) -> MissionSpec:
     """The mission, with a planner that can be made: errors show now and not at the first turn.
 
     Raises `INVALID_MISSION`, `NO_PLANNER`.
     """
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
-    make_planner(known.planner, site.surroundings)
+    make_planner(known.planner, instance.planner_environment)
     return known
 
 

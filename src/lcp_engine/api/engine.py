@@ -31,7 +31,7 @@ from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.recurrence import read_recurrence
 from lcp_engine.engine import missions, schedules
 from lcp_engine.engine.approvals import answer, approve, reject
-from lcp_engine.engine.instance import Options, open_site
+from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.errors import ErrorCode, LcpError
@@ -105,7 +105,7 @@ class Engine:
             on_wait=on_wait,
             isolation=isolation,
         )
-        self.site = open_site(database_url, options)
+        self.instance = open_instance(database_url, options)
         self._queue: int | None = None
 
     def __enter__(self) -> Self:
@@ -118,12 +118,12 @@ class Engine:
 
     def close(self) -> None:
         """Finish the transactions that have begun, then close every connection."""
-        self.site.close()
+        self.instance.close()
 
     @property
     def workers(self) -> Workers:
         """The worker of each kind."""
-        return self.site.admission.workers
+        return self.instance.admission.workers
 
     # -- Launch and execute
 
@@ -139,8 +139,8 @@ class Engine:
         With a `key` that was used before, returns the mission that was launched with it. Raises `INVALID_MISSION`,
         `PATH_NOT_FOUND`, `NOT_A_FILE`, `NO_PLANNER`.
         """
-        checked, directory = checked_spec(self.site, spec), existing_directory(root)
-        return self.mission(self.site.write(missions.launch, checked, directory, key=key))
+        checked, directory = checked_spec(self.instance, spec), existing_directory(root)
+        return self.mission(self.instance.write(missions.launch, checked, directory, key=key))
 
     def enqueue(
         self,
@@ -171,11 +171,11 @@ class Engine:
             name=name, priority=priority, delay=delay,
         )  # fmt: skip
         if connection is None:
-            mission, job_id = self.site.write(enqueue)
+            mission, job_id = self.instance.write(enqueue)
             if mission_id is None:
                 self._queue = mission  # only now: it is committed
             return job_id
-        tx = self.site.database.join(connection)
+        tx = self.instance.database.join(connection)
         _, job_id = enqueue(ledger_of(tx))
         tx.end()
         return job_id
@@ -208,7 +208,7 @@ class Engine:
         of its path), and use the directory it maps to. Raises `INVALID_ARGUMENT`, `NOT_FOUND`, `NO_WORKER`.
         """
         return Runner(
-            self.site,
+            self.instance,
             threads=threads,
             mission_id=mission_id,
             kinds=kinds,
@@ -220,17 +220,18 @@ class Engine:
 
     def mission(self, mission_id: int) -> Mission:
         """The mission as it is now. Raises `NOT_FOUND`."""
-        return Mission.read(self.site.read(history.find_mission, mission_id))
+        return Mission.read(self.instance.read(history.find_mission, mission_id))
 
     def missions(self, *, limit: int | None = None, schedule: str | None = None) -> list[Mission]:
         """Missions, newest first; with `schedule` those that the schedule of that name launched."""
         return [
-            Mission.read(row) for row in self.site.read(history.find_missions, limit=limit, schedule=schedule)
+            Mission.read(row)
+            for row in self.instance.read(history.find_missions, limit=limit, schedule=schedule)
         ]
 
     def job(self, job_id: int) -> Job:
         """The job with its attempts. Raises `NOT_FOUND`."""
-        return Job.read(self.site.read(history.find_job, job_id))
+        return Job.read(self.instance.read(history.find_job, job_id))
 
     def jobs(
         self,
@@ -243,7 +244,7 @@ class Engine:
     ) -> list[Job]:
         """Jobs that match every filter, in the order of their ids. Raises `INVALID_ARGUMENT` for an unknown state."""
         check_states(states)
-        found = self.site.read(
+        found = self.instance.read(
             history.find_jobs, mission_id=mission_id, states=states, kinds=kinds, limit=limit,
             newest_first=newest_first,
         )  # fmt: skip
@@ -259,66 +260,66 @@ class Engine:
         limit: int | None = None,
     ) -> list[JsonObject]:
         """Events of the mission after number `after_seq`, in order; with `event` only those of that name."""
-        return self.site.read(
+        return self.instance.read(
             history.find_events, mission_id, after_seq=after_seq, job_id=job_id, event=event, limit=limit
         )
 
     def event_counts(self) -> dict[int, int]:
         """The number of the last event of every mission, by the mission's id."""
-        return self.site.read(history.count_events)
+        return self.instance.read(history.count_events)
 
     def turns(self, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
         """Questions and replies in order; with `job_id` those of one turn."""
-        return self.site.read(history.find_turns, mission_id, job_id=job_id)
+        return self.instance.read(history.find_turns, mission_id, job_id=job_id)
 
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that began the sub-plan of each later turn of one, by the turn's job."""
-        return self.site.read(history.find_steps, mission_id)
+        return self.instance.read(history.find_steps, mission_id)
 
     def changes(self, mission_id: int) -> list[JsonObject]:
         """File effects of the mission in order, with their state."""
-        return self.site.read(history.find_changes, mission_id)
+        return self.instance.read(history.find_changes, mission_id)
 
     def expiries(self) -> dict[int, str]:
         """When each held job with a deadline is rejected (ISO 8601), by the job's id."""
-        return self.site.read(find_expiries)
+        return self.instance.read(find_expiries)
 
     def awaited_replies(self) -> frozenset[int]:
         """The ids of held turns that wait for a person to bring the planner's reply (`answer`)."""
-        return self.site.read(find_awaited_replies)
+        return self.instance.read(find_awaited_replies)
 
     def diff(self, job_id: int, *, by: str | None = None) -> list[Diff]:
         """What a held job would change now, which is then recorded as seen by `by`; or what the job has changed.
 
         Empty for a job that changes no file. Raises `NOT_FOUND`.
         """
-        return show.show_job(self.site, known_id("job", job_id), by or user_name())
+        return show.show_job(self.instance, known_id("job", job_id), by or user_name())
 
     def mission_diff(self, mission_id: int) -> list[Diff]:
         """What the mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
-        return show.show_mission(self.site, known_id("mission", mission_id))
+        return show.show_mission(self.instance, known_id("mission", mission_id))
 
     def look_over(self, jobs: Sequence[JsonObject], *, by: str | None = None) -> dict[int, Look]:
         """What held jobs would change now, by their ids, which is then recorded as seen by `by`."""
-        return show.look_over(self.site, jobs, by or user_name())
+        return show.look_over(self.instance, jobs, by or user_name())
 
     def changed_files(self, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
         """Like `mission_diff`, compared with the disk: at most `most` files from index `first`, and the total.
 
         Raises `NOT_FOUND`.
         """
-        return show.show_files(self.site, known_id("mission", mission_id), first=first, most=most)
+        return show.show_files(self.instance, known_id("mission", mission_id), first=first, most=most)
 
     def saw(self, jobs: Sequence[Job], *, by: str | None = None) -> None:
         """Record that a person saw a list of held jobs. It never replaces what that person saw of a job before."""
-        show.note_first_sight(self.site, [job.json for job in jobs], by or user_name())
+        show.note_first_sight(self.instance, [job.json for job in jobs], by or user_name())
 
     def facts(self, mission_id: int, *, most: int = MOST) -> Facts:
         """What a report says about the mission: at most `most` rows of each list, files compared with the disk.
 
         Raises `NOT_FOUND`.
         """
-        return with_files_on_disk(self.site, self.site.read(find_facts, mission_id, most=most))
+        return with_files_on_disk(self.instance, self.instance.read(find_facts, mission_id, most=most))
 
     def standing(
         self, mission_id: int, *, since: int | None = None, most: int = MOST
@@ -327,19 +328,19 @@ class Engine:
 
         Default of `since`: the newest question to the planner.
         """
-        facts, course = self.site.read(find_standing, mission_id, since, most)
-        return with_files_on_disk(self.site, facts), course
+        facts, course = self.instance.read(find_standing, mission_id, since, most)
+        return with_files_on_disk(self.instance, facts), course
 
     def explain_policy(self, job_id: int) -> JsonObject:
         """Which rule decides about a job, and every rule that was considered. Raises `NOT_FOUND`."""
-        return explain_policy(self.site, self.job(job_id))
+        return explain_policy(self.instance, self.job(job_id))
 
     def read_reply(self, mission_id: int, text: str) -> Action | Malformed:
         """The action that `text` states, in the mission's dialect and with its kinds; nothing is stored.
 
         Raises `NOT_FOUND`.
         """
-        return read_reply_to(self.site, known_id("mission", mission_id), text)
+        return read_reply_to(self.instance, known_id("mission", mission_id), text)
 
     # -- Decide
 
@@ -358,9 +359,9 @@ class Engine:
         decided otherwise; `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`, `NOT_ALLOWED`.
         """
         job, revised = known_id("job", job_id), None if params is None else dict(params)
-        now = show.sight_now(self.site, job, revised)
-        return self.site.write(
-            approve, self.site.admission, job, by=by or user_name(), now=now, params=revised, shown=shown
+        now = show.sight_now(self.instance, job, revised)
+        return self.instance.write(
+            approve, self.instance.admission, job, by=by or user_name(), now=now, params=revised, shown=shown
         )
 
     def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:
@@ -368,7 +369,7 @@ class Engine:
 
         Raises `NOT_FOUND`, `CONFLICT`, `WRONG_STATE`.
         """
-        return self.site.write(reject, known_id("job", job_id), reason, by=by or user_name())
+        return self.instance.write(reject, known_id("job", job_id), reason, by=by or user_name())
 
     def answer(self, job_id: int, text: str, *, by: str | None = None) -> bool:
         """Answer a held question (R13). False if it was given the same answer before.
@@ -376,7 +377,7 @@ class Engine:
         If the question has options, `text` may be the number of one, or the beginning of exactly one. Raises
         `NOT_FOUND`, `INVALID_ARGUMENT`, `WRONG_STATE`.
         """
-        return self.site.write(answer, known_id("job", job_id), text, by=by or user_name())
+        return self.instance.write(answer, known_id("job", job_id), text, by=by or user_name())
 
     def say(self, mission_id: int, text: str, *, job_id: int | None = None, by: str | None = None) -> None:
         """Send the planner a message, perhaps about a job, for its next turn; it decides nothing (R14).
@@ -384,11 +385,11 @@ class Engine:
         Raises `NOT_FOUND`, `INVALID_ARGUMENT`, and `WRONG_STATE` for a mission that has ended.
         """
         job = None if job_id is None else known_id("job", job_id)
-        self.site.write(say, known_id("mission", mission_id), text, by=by or user_name(), job_id=job)
+        self.instance.write(say, known_id("mission", mission_id), text, by=by or user_name(), job_id=job)
 
     def cancel(self, mission_id: int, *, by: str | None = None) -> bool:
         """Stop a mission. False if it was cancelled before. Raises `NOT_FOUND`, `WRONG_STATE`."""
-        return self.site.write(missions.cancel, known_id("mission", mission_id), by=by or user_name())
+        return self.instance.write(missions.cancel, known_id("mission", mission_id), by=by or user_name())
 
     def resume(
         self, mission_id: int, *, limits: Mapping[str, JsonValue] | None = None, by: str | None = None
@@ -397,7 +398,9 @@ class Engine:
 
         Raises `NOT_FOUND`, `WRONG_STATE`, `INVALID_MISSION`.
         """
-        self.site.write(missions.resume, known_id("mission", mission_id), limits or {}, by=by or user_name())
+        self.instance.write(
+            missions.resume, known_id("mission", mission_id), limits or {}, by=by or user_name()
+        )
         return self.mission(mission_id)
 
     def retry(self, job_id: int, *, by: str | None = None) -> Job:
@@ -405,7 +408,9 @@ class Engine:
 
         Raises `NOT_FOUND`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`.
         """
-        self.site.write(missions.retry, known_id("job", job_id), by=by or user_name(), workers=self.workers)
+        self.instance.write(
+            missions.retry, known_id("job", job_id), by=by or user_name(), workers=self.workers
+        )
         return self.job(job_id)
 
     def undo(
@@ -424,7 +429,9 @@ class Engine:
         """
         if (mission_id is None) == (job_id is None):
             raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job")
-        return undo(self.site, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or user_name())
+        return undo(
+            self.instance, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or user_name()
+        )
 
     # -- Schedules
 
@@ -448,8 +455,10 @@ class Engine:
         invalid time.
         """
         recurrence = read_recurrence(every=every, cron=cron, timezone=timezone)
-        new = NewSchedule(name, checked_spec(self.site, spec), existing_directory(root), recurrence, overlap)
-        self.site.write(schedules.add_schedule, new, self.site.clock(), replace=replace)
+        new = NewSchedule(
+            name, checked_spec(self.instance, spec), existing_directory(root), recurrence, overlap
+        )
+        self.instance.write(schedules.add_schedule, new, self.instance.clock(), replace=replace)
         return self.schedule(name)
 
     def schedule(self, name: str) -> Schedule:
@@ -461,18 +470,18 @@ class Engine:
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
-        return [Schedule.read(found) for found in self.site.read(list_schedules)]
+        return [Schedule.read(found) for found in self.instance.read(list_schedules)]
 
     def remove_schedule(self, name: str) -> None:
         """Remove a schedule; missions that it launched continue. Raises `NOT_FOUND`."""
-        self.site.write(schedules.remove_schedule, name)
+        self.instance.write(schedules.remove_schedule, name)
 
     def launch_scheduled(self, name: str) -> Mission:
         """Launch the mission of a schedule now; its next due time stays. Raises `NOT_FOUND`, and like `launch`."""
-        row = self.site.write(schedules.lock_schedule, name)
-        checked_spec(self.site, spec_of(row.spec))
+        row = self.instance.write(schedules.lock_schedule, name)
+        checked_spec(self.instance, spec_of(row.spec))
         existing_directory(row.root)
-        return self.mission(self.site.write(schedules.launch_now, name))
+        return self.mission(self.instance.write(schedules.launch_now, name))
 
     # -- Replay and fork
 
@@ -484,7 +493,7 @@ class Engine:
         """
         from lcp_engine.replay.replay import replay  # seldom needed, and slow to load
 
-        return replay(self.site, known_id("mission", mission_id), keep=keep)
+        return replay(self.instance, known_id("mission", mission_id), keep=keep)
 
     def fork(
         self,
@@ -503,4 +512,4 @@ class Engine:
         from lcp_engine.replay.fork import fork  # seldom needed, and slow to load
 
         known = known_id("mission", mission_id)
-        return fork(self.site, known, turn, reply=reply, planner=planner, by=by or user_name())
+        return fork(self.instance, known, turn, reply=reply, planner=planner, by=by or user_name())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.pages import HeldHead, JobFilter, Page
@@ -19,43 +19,45 @@ class PageQueries:
     A `Page` has at most `limit` rows and the id after which the next page begins.
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
 
     def missions(self, *, before: int | None, status: str, limit: int) -> Page:
         """Missions with `status` (any if empty) and an id below `before`, the newest first."""
-        return self._site.read(pages.page_missions, before=before, status=status, limit=limit)
+        return self._instance.read(pages.page_missions, before=before, status=status, limit=limit)
 
     def jobs(self, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False) -> Page:
         """Jobs that match, in the order of their ids, after the id `behind`."""
-        return self._site.read(pages.page_jobs, wanted, behind=behind, limit=limit, newest_first=newest_first)
+        return self._instance.read(
+            pages.page_jobs, wanted, behind=behind, limit=limit, newest_first=newest_first
+        )
 
     def held_heads(
         self, wanted: JobFilter, *, among: Collection[int] | None = None, limit: int
     ) -> list[HeldHead]:
         """Matching held jobs without params, in the order of their ids; with `among` only those ids."""
-        return self._site.read(pages.find_held_heads, wanted, among=among, limit=limit)
+        return self._instance.read(pages.find_held_heads, wanted, among=among, limit=limit)
 
     def turn_heads(self, mission_id: int, first: int, last: int) -> list[JsonObject]:
         """The questions asked by the jobs `first` to `last`, without prompt and reply."""
-        return self._site.read(pages.find_turn_heads, mission_id, first, last)
+        return self._instance.read(pages.find_turn_heads, mission_id, first, last)
 
     def turn(self, mission_id: int, number: int) -> JsonObject:
         """A question with prompt and reply. Raises `NOT_FOUND`."""
-        return self._site.read(pages.find_turn, mission_id, number)
+        return self._instance.read(pages.find_turn, mission_id, number)
 
     def state_changes(self, mission_id: int, first: int, last: int) -> list[JsonObject]:
         """The events that changed the state of the jobs `first` to `last`, in order."""
-        return self._site.read(pages.find_moves, mission_id, first, last)
+        return self._instance.read(pages.find_moves, mission_id, first, last)
 
     def held_count(self) -> int:
         """The number of held jobs of all missions."""
-        return self._site.read(pages.count_held)
+        return self._instance.read(pages.count_held)
 
     def runner_count(self) -> int:
         """The number of processes that execute jobs of this database now."""
-        return self._site.read(pages.count_runners)
+        return self._instance.read(pages.count_runners)
 
     def has_changes(self, mission_id: int) -> bool:
         """Whether the mission has changed any file."""
-        return self._site.read(pages.has_changed, mission_id)
+        return self._instance.read(pages.has_changed, mission_id)

@@ -6,7 +6,7 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.explain_policy import explain_job
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.reports.files_on_disk import compared
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store.db.json_text import JsonObject
@@ -24,19 +24,21 @@ def find_standing(tx: Tx, mission_id: int, since: int | None, most: int) -> tupl
     return find_facts(tx, mission_id, most=most, most_held=MOST), find_course(tx, mission_id, since)
 
 
-def with_files_on_disk(site: Site, facts: Facts) -> Facts:
+def with_files_on_disk(instance: Instance, facts: Facts) -> Facts:
     """The facts, with what has become of each file."""
-    return compared(facts, confined_threads(site.isolation).read)
+    return compared(facts, confined_threads(instance.isolation).read)
 
 
-def explain_policy(site: Site, job: Job) -> JsonObject:
+def explain_policy(instance: Instance, job: Job) -> JsonObject:
     """Which rule decides about a job, and every rule that was considered."""
-    spec, root = site.read(spec_and_root, job.mission_id)
-    return explain_job(site.admission, job.json, spec, root, site.read(hold_code, job.mission_id, job.id))
+    spec, root = instance.read(spec_and_root, job.mission_id)
+    return explain_job(
+        instance.admission, job.json, spec, root, instance.read(hold_code, job.mission_id, job.id)
+    )
 
 
-def read_reply_to(site: Site, mission_id: int, text: str) -> Action | Malformed:
+def read_reply_to(instance: Instance, mission_id: int, text: str) -> Action | Malformed:
     """What a reply says in the dialect of a mission, with the kinds of this process. Raises `NOT_FOUND`."""
-    spec = spec_of(site.read(spec_and_root, mission_id)[0])
-    kinds = {kind: worker.params for kind, worker in site.admission.workers.items()}
+    spec = spec_of(instance.read(spec_and_root, mission_id)[0])
+    kinds = {kind: worker.params for kind, worker in instance.admission.workers.items()}
     return reader_of(spec.planner.dialect)(text, kinds)

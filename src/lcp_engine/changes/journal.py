@@ -77,7 +77,7 @@ class Journal:
     """Applies the effects of leased jobs of one mission beneath its `root`; no file gets more than `cap` bytes.
 
     `settle` settles a job inside the transaction it is given. Replaced contents of up to `keeps` bytes are kept, so
-    that the change can be undone. `files` accesses the files; `tracker` is told when the file of a job is accessed.
+    that the change can be undone. `files` accesses the files; `tracker` learns when the file of a job is accessed.
     """
 
     database: Database

@@ -13,7 +13,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.clock import Micros
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import outcome_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted, confined_threads
@@ -53,8 +53,8 @@ class Preview:
 class Previews:
     """Previews of jobs of any mission; each root is opened once, in a confined thread, until the end of the context."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
         self._missions: dict[int, tuple[str, Root | None, FileAccess]] = {}
         self._opened = ExitStack()
 
@@ -68,7 +68,7 @@ class Previews:
 
     def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
         """What the job would change; None for a kind without previews."""
-        worker = self._site.admission.workers.get(kind)
+        worker = self._instance.admission.workers.get(kind)
         if worker is None or worker.preview is None:
             return None
         try:
@@ -81,7 +81,7 @@ class Previews:
         self, mission_id: int, kind: str, params: Mapping[str, JsonValue]
     ) -> tuple[Preview | None, Sight]:
         """The preview, and the record of having seen it."""
-        at = self._site.database.now()
+        at = self._instance.database.now()
         preview = self.of(mission_id, kind, params)
         return preview, sight_of(kind, params, preview, at)
 
@@ -90,19 +90,19 @@ class Previews:
             self._missions[mission_id] = self._open(mission_id)
         spec_text, root, files = self._missions[mission_id]
         spec = spec_of(spec_text)
-        policy = self._site.admission.policy(spec, None if root is None else root.path)
+        policy = self._instance.admission.policy(spec, None if root is None else root.path)
         judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
-        return Context(root, spec.root_aliases, judge, self._site.caps, approved=True), files
+        return Context(root, spec.root_aliases, judge, self._instance.caps, approved=True), files
 
     def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess]:
-        spec_text, path = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
+        spec_text, path = self._instance.database.read(lambda tx: spec_and_root(tx, mission_id))
         if path is None:
             return spec_text, None, HERE
         root = self._opened.enter_context(Root(path))
         return (
             spec_text,
             root,
-            self._opened.enter_context(confined_threads(self._site.isolation).access(root)),
+            self._opened.enter_context(confined_threads(self._instance.isolation).access(root)),
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lcp_engine.changes.preview import Previews, sight_of
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.core.job_states import State
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.reports.files_on_disk import Written, on_disk
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.file_access import confined_threads
@@ -45,27 +45,27 @@ class FileNow:
     disk: DiskState | None
 
 
-def show_job(site: Site, job_id: int, person: str) -> list[Diff]:
+def show_job(instance: Instance, job_id: int, person: str) -> list[Diff]:
     """What a held job would change now, which is noted as seen by `person`; or what any other job has changed.
 
     Empty for a job that changes no file, or of a kind without previews. Raises `NOT_FOUND`.
     """
-    job = site.database.read(lambda tx: history.find_job(tx, job_id))
+    job = instance.database.read(lambda tx: history.find_job(tx, job_id))
     if job["state"] != State.HELD:
-        made = site.database.read(lambda tx: changes.changes_of(tx, job_id))
-        return _applied(site, [change for change in reversed(made) if change.state == "applied"])
-    with Previews(site) as previews:
+        made = instance.database.read(lambda tx: changes.changes_of(tx, job_id))
+        return _applied(instance, [change for change in reversed(made) if change.state == "applied"])
+    with Previews(instance) as previews:
         mission_id, kind, params = _parts(job)
         preview, sight = previews.with_sight(mission_id, kind, params)
-    site.database.write(lambda tx: see(tx, job_id, person, sight))
+    instance.database.write(lambda tx: see(tx, job_id, person, sight))
     return [] if preview is None else [preview.diff]
 
 
-def look_over(site: Site, jobs: Sequence[JsonObject], person: str) -> dict[int, Look]:
+def look_over(instance: Instance, jobs: Sequence[JsonObject], person: str) -> dict[int, Look]:
     """What held jobs would change now, by their ids, which is noted as seen by `person`."""
-    at = site.database.now()
+    at = instance.database.now()
     looks: dict[int, Look] = {}
-    with Previews(site) as previews:
+    with Previews(instance) as previews:
         for job in jobs:
             mission_id, kind, params = _parts(job)
             preview = previews.of(mission_id, kind, params)
@@ -77,28 +77,28 @@ def look_over(site: Site, jobs: Sequence[JsonObject], person: str) -> dict[int, 
             see(tx, job_id, person, look.sight)
 
     if looks:
-        site.database.write(keep)
+        instance.database.write(keep)
     return looks
 
 
-def show_mission(site: Site, mission_id: int) -> list[Diff]:
+def show_mission(instance: Instance, mission_id: int) -> list[Diff]:
     """What a mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
-    site.database.read(lambda tx: history.find_mission(tx, mission_id))
-    return _applied(site, site.database.read(lambda tx: changes.applied_changes(tx, mission_id)))
+    instance.database.read(lambda tx: history.find_mission(tx, mission_id))
+    return _applied(instance, instance.database.read(lambda tx: changes.applied_changes(tx, mission_id)))
 
 
-def show_files(site: Site, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
+def show_files(instance: Instance, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
     """Like `show_mission`, with the state on disk: `most` files after the `first` ones, and the number of all.
 
     Raises `NOT_FOUND`.
     """
-    site.database.read(lambda tx: history.find_mission(tx, mission_id))
-    files = [*_by_file(site.database.read(lambda tx: changes.applied_changes(tx, mission_id))).values()]
+    instance.database.read(lambda tx: history.find_mission(tx, mission_id))
+    files = [*_by_file(instance.database.read(lambda tx: changes.applied_changes(tx, mission_id))).values()]
     shown = files[first : first + most]
-    found = _found(site, [of_file[-1] for of_file in shown])
+    found = _found(instance, [of_file[-1] for of_file in shown])
     return [
         FileNow(
-            _difference(site, of_file[0], of_file[-1]),
+            _difference(instance, of_file[0], of_file[-1]),
             tuple(change.job_id for change in of_file),
             found.get(of_file[-1].id),
         )
@@ -106,32 +106,32 @@ def show_files(site: Site, mission_id: int, *, first: int, most: int) -> tuple[l
     ], len(files)
 
 
-def sight_now(site: Site, job_id: int, params: JsonObject | None) -> Sight:
+def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sight:
     """What a job, with other params if given, would change now. Raises `NOT_FOUND`."""
-    job = site.database.read(lambda tx: history.find_job(tx, job_id))
+    job = instance.database.read(lambda tx: history.find_job(tx, job_id))
     mission_id, kind, stated = _parts(job)
-    with Previews(site) as previews:
+    with Previews(instance) as previews:
         return previews.with_sight(mission_id, kind, stated if params is None else params)[1]
 
 
-def note_first_sight(site: Site, jobs: Iterable[JsonObject], person: str) -> None:
+def note_first_sight(instance: Instance, jobs: Iterable[JsonObject], person: str) -> None:
     """Note that `person` has seen these held jobs in a list, if no earlier sight is noted.
 
     A list shows no file, so it never replaces a diff that a person saw.
     """
     held = [job for job in jobs if job["state"] == State.HELD]
-    known = site.database.read(lambda tx: met(tx, [int(str(job["id"])) for job in held], person))
+    known = instance.database.read(lambda tx: met(tx, [int(str(job["id"])) for job in held], person))
     new = [job for job in held if job["id"] not in known]
     if not new:
         return
-    with Previews(site) as previews:
+    with Previews(instance) as previews:
         sights = [(int(str(job["id"])), previews.with_sight(*_parts(job))[1]) for job in new]
 
     def keep(tx: Tx) -> None:
         for job_id, sight in sights:
             see(tx, job_id, person, sight)
 
-    site.database.write(keep)
+    instance.database.write(keep)
 
 
 def _parts(job: JsonObject) -> tuple[int, str, JsonObject]:
@@ -139,18 +139,18 @@ def _parts(job: JsonObject) -> tuple[int, str, JsonObject]:
     return int(str(job["mission_id"])), str(job["kind"]), params if isinstance(params, dict) else {}
 
 
-def _applied(site: Site, made: Sequence[ChangeRow]) -> list[Diff]:
+def _applied(instance: Instance, made: Sequence[ChangeRow]) -> list[Diff]:
     """Each file from before its first change to after its last, in the order of their first changes."""
-    return [_difference(site, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
+    return [_difference(instance, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
 
 
-def _found(site: Site, last: Sequence[ChangeRow]) -> dict[int, DiskState | None]:
+def _found(instance: Instance, last: Sequence[ChangeRow]) -> dict[int, DiskState | None]:
     """The state of files since their last change, by its id; a removed file is as written if there is none."""
     found: dict[int, DiskState | None] = {}
     for root in {change.root for change in last}:
         of_root = {change.path: change for change in last if change.root == root}
         written = [Written(path, change.size_bytes, change.sha256_after) for path, change in of_root.items()]
-        for path, state in on_disk(written, root, confined_threads(site.isolation).read).items():
+        for path, state in on_disk(written, root, confined_threads(instance.isolation).read).items():
             was_removed = of_root[path].sha256_after is None
             found[of_root[path].id] = _OF_REMOVED.get(state, DiskState.CHANGED) if was_removed else state
     return found
@@ -163,47 +163,47 @@ def _by_file(made: Sequence[ChangeRow]) -> dict[str, list[ChangeRow]]:
     return by_file
 
 
-def _difference(site: Site, first: ChangeRow, last: ChangeRow) -> Diff:
+def _difference(instance: Instance, first: ChangeRow, last: ChangeRow) -> Diff:
     before = None
     if first.sha256_before is not None:
-        before = _kept(site, first.sha256_before)
+        before = _kept(instance, first.sha256_before)
         if before is None:
             return Diff(last.path, note=_BEFORE_IS_GONE)
     if last.sha256_after is None:
         return diff_bytes(last.path, before, None)
-    after = _after(site, last, last.sha256_after)
+    after = _after(instance, last, last.sha256_after)
     return Diff(last.path, note=_AFTER_IS_GONE) if after is None else diff_bytes(last.path, before, after)
 
 
-def _kept(site: Site, sha: str) -> bytes | None:
-    return site.database.read(lambda tx: changes.content(tx, sha))
+def _kept(instance: Instance, sha: str) -> bytes | None:
+    return instance.database.read(lambda tx: changes.content(tx, sha))
 
 
-def _after(site: Site, change: ChangeRow, sha: str) -> bytes | None:
+def _after(instance: Instance, change: ChangeRow, sha: str) -> bytes | None:
     """What a change wrote: what a later one replaced, what is in the file, or what its job would write again."""
-    kept = _kept(site, sha)
+    kept = _kept(instance, sha)
     if kept is not None:
         return kept
-    for content in (_on_disk(site, change), _composed(site, change)):
+    for content in (_on_disk(instance, change), _composed(instance, change)):
         if content is not None and sha256(content) == sha:
             return content
     return None
 
 
-def _on_disk(site: Site, change: ChangeRow) -> bytes | None:
+def _on_disk(instance: Instance, change: ChangeRow) -> bytes | None:
     try:
-        with Root(change.root) as root, confined_threads(site.isolation).access(root) as files:
+        with Root(change.root) as root, confined_threads(instance.isolation).access(root) as files:
             current = files.read_unlocked(root, change.path, None)
     except LcpError:
         return None
     return None if current is None else current.data
 
 
-def _composed(site: Site, change: ChangeRow) -> bytes | None:
+def _composed(instance: Instance, change: ChangeRow) -> bytes | None:
     """The content from the job's params; the caller compares its hash."""
-    params = from_json(site.database.read(lambda tx: changes.params_of(tx, change.job_id)))
+    params = from_json(instance.database.read(lambda tx: changes.params_of(tx, change.job_id)))
     text = next((params[key] for key in ("content", "new_content") if params.get(key) is not None), None)
-    before = None if change.sha256_before is None else _kept(site, change.sha256_before)
+    before = None if change.sha256_before is None else _kept(instance, change.sha256_before)
     if not isinstance(text, str) or change.mode not in ("overwrite", "append"):
         return None
     try:

@@ -47,7 +47,7 @@ class Diff:
 
 
 def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
-    """The change of the file at `path`; None stands for no file. Binary and very large files get one sentence."""
+    """The change of the file at `path`; None means no file. Binary and very large files get one sentence."""
     if before == after:
         return Diff(
             path, note="nothing changes" if before is not None else "there is no file, before and after"

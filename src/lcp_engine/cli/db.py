@@ -156,7 +156,7 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
 
     age = age_in_micros(older_than)
     with invocation.engine() as engine:
-        database = engine.site.database
+        database = engine.instance.database
         done = prune(
             database, ended_before=database.now() - age, keep=keep, preimages=preimages, dry_run=dry_run
         )

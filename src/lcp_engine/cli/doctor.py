@@ -22,7 +22,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 if TYPE_CHECKING:
     from lcp_engine.core.protocol.read_reply import Dialect
     from lcp_engine.planners.base import Question
-    from lcp_engine.planners.environment import Surroundings
+    from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.workers.base import Workers
 
 
@@ -77,7 +77,7 @@ def _print(finding: Finding) -> None:
 def _examine(
     invocation: Invocation, planner: str | None, mission: str | None, root: Path | None
 ) -> Iterator[Finding]:
-    from lcp_engine.planners.environment import Surroundings
+    from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.sandbox.landlock import examine_isolation
     from lcp_engine.settings import config_path, make_room, shown_url
 
@@ -96,7 +96,7 @@ def _examine(
     spec = None if planner is None else PlannerSpec(type=planner)
     if mission is not None:
         try:
-            loaded, root = load(MissionOptions(mission, root, planner), Surroundings(settings.planners))
+            loaded, root = load(MissionOptions(mission, root, planner), PlannerEnvironment(settings.planners))
         except LcpError as error:
             yield broken("mission", error.failed)
             return
@@ -104,10 +104,10 @@ def _examine(
         spec = loaded.planner
     yield from examine_root(root or Path.cwd())
     if spec is not None:
-        yield from _examine_planner(spec, Surroundings(settings.planners))
+        yield from _examine_planner(spec, PlannerEnvironment(settings.planners))
 
 
-def _examine_planner(spec: PlannerSpec, surroundings: Surroundings) -> Iterator[Finding]:
+def _examine_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment) -> Iterator[Finding]:
     """Check a planner; one that uses no model is only constructed."""
     from lcp_engine.core.protocol.actions import Malformed
     from lcp_engine.core.protocol.read_reply import reader_of
@@ -123,7 +123,7 @@ def _examine_planner(spec: PlannerSpec, surroundings: Surroundings) -> Iterator[
         return not isinstance(read(text, params), Malformed)
 
     try:
-        planner = make_planner(spec, surroundings)
+        planner = make_planner(spec, planner_environment)
         if isinstance(planner, Placed):
             yield well("planner", spec.type)
             questions = _questions(spec.dialect, workers)

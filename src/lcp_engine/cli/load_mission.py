@@ -12,7 +12,7 @@ from lcp_engine.core.mission.parse import outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.environment import NOWHERE, Surroundings
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner, usual_planner
 from lcp_engine.settings import resolve_root
 from lcp_engine.shipped_missions import shipped_missions
@@ -31,7 +31,9 @@ class MissionOptions:
     variables: Mapping[str, str] | None = None
 
 
-def load(options: MissionOptions, surroundings: Surroundings = NOWHERE) -> tuple[MissionSpec, Path]:
+def load(
+    options: MissionOptions, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
+) -> tuple[MissionSpec, Path]:
     """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`, `NO_PLANNER`."""
     text, source, base = _read(options.mission)
     settings = [*options.settings]
@@ -40,7 +42,7 @@ def load(options: MissionOptions, surroundings: Surroundings = NOWHERE) -> tuple
     elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
         settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
     spec = parse_mission(text, source=source, variables=options.variables or {}, settings=settings)
-    make_planner(spec.planner, surroundings)  # before a database is created
+    make_planner(spec.planner, planner_environment)  # before a database is created
     return spec, resolve_root(spec.root, base, options.root)
 
 

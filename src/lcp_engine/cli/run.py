@@ -25,7 +25,7 @@ from lcp_engine.core.mission.spec import MissionSpec, WorstCase
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.turn_queue import TURN_ATTEMPTS
-from lcp_engine.planners.environment import AsksModel, Surroundings
+from lcp_engine.planners.environment import AsksModel, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.settings import shown_url
 from lcp_engine.store.queries.records import Job, Mission
@@ -101,7 +101,7 @@ def run_command(
     held jobs; without one they stay held, and the exit code is 3.
     """
     named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
-    spec, directory = load(options, Surroundings(invocation.settings.planners))
+    spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine)
@@ -131,7 +131,7 @@ def launch_command(
     key: str | None,
 ) -> int:
     """Queue MISSION without running it, and print its id; a runner (lcp work) executes it."""
-    spec, directory = load(options, Surroundings(invocation.settings.planners))
+    spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
     with invocation.engine() as engine:
         launched = engine.launch(spec, root=directory, key=key)
         worst = print_worst_case(invocation, engine, spec)
@@ -144,7 +144,7 @@ def launch_command(
 
 def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
     """Print on stderr what the mission can cost at worst, before it begins."""
-    planner = make_planner(spec.planner, engine.site.surroundings)
+    planner = make_planner(spec.planner, engine.instance.planner_environment)
     attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
     worst = WorstCase(spec.limits, None if attempt is None else attempt * TURN_ATTEMPTS)
     if not (invocation.json or invocation.quiet):

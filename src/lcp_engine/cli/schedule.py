@@ -26,7 +26,7 @@ from lcp_engine.cli.run import mission_options, print_worst_case
 from lcp_engine.core.recurrence import is_timezone, read_recurrence
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.engine.schedules import Overlap
-from lcp_engine.planners.environment import Surroundings
+from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.store.queries.records import Schedule
 
 OVERDUE_SECONDS = 10
@@ -87,7 +87,7 @@ def add_command(
         raise click.UsageError("--timezone belongs to --cron", context)
     zone = timezone if timezone is not None else here(os.environ)
     read_recurrence(every=every, cron=cron, timezone=zone)  # before the mission is read, which may be stdin
-    spec, directory = load(options, Surroundings(invocation.settings.planners))
+    spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
     with invocation.engine() as engine:
         added = engine.add_schedule(
             name,

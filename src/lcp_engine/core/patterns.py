@@ -26,7 +26,7 @@ Matcher: TypeAlias = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Side:
-    """All patterns of one sign. What a name alone decides is told apart: it needs no regular expression.
+    """All patterns of one sign. Those that a name alone decides are separate: they need no regular expression.
 
     `match` stands for patterns of `size` characters. It matches only files whose names end as one of `tails`, but for
     what lies beneath a directory on this side.

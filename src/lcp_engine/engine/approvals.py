@@ -39,7 +39,6 @@ from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.ask_user import KIND, AskUserResult
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
-CHECK_AGAIN = ": check it again with"
 """Separates a conflict from the command that shows the job again."""
 DRIFT = "drift"
 """The reason of a job that is held again because its file is not the one that was approved."""
@@ -309,5 +308,6 @@ def state_of(found: str | None) -> str:
 def _conflict(job: JobRow, fact: str) -> LcpError:
     return LcpError(
         ErrorCode.CONFLICT,
-        f"job {job.id} is not what was shown; {fact}{CHECK_AGAIN} `lcp diff {job.id}`",
+        f"job {job.id} is not what was shown; {fact}: check it again with `lcp diff {job.id}`",
+        {"job": job.id, "fact": fact},
     )

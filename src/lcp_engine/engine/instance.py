@@ -13,7 +13,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
 from lcp_engine.engine.admission import Admission
-from lcp_engine.planners.environment import NOWHERE, Surroundings
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
@@ -46,7 +46,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Site:
+class Instance:
     """What the producers and runners of one process share. Schedules go by `clock`."""
 
     database: Database
@@ -54,7 +54,7 @@ class Site:
     notifier: Notifier
     runtime: Path
     caps: Caps = field(default_factory=Caps)
-    surroundings: Surroundings = NOWHERE
+    planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
     on_wait: tuple[str, ...] = ()
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
@@ -75,7 +75,7 @@ class Site:
         self.notifier.close()
 
 
-def open_site(url: str, options: Options) -> Site:
+def open_instance(url: str, options: Options) -> Instance:
     """Open the database at `url`, created or upgraded as needed.
 
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed.
@@ -89,13 +89,13 @@ def open_site(url: str, options: Options) -> Site:
         )
     notifier = make_notifier(database, runtime)
     notifier.attach(database)
-    return Site(
+    return Instance(
         database,
         Admission(workers, tuple(options.user_rules), _engine_files(database.backend)),
         notifier,
         runtime,
         options.caps,
-        Surroundings(options.planners, StoredProbeCache(database)),
+        PlannerEnvironment(options.planners, StoredProbeCache(database)),
         tuple(options.on_wait),
         options.isolation,
         options.clock or system_clock,

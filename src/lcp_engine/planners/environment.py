@@ -1,4 +1,4 @@
-"""Define what a planner is given where it runs: the user's options for it, and what is known about endpoints."""
+"""What a planner is made with: the user's options for it, and what is known about endpoints."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MemoryProbeCache:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PlannerEnvironment:
     """What planners are made with."""
 
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Surroundings:
     """What is known about endpoints beyond this process."""
 
 
-NOWHERE = Surroundings()
+EMPTY_ENVIRONMENT = PlannerEnvironment()
 
 
 @runtime_checkable
@@ -72,5 +72,5 @@ class AsksModel(Protocol):
 class Placeable(Protocol):
     """A planner that reads the user's options and the environment itself; its own options are the mission's."""
 
-    def placed(self, surroundings: Surroundings, /) -> Planner:
+    def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
         """The planner that answers. Raises `INVALID_ARGUMENT` for options of the user that cannot be used."""

@@ -14,7 +14,7 @@ from lcp_engine.core.protocol.strict_json import shown
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
-from lcp_engine.planners.environment import NOWHERE, Placeable, Surroundings
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Placeable, PlannerEnvironment
 
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]
@@ -31,7 +31,7 @@ SHIPPED: Mapping[str, str] = {"surveyor": "lcp_engine.planners.surveyor:Surveyor
 """The plug-ins of this distribution, as pyproject.toml lists them."""
 
 
-def make_planner(spec: PlannerSpec, surroundings: Surroundings = NOWHERE) -> Planner:
+def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT) -> Planner:
     """The planner that `spec` names, made with its options as keyword arguments.
 
     Options that the mission leaves out come from the user's configuration; a `Placeable` planner reads that itself.
@@ -46,10 +46,10 @@ def make_planner(spec: PlannerSpec, surroundings: Surroundings = NOWHERE) -> Pla
     try:
         factory = _load(known[spec.type])
         own = issubclass(factory, Placeable) if isinstance(factory, type) else False
-        stated = spec.options if own else {**surroundings.options.get(spec.type, {}), **spec.options}
+        stated = spec.options if own else {**planner_environment.options.get(spec.type, {}), **spec.options}
         _check_names(spec, factory, stated)
         planner = _speaking(factory(**stated), spec)
-        return planner.placed(surroundings) if isinstance(planner, Placeable) else planner
+        return planner.placed(planner_environment) if isinstance(planner, Placeable) else planner
     except LcpError:
         raise
     except ValidationError as refused:

@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question
 from lcp_engine.engine.turn_queue import acting_plan
@@ -57,7 +57,7 @@ class Forked:
 
 
 def fork(
-    site: Site, mission_id: int, turn: int, *, reply: str | None, planner: PlannerSpec | None, by: str
+    instance: Instance, mission_id: int, turn: int, *, reply: str | None, planner: PlannerSpec | None, by: str
 ) -> Forked:
     """Queue a new mission with the history of mission `mission_id` up to the question of `turn`.
 
@@ -65,18 +65,18 @@ def fork(
     planner. Raises `NOT_FOUND`,
     `WRONG_STATE` for a mission without a planner, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
     """
-    past = site.database.read(lambda tx: read_archive(tx, mission_id))
+    past = instance.database.read(lambda tx: read_archive(tx, mission_id))
     asked, _ = _find_turn(past, turn)
     spec = spec_of(past.spec)
     if planner is not None:
         spec = spec.model_copy(update={"planner": planner})
-    make_planner(spec.planner, site.surroundings)
+    make_planner(spec.planner, instance.planner_environment)
     assert past.root is not None
     with Root(past.root) as root:
         histories = jobs_before(past, asked)
         load_late()
-        changed, unknown = confined_threads(site.isolation).read(
-            root, lambda: find_drift(site, past, histories, root)
+        changed, unknown = confined_threads(instance.isolation).read(
+            root, lambda: find_drift(instance, past, histories, root)
         )
 
     noted: dict[str, JsonValue] = {"by": by, "mission": mission_id, "turn": turn}
@@ -86,7 +86,7 @@ def fork(
         branch = _store(ledger_of(tx), mission_id, turn, spec)
         return _begin(ledger_of(tx), branch, reply, noted, has_changed=bool(changed))
 
-    return Forked(site.database.write(work), changed, unknown)
+    return Forked(instance.database.write(work), changed, unknown)
 
 
 def _find_turn(past: Archive, turn: int) -> tuple[PastEvent, PastTurn]:
@@ -165,7 +165,7 @@ class Drift:
 
 
 def find_drift(
-    site: Site, past: Archive, histories: Mapping[int, JobHistory], root: Root
+    instance: Instance, past: Archive, histories: Mapping[int, JobHistory], root: Root
 ) -> tuple[tuple[Drift, ...], tuple[int, ...]]:
     """The files that have changed since the succeeded jobs, and the jobs whose results cannot be compared.
 
@@ -181,20 +181,20 @@ def find_drift(
         known |= {change.path: (job, change.sha256_after) for change in changes}
         if job.kind in (READ, LIST):
             known[_path_of(past, root, job)] = (job, None)
-        elif job.role is Role.WORK and not changes and not _asks_person(site, job):
+        elif job.role is Role.WORK and not changes and not _asks_person(instance, job):
             unknown.append(job.id)
     found: list[Drift] = []
     for path, (job, sha) in sorted(known.items()):
         if sha is not None:
             found += _compare_content(path, job, sha, root)
         else:
-            found += _compare_result(site, past, path, job, root)
+            found += _compare_result(instance, past, path, job, root)
     listed = {drift.path: drift for drift in reversed(found)}
     return tuple(listed[path] for path in sorted(listed)), tuple(unknown)
 
 
-def _asks_person(site: Site, job: PastJob) -> bool:
-    worker = site.admission.workers.get(job.kind)
+def _asks_person(instance: Instance, job: PastJob) -> bool:
+    worker = instance.admission.workers.get(job.kind)
     return worker is not None and worker.executed_by is ExecutedBy.PERSON
 
 
@@ -224,9 +224,11 @@ def _compare_content(path: str, job: PastJob, sha: str, root: Root) -> Iterator[
         yield Drift(path, "changed", job.id, job.kind)
 
 
-def _compare_result(site: Site, past: Archive, path: str, job: PastJob, root: Root) -> Iterator[Drift]:
+def _compare_result(
+    instance: Instance, past: Archive, path: str, job: PastJob, root: Root
+) -> Iterator[Drift]:
     """Execute the job again, which changes nothing, and compare the results."""
-    before, now = from_json(job.result or "{}"), _result(site, past, job, root)
+    before, now = from_json(job.result or "{}"), _result(instance, past, job, root)
     if isinstance(now, Failed):
         yield Drift(path if job.kind == READ else ".", _words(now), job.id, job.kind)
     elif job.kind == LIST:
@@ -239,10 +241,10 @@ def _compare_result(site: Site, past: Archive, path: str, job: PastJob, root: Ro
         yield Drift(path, "changed", job.id, job.kind)
 
 
-def _result(site: Site, past: Archive, job: PastJob, root: Root) -> JsonObject | Failed:
-    worker, spec = site.admission.workers[job.kind], spec_of(past.spec)
-    judge = site.admission.policy(spec, root.path).for_kind(job.kind, has_effects=False, writes=False)
-    context = Context(root, spec.root_aliases, judge, site.caps, approved=True)
+def _result(instance: Instance, past: Archive, job: PastJob, root: Root) -> JsonObject | Failed:
+    worker, spec = instance.admission.workers[job.kind], spec_of(past.spec)
+    judge = instance.admission.policy(spec, root.path).for_kind(job.kind, has_effects=False, writes=False)
+    context = Context(root, spec.root_aliases, judge, instance.caps, approved=True)
     try:
         outcome = worker.execute(worker.params.model_validate(from_json(job.params)), context)
     except ValidationError as error:

@@ -161,14 +161,14 @@ def _count_tokens(scratch: Scratch, past: PastJob, job: JobRow, failed: Failed) 
     tokens = None if past.role is Role.WORK else paid_tokens(failed)
     if tokens is None:
         return
-    asked = scratch.site.database.read(lambda tx: question_of(tx, job.id))
+    asked = scratch.instance.database.read(lambda tx: question_of(tx, job.id))
     if asked is not None:
         scratch.write(keep_cost, asked, tokens)
 
 
 def _hold_for_person(scratch: Scratch, job: JobRow) -> bool:
     """Hold a turn whose question goes to a human planner; False if the job has asked none."""
-    asked = scratch.site.database.read(lambda tx: question_of(tx, job.id))
+    asked = scratch.instance.database.read(lambda tx: question_of(tx, job.id))
     if asked is None:
         return False
     prompt = scratch.past.turns[asked.number].prompt or ""
@@ -255,7 +255,7 @@ def _enqueue(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.past_job(event)
     if past.role is not Role.WORK or past.fingerprint is not None or past.parent_id is not None:
         return
-    if scratch.site.database.read(lambda tx: queue.find_jobs(tx, [scratch.ids[past.id]])):
+    if scratch.instance.database.read(lambda tx: queue.find_jobs(tx, [scratch.ids[past.id]])):
         return
     reason = recorded(event.data)
 
@@ -313,7 +313,7 @@ def _succeed(scratch: Scratch, past: PastJob, job: JobRow, *, is_copied: bool) -
     if change is not None:
         scratch.apply_change(past, job, change)
         return
-    worker = scratch.site.admission.workers.get(past.kind)
+    worker = scratch.instance.admission.workers.get(past.kind)
     # A fork has the jobs of the original mission, but not their file changes.
     has_written = is_copied and worker is not None and worker.writes
     scratch.settle(job, Succeeded(past.result or "{}", 0 if has_written else None))
@@ -371,7 +371,7 @@ def _cancel(scratch: Scratch, event: PastEvent) -> None:
 def _decide(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.past_job(event)
     job_id, by = scratch.ids[past.id], str(event.data.get("by"))
-    admission = scratch.site.admission
+    admission = scratch.instance.admission
     match event.data.get("decision"):
         case "approve":
             params = event.data.get("params")

@@ -15,7 +15,7 @@ from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import SETTLED, TRANSITIONS, Role, State
 from lcp_engine.core.reasons import Reason, recorded, stated
 from lcp_engine.engine.admission import Admission
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.turn_queue import VERIFIES
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.replay.compare import ComparedJob, ComparedMission, Difference, compare
@@ -51,29 +51,31 @@ class Replayed:
         return [difference.as_json() for difference in self.differences]
 
 
-def replay(site: Site, mission_id: int, *, keep: Path | None = None) -> Replayed:
-    """Run mission `mission_id` of `site` again in a scratch directory: `keep` if given, else a temporary one.
+def replay(instance: Instance, mission_id: int, *, keep: Path | None = None) -> Replayed:
+    """Run mission `mission_id` of `instance` again in a scratch directory: `keep` if given, else a temporary one.
 
     Replies, results and decisions come from the history. Only file changes are executed, under a scratch root with the
     files as they were before. Raises `NOT_FOUND`, `WRONG_STATE` for a mission that has not ended or whose history was
     pruned, `INVALID_ARGUMENT` for a `keep` that is not empty.
     """
-    past = site.database.read(lambda tx: read_archive(tx, mission_id))
-    _check_whole(past, site)
+    past = instance.database.read(lambda tx: read_archive(tx, mission_id))
+    _check_whole(past, instance)
     with _directory(keep) as directory:
         clock = HistoryClock()
         database = open_database(f"sqlite:///{directory / DATABASE}", clock)
         try:
-            there = replace(site, database=database, admission=_admission_of(site, past, directory / ROOT))
+            there = replace(
+                instance, database=database, admission=_admission_of(instance, past, directory / ROOT)
+            )
             with Root(str(directory / ROOT)) as root:
-                stop = reenact(Scratch(there, past, root, site.database), clock)
+                stop = reenact(Scratch(there, past, root, instance.database), clock)
             now = database.read(lambda tx: read_archive(tx, 1))
         finally:
             database.close()
     return _compare(past, now, stop)
 
 
-def _check_whole(past: Archive, site: Site) -> None:
+def _check_whole(past: Archive, instance: Instance) -> None:
     """Raise `WRONG_STATE` for a mission that cannot be replayed."""
     name = f"mission {past.id}"
     if past.status in ("running", "waiting"):
@@ -83,7 +85,7 @@ def _check_whole(past: Archive, site: Site) -> None:
         _refuse(
             f"job {unsettled[0].id} of {name} is {unsettled[0].state}; it must be settled before a replay"
         )
-    gone = site.database.read(lambda tx: missing_blobs(tx, _needed(past)))
+    gone = instance.database.read(lambda tx: missing_blobs(tx, _needed(past)))
     if gone:
         more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
         _refuse(f"{name} cannot be replayed: the contents {', '.join(gone[:MOST_NAMED])}{more} were pruned")
@@ -132,16 +134,16 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     yield keep.resolve()
 
 
-def _admission_of(site: Site, past: Archive, root: Path) -> Admission:
-    """The site's rules, with the engine's own files moved from the root to the scratch root."""
+def _admission_of(instance: Instance, past: Archive, root: Path) -> Admission:
+    """The rules of the instance, with the engine's own files moved from the root to the scratch root."""
     if past.root is None:
-        return site.admission
+        return instance.admission
     files = [
         str(root / os.path.relpath(file, past.root))
-        for file in site.admission.engine_files
+        for file in instance.admission.engine_files
         if Path(file).is_relative_to(past.root)
     ]
-    return replace(site.admission, engine_files=tuple(files))
+    return replace(instance.admission, engine_files=tuple(files))
 
 
 def _compare(past: Archive, now: Archive, stop: tuple[PastEvent, str] | None) -> Replayed:

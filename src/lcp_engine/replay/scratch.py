@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec
 
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import State
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import Finished, FinishedJob, settle, settle_finished
 from lcp_engine.errors import Failed
@@ -44,14 +44,14 @@ class HistoryClock:
 
 
 class Scratch:
-    """Where the mission of `past` is re-enacted: `site`, whose database is empty at first, and `root`.
+    """Where the mission of `past` is re-enacted: `instance`, whose database is empty at first, and `root`.
 
     `contents` is the database with the pre-images. `ids` gives each past job its id here, which is its position in the
     order of storing. `replied`: the past jobs whose reply is stored here already.
     """
 
-    def __init__(self, site: Site, past: Archive, root: Root, contents: Database) -> None:
-        self.site = site
+    def __init__(self, instance: Instance, past: Archive, root: Root, contents: Database) -> None:
+        self.instance = instance
         self.past = past
         self.root = root
         self.mission_id = 1
@@ -60,7 +60,7 @@ class Scratch:
         self.ids = {job.id: place for place, job in enumerate(past.jobs, start=1)}
         self._contents = contents
         self._chance = random.Random(0)  # noqa: S311 -- no secret
-        self._executor = Executor(site, self._settle_now)
+        self._executor = Executor(instance, self._settle_now)
         self._jobs = {job.id: job for job in past.jobs}
         self._hashes: dict[str, str | None] = {}
 
@@ -87,7 +87,7 @@ class Scratch:
 
     def read_job(self, past: PastJob) -> JobRow:
         """Like `job`, in a transaction of its own."""
-        return self.site.database.read(lambda tx: self.job(tx, past))
+        return self.instance.database.read(lambda tx: self.job(tx, past))
 
     def running_job(self, past: PastJob) -> JobRow:
         """Like `read_job`. Raises `Diverged` unless the job is running."""
@@ -98,7 +98,7 @@ class Scratch:
 
     def write(self, act: Callable[Concatenate[Ledger, P], object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call `act(ledger, …)` in a transaction."""
-        self.site.database.write(lambda tx: act(ledger_of(tx), *args, **kwargs))
+        self.instance.database.write(lambda tx: act(ledger_of(tx), *args, **kwargs))
 
     def settle(self, job: JobRow, outcome: Succeeded | Failed | Hold) -> None:
         self.write(settle, FinishedJob(job.copy(), outcome), self._chance)
@@ -108,7 +108,7 @@ class Scratch:
 
     def execute(self, past: PastJob, job: JobRow) -> Finished | None:
         """Execute the job's worker; None if that settled the job."""
-        worker = self.site.admission.workers.get(past.kind)
+        worker = self.instance.admission.workers.get(past.kind)
         if worker is None:
             raise Diverged(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
         return next(self._executor.execute([job], worker), None)

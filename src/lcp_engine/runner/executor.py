@@ -34,14 +34,14 @@ from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.acceptance import failed_checks, load_parsers
 from lcp_engine.engine.admission import allowed_kinds, beneath, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
 from lcp_engine.engine.question import Asked, history, hold_turn, keep_cost, keep_reply, open_question
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
-from lcp_engine.planners.environment import Surroundings
+from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.server import Setup
@@ -81,15 +81,15 @@ class Executor:
     """Executes jobs for the lanes of a runner. `settle` settles one in the transaction of its file effect."""
 
     def __init__(
-        self, site: Site, settle: Callable[[Tx, FinishedJob], None], roots: Roots = EVERY_ROOT
+        self, instance: Instance, settle: Callable[[Tx, FinishedJob], None], roots: Roots = EVERY_ROOT
     ) -> None:
-        self._site = site
-        self._database = site.database
+        self._instance = instance
+        self._database = instance.database
         self._settle = settle
-        self._missions = OpenMissions(site, roots)
-        self._threads = confined_threads(site.isolation)
-        self._confinement = Confinement(site.caps) if self._threads.active else None
-        self._turns = Turns(site, self._missions, self._threads, self._confinement)
+        self._missions = OpenMissions(instance, roots)
+        self._threads = confined_threads(instance.isolation)
+        self._confinement = Confinement(instance.caps) if self._threads.active else None
+        self._turns = Turns(instance, self._missions, self._threads, self._confinement)
 
     def close(self) -> None:
         """Stop the confined processes."""
@@ -209,14 +209,18 @@ class Turns:
     """Takes the turns of missions for a runner, confined to their roots."""
 
     def __init__(
-        self, site: Site, missions: OpenMissions, threads: ConfinedThreads, confinement: Confinement | None
+        self,
+        instance: Instance,
+        missions: OpenMissions,
+        threads: ConfinedThreads,
+        confinement: Confinement | None,
     ) -> None:
-        self._site = site
-        self._database = site.database
+        self._instance = instance
+        self._database = instance.database
         self._missions = missions
         self._threads = threads
         self._confinement = confinement
-        self._kinds = {kind: worker.params for kind, worker in site.admission.workers.items()}
+        self._kinds = {kind: worker.params for kind, worker in instance.admission.workers.items()}
 
     def take(self, job: JobRow) -> FinishedTurn | None:
         """Ask the planner and read its reply; None if the turn is settled already. Raises `LcpError`."""
@@ -233,10 +237,10 @@ class Turns:
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
             failed = self._failed_checks(spec, mission.root)
-        return FinishedTurn(job, reply, self._site.admission, failed, self._previews(job, reply))
+        return FinishedTurn(job, reply, self._instance.admission, failed, self._previews(job, reply))
 
     def _failed_checks(self, spec: MissionSpec, root: Root) -> tuple[FailedCheck, ...]:
-        allows = may_read(self._site.admission, spec, root.path)
+        allows = may_read(self._instance.admission, spec, root.path)
         load_late()
         load_parsers()
         return self._threads.read(root, lambda: failed_checks(spec.accept, root, allows))
@@ -251,7 +255,7 @@ class Turns:
         )
 
     def _preview(self, job: JobRow, spec: JobSpec) -> Preview | None:
-        worker = self._site.admission.workers.get(spec.kind)
+        worker = self._instance.admission.workers.get(spec.kind)
         if worker is None or worker.preview is None:
             return None
         mission = self._missions.of(job.mission_id)
@@ -290,7 +294,7 @@ class Turns:
         return self._database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
 
     def _question(self, asked: Asked, spec: MissionSpec) -> Question:
-        turn, admission, correction = asked.turn, self._site.admission, None
+        turn, admission, correction = asked.turn, self._instance.admission, None
         if asked.corrected is not None:
             correction = Correction(asked.corrected.reply or "", Malformed(errors=asked.problems))
         return Question(
@@ -360,7 +364,7 @@ class OpenMission:
 
     spec: MissionSpec
     root: Root | None
-    surroundings: Surroundings
+    planner_environment: PlannerEnvironment
     aliases: tuple[str, ...] = ()
     planner: Planner | None = None
     judges: dict[str, PathPolicy] = field(default_factory=dict)
@@ -374,7 +378,7 @@ class OpenMission:
         """The planner's answer, not validated: its code may be a plug-in's."""
         with self.lock:
             if self.planner is None:
-                self.planner = make_planner(self.spec.planner, self.surroundings)
+                self.planner = make_planner(self.spec.planner, self.planner_environment)
         return self.planner.answer(question)
 
     @property
@@ -391,8 +395,8 @@ class OpenMission:
 class OpenMissions:
     """The missions whose jobs a runner executes. `roots` say where their roots are on this machine."""
 
-    def __init__(self, site: Site, roots: Roots) -> None:
-        self._site = site
+    def __init__(self, instance: Instance, roots: Roots) -> None:
+        self._instance = instance
         self._roots = roots
         self._missions: dict[int, OpenMission] = {}
         self._lock = threading.Lock()
@@ -413,26 +417,26 @@ class OpenMissions:
         judge = mission.judges.get(worker.kind)
         if judge is None:
             root = None if mission.root is None else mission.root.path
-            policy = self._site.admission.policy(mission.spec, root)
+            policy = self._instance.admission.policy(mission.spec, root)
             judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
             mission.judges[worker.kind] = judge
-        return Context(mission.root, mission.aliases, judge, self._site.caps, approved=bool(job.approved))
+        return Context(mission.root, mission.aliases, judge, self._instance.caps, approved=bool(job.approved))
 
     def setup(self, mission: OpenMission, root: str) -> Setup:
         """What a confined process needs of the mission, to make the same context as `context`."""
-        admission, spec = self._site.admission, mission.spec
+        admission, spec = self._instance.admission, mission.spec
         inner = beneath(admission.engine_files, root)
-        return Setup(self._site.caps, mission.aliases, spec.policy, admission.user_rules, inner)
+        return Setup(self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner)
 
     def _open(self, mission_id: int) -> OpenMission:
-        spec_text, root = self._site.database.read(lambda tx: spec_and_root(tx, mission_id))
+        spec_text, root = self._instance.database.read(lambda tx: spec_and_root(tx, mission_id))
         spec = spec_of(spec_text)
         if root is None:
-            return OpenMission(spec, None, self._site.surroundings, spec.root_aliases)
+            return OpenMission(spec, None, self._instance.planner_environment, spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
         # The root's path on the machine of the launch stays a name of it.
         aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
-        return OpenMission(spec, _open_root(here), self._site.surroundings, aliases)
+        return OpenMission(spec, _open_root(here), self._instance.planner_environment, aliases)
 
 
 def _open_root(path: str) -> Root:

@@ -13,7 +13,7 @@ from lcp_engine.changes.recovery import close_left_open
 from lcp_engine.clock import SECOND, Clock, Micros
 from lcp_engine.core.recurrence import go_on
 from lcp_engine.engine.approvals import expire
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.schedules import recurrence_of, tick
 from lcp_engine.engine.settle import rescue
 from lcp_engine.errors import OF_DATABASE, LcpError
@@ -31,12 +31,12 @@ from lcp_engine.store.schedules import ScheduleRow, due_schedules, note_trouble
 class Maintenance:
     """What one runner does for all missions; it launches due schedules if it `launches`. Any thread may call."""
 
-    def __init__(self, site: Site, threads: ConfinedThreads, host: Host, *, launches: bool) -> None:
-        self._site = site
-        self._database = site.database
+    def __init__(self, instance: Instance, threads: ConfinedThreads, host: Host, *, launches: bool) -> None:
+        self._instance = instance
+        self._database = instance.database
         self._threads = threads
         self._host = host
-        self._scheduler = Scheduler(site.database, site.clock) if launches else None
+        self._scheduler = Scheduler(instance.database, instance.clock) if launches else None
         self._next_expiry: Micros | None = None
         self._renewals = _Renewals()
 
@@ -54,15 +54,15 @@ class Maintenance:
         self._next_expiry = min((one.alive_until for one in others if one.alive_until >= now), default=None)
         renewing = self._renewals.observe(others)
         for runner in others:
-            dead = is_dead(runner, self._host, self._site.runtime)
+            dead = is_dead(runner, self._host, self._instance.runtime)
             has_run_out = runner.alive_until < self._database.now()
             # A stopped process keeps its lock, but its leases expire; a runner that renews them is alive, whatever
             # its clock says.
             if dead or (has_run_out and not (dead is False and runner.id in renewing)):
-                started = started_jobs(runner, self._site.runtime)
+                started = started_jobs(runner, self._instance.runtime)
                 self._database.write(partial(_take_back, runner=runner, started=started))
             if dead:
-                forget(runner, self._site.runtime)
+                forget(runner, self._instance.runtime)
         close_left_open(self._database, self._threads)
 
     def seconds_until_due(self, most: float) -> float:

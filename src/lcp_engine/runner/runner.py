@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.runner.executor import BatchLimit, Executor
@@ -57,7 +57,7 @@ class Runner:
 
     def __init__(
         self,
-        site: Site,
+        instance: Instance,
         *,
         threads: int = 1,
         mission_id: int | None = None,
@@ -68,14 +68,14 @@ class Runner:
         poll_seconds: float = POLL_SECONDS,
         jitter: random.Random | None = None,
     ) -> None:
-        self._site = site
-        self._database = site.database
-        confined = confined_threads(site.isolation)
+        self._instance = instance
+        self._database = instance.database
+        confined = confined_threads(instance.isolation)
         if threads < 1:
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads is {threads}; at least 1 is needed")
         if mission_id is not None:
-            site.database.read(lambda tx: spec_and_root(tx, mission_id))
-        self._workers = {**site.admission.workers, UNDO.kind: UNDO}
+            instance.database.read(lambda tx: spec_and_root(tx, mission_id))
+        self._workers = {**instance.admission.workers, UNDO.kind: UNDO}
         known = sorted(self._workers)
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:
@@ -95,12 +95,12 @@ class Runner:
         self._uid = uuid4().hex
         self._host = this_host()
         # A SQLite file serves one machine: no other one could serve a root that is missing here.
-        roots = roots or Roots(only_here=site.database.backend.dialect.name == "sqlite")
+        roots = roots or Roots(only_here=instance.database.backend.dialect.name == "sqlite")
         self._served = ServedMissions(roots)
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
-        self._leases = Leases(site.database, scope, self._served, jitter or random.Random())  # noqa: S311 -- no secret
-        self._executor = Executor(site, self._leases.settle, roots)
-        self._maintenance = Maintenance(site, confined, self._host, launches=mission_id is None)
+        self._leases = Leases(instance.database, scope, self._served, jitter or random.Random())  # noqa: S311 -- no secret
+        self._executor = Executor(instance, self._leases.settle, roots)
+        self._maintenance = Maintenance(instance, confined, self._host, launches=mission_id is None)
         self._flush_seconds = FLUSH_SECONDS
         self._quick_seconds = QUICK_SECONDS
 
@@ -108,17 +108,17 @@ class Runner:
         """Execute jobs until idle or stopped. Raises the error that ended it otherwise (a lost database)."""
         with ExitStack() as leaving:
             leaving.callback(self._executor.close)
-            hook = WaitHook(self._database, self._site.on_wait)
+            hook = WaitHook(self._database, self._instance.on_wait)
             leaving.callback(hook.finish)
-            if self._site.on_wait:
+            if self._instance.on_wait:
                 self._database.on_waiting = hook.begin
-            self._liveness = LivenessFile(self._site.runtime, self._uid)
+            self._liveness = LivenessFile(self._instance.runtime, self._uid)
             leaving.callback(self._liveness.remove)
             self._leases.register(self._uid, self._host)
             leaving.callback(self._leases.unregister)
-            self._idle.open(self._site.notifier.listen(self._uid, self._idle.wake_one))
+            self._idle.open(self._instance.notifier.listen(self._uid, self._idle.wake_one))
             leaving.callback(self._idle.close)
-            leaving.callback(watch_for_deaths(self._site.runtime, self._rescue_at_once))
+            leaving.callback(watch_for_deaths(self._instance.runtime, self._rescue_at_once))
             self._maintenance.run_due(self._leases.runner_id)
             for _ in range(self._threads):
                 self._open_lane()

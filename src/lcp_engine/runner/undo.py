@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from lcp_engine.changes.recovery import UNDO, close_left_open, open_root
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN
-from lcp_engine.engine.instance import Site
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
@@ -62,7 +62,12 @@ class Undo:
 
 
 def undo(
-    site: Site, *, mission_id: int | None = None, job_id: int | None = None, dry_run: bool = False, by: str
+    instance: Instance,
+    *,
+    mission_id: int | None = None,
+    job_id: int | None = None,
+    dry_run: bool = False,
+    by: str,
 ) -> Undo:
     """Restore files to what they were before a mission, or before one job.
 
@@ -71,26 +76,26 @@ def undo(
     undo has changed it since: then nothing has been done. If a file was changed, or the file system refused, after all
     files were checked, raises the error of the undo's job, which names the files that are not restored.
     """
-    scope = site.database.read(lambda tx: find_scope(tx, mission_id, job_id))
-    resumed = site.database.write(lambda tx: open_undo(ledger_of(tx), scope.mission_id))
+    scope = instance.database.read(lambda tx: find_scope(tx, mission_id, job_id))
+    resumed = instance.database.write(lambda tx: open_undo(ledger_of(tx), scope.mission_id))
     if resumed is not None and not dry_run:
-        _carry_out(site, scope.mission_id)
-    site.database.write(lambda tx: check_quiet(ledger_of(tx), scope))
-    close_left_open(site.database, confined_threads(site.isolation))
+        _carry_out(instance, scope.mission_id)
+    instance.database.write(lambda tx: check_quiet(ledger_of(tx), scope))
+    close_left_open(instance.database, confined_threads(instance.isolation))
     for _ in range(_TRIES):
-        wanted = site.database.read(lambda tx: restorations(tx, scope))
+        wanted = instance.database.read(lambda tx: restorations(tx, scope))
         if not wanted:
             return Undo(scope.mission_id, None, (), dry_run=dry_run, resumed=resumed)
         files = tuple(one.json for one in wanted)
-        decided = _decide(site, scope, wanted, dry_run=dry_run, by=by)
+        decided = _decide(instance, scope, wanted, dry_run=dry_run, by=by)
         if decided is not None:
             break
     else:
         raise LcpError(ErrorCode.WRONG_STATE, f"{scope.name} was changed {_TRIES} times during the undo")
     if dry_run:
         return Undo(scope.mission_id, None, files, dry_run=True, resumed=resumed)
-    _carry_out(site, scope.mission_id)
-    _check_done(site, decided)
+    _carry_out(instance, scope.mission_id)
+    _check_done(instance, decided)
     return Undo(scope.mission_id, decided, files, resumed=resumed)
 
 
@@ -238,20 +243,22 @@ def _restoration(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str,
 # -- check the files, and decide
 
 
-def _decide(site: Site, scope: Scope, wanted: Sequence[Restoration], *, dry_run: bool, by: str) -> int | None:
+def _decide(
+    instance: Instance, scope: Scope, wanted: Sequence[Restoration], *, dry_run: bool, by: str
+) -> int | None:
     """Under the locks of all files: check them, and record the intents. The job's id, 0 for a dry run.
 
     None if the files were changed by jobs before they were locked. Raises `CONFLICT`.
     """
-    with _locked(wanted, confined_threads(site.isolation)) as found:
-        again = site.database.read(lambda tx: restorations(tx, scope))
+    with _locked(wanted, confined_threads(instance.isolation)) as found:
+        again = instance.database.read(lambda tx: restorations(tx, scope))
         if list(again) != list(wanted):
             return None
         modes = _check(scope, wanted, found)
         if dry_run:
             return 0
         for one, held in zip(wanted, found, strict=True):
-            _keep(site, scope, one, held)
+            _keep(instance, scope, one, held)
         hashes = [one.sha256_now for one in wanted if one.sha256_now is not None]
 
         def decide(tx: Tx) -> int | None:
@@ -259,7 +266,7 @@ def _decide(site: Site, scope: Scope, wanted: Sequence[Restoration], *, dry_run:
             is_gone = bool(missing_blobs(tx, hashes, keeps=True))
             return None if is_gone else _record(ledger_of(tx), scope, wanted, modes, by=by)
 
-        return site.database.write(decide)
+        return instance.database.write(decide)
 
 
 @contextmanager
@@ -316,7 +323,7 @@ def _difference(one: Restoration, *, is_there: bool) -> str:
     return f"{one.path!r} has been changed since the last change of a job"
 
 
-def _keep(site: Site, scope: Scope, one: Restoration, held: Held) -> None:
+def _keep(instance: Instance, scope: Scope, one: Restoration, held: Held) -> None:
     """Keep the content that is about to be replaced, so that the undo can be undone."""
     if one.sha256_now is None or not isinstance(held, LockedFile):
         return
@@ -324,7 +331,7 @@ def _keep(site: Site, scope: Scope, one: Restoration, held: Held) -> None:
     if current is None or current.sha256 != sha:  # a program that takes no locks may write at any time
         raise _refusal(scope, {one.path: _difference(one, is_there=current is not None)})
     data = current.data
-    site.database.write(lambda tx: keep(tx, sha, data))
+    instance.database.write(lambda tx: keep(tx, sha, data))
 
 
 def _refusal(scope: Scope, faults: Mapping[str, str]) -> LcpError:
@@ -385,13 +392,13 @@ def _intent(scope: Scope, job_id: int, one: Restoration, removed_mode: int | Non
 # -- carry it out
 
 
-def _carry_out(site: Site, mission_id: int) -> None:
+def _carry_out(instance: Instance, mission_id: int) -> None:
     """Run the undo's job in this process, and nothing else."""
-    Runner(site, mission_id=mission_id, kinds=(UNDO.kind,), until_idle=True).run()
+    Runner(instance, mission_id=mission_id, kinds=(UNDO.kind,), until_idle=True).run()
 
 
-def _check_done(site: Site, job_id: int) -> None:
+def _check_done(instance: Instance, job_id: int) -> None:
     """Raises the error of an undo that failed."""
-    error = site.database.read(lambda tx: find_job(tx, job_id))["error"]
+    error = instance.database.read(lambda tx: find_job(tx, job_id))["error"]
     if isinstance(error, dict):
         raise LcpError(ErrorCode(str(error["error_code"])), str(error["user_message"]))

@@ -26,7 +26,7 @@ RootedPath: TypeAlias = tuple[Root, str]
 """A root, and the path of a file beneath it."""
 
 Held: TypeAlias = LockedFile | LcpError | None
-"""A locked file, or why it is refused, or None if its lock has to be taken later."""
+"""A locked file, or why it is refused, or None if its lock must be taken later."""
 
 MOST_DIRECTORIES = 32
 """Locked directories of a batch; each keeps a descriptor open."""

@@ -172,7 +172,7 @@ class Root:
 
 
 def refusal(error: OSError, path: str) -> LcpError:
-    """The error for `path` that an error of the file system stands for."""
+    """The `LcpError` for an error of the file system at `path`."""
     match error.errno:
         case errno.ENOENT:
             return LcpError(ErrorCode.PATH_NOT_FOUND, f"{path!r} does not exist")

@@ -201,7 +201,7 @@ def _find_locked(
 
 
 def _find_ready(tx: Tx, scope: Scope, most: int, served: MissionFilter) -> tuple[list[JobRow], bool]:
-    """The jobs to claim, and whether delayed ones may be due and have to be made ready first."""
+    """The jobs to claim, and whether delayed ones may be due and must be made ready first."""
     while True:
         away, given = _params(tx, scope, served)
         rows = tx.rows(_ready(scope, away), now=tx.now, most=most, **given)

@@ -38,7 +38,7 @@ class PageContext:
 
     @property
     def queries(self) -> PageQueries:
-        return PageQueries(self.engine.site)
+        return PageQueries(self.engine.instance)
 
     def render(self, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
         """A template as a response. Every page shows the number of held jobs."""

@@ -170,7 +170,7 @@ def _show(
     edited: dict[str, JsonValue] | None = None, shown: str = "",
 ) -> Response:  # fmt: skip
     """The form. A decision binds to the file as it was when the form was opened, or shown again after a refusal."""
-    with Previews(context.engine.site) as previews:
+    with Previews(context.engine.instance) as previews:
         preview = None if edited is None else previews.of(job.mission_id, job.kind, edited)
     return context.render(
         "edit.html",

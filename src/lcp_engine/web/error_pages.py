@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.engine.approvals import CHECK_AGAIN
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import Conflict, ErrorCode, LcpError
 from lcp_engine.web.access import ErrorPage
 
 _STATUS = {
@@ -36,10 +35,11 @@ def status_of(error: LcpError) -> int:
 
 def refusal_text(error: LcpError) -> str:
     """What a page says about a decision that was refused. After a conflict it shows the job as it is now."""
-    words = str(error).partition(CHECK_AGAIN)[0]
-    if error.code is ErrorCode.CONFLICT:
-        return f"{words}. Nothing was decided; the current state is shown below."
-    return words
+    if not isinstance(error, Conflict):
+        return str(error)
+    job, fact = (error.failed.details.get(key) for key in ("job", "fact"))
+    words = str(error) if fact is None else f"job {job} is not what was shown; {fact}"
+    return f"{words}. Nothing was decided; the current state is shown below."
 
 
 def make_error_page(templates: Environment) -> ErrorPage:

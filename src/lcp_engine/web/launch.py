@@ -36,7 +36,7 @@ def launch(context: PageContext, request: Request, form: Form) -> Response:
     try:
         spec, directory = _load(name, form), _directory(root)
         # A planner that does not exist is reported now, not at the first turn.
-        make_planner(spec.planner, context.engine.site.surroundings)
+        make_planner(spec.planner, context.engine.instance.planner_environment)
         launched = context.engine.launch(
             spec, root=resolve_root(spec.root, Path.cwd(), directory), key=form.text("key") or None
         )

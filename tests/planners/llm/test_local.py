@@ -139,7 +139,7 @@ def test_a_real_model_behind_http_lists_reads_and_concludes(
         mission, turns = engine.mission(launched.id), engine.turns(launched.id)
         kinds = [job.kind for job in engine.jobs(mission_id=launched.id, states=["succeeded"])]
         query = "SELECT found FROM probes"
-        stored = [str(row[0]) for row in engine.site.database.read(lambda tx: tx.query_plain(query))]
+        stored = [str(row[0]) for row in engine.instance.database.read(lambda tx: tx.query_plain(query))]
     assert mission.status == "completed", mission.error
     assert mission.outcome in {"analysis_result", "mission_complete"}
     assert {"list_files", "read_file"} <= {*kinds}

@@ -50,7 +50,7 @@ def test_a_question_without_a_reply_counts_and_is_shown_with_its_attempt(
     paid = [(each["input_tokens"], each["output_tokens"]) for each in job.attempts if isinstance(each, dict)]
     assert paid == [(33, 21), (None, None)], "those of a reply stand with the turn"
     query = "SELECT input_tokens, output_tokens FROM attempt_history ORDER BY attempt"
-    assert [tuple(row) for row in engine.site.database.read(lambda tx: tx.query_plain(query))] == paid
+    assert [tuple(row) for row in engine.instance.database.read(lambda tx: tx.query_plain(query))] == paid
 
 
 def test_a_limit_sees_what_was_paid_for_nothing(engine: Engine, faults: FaultServer, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_an_undo_that_was_decided_changes_nothing_outside(
     (place / "d").unlink()
     file.parent.rename(place / "d")
     work = Engine.work
-    path_bug.setattr("lcp_engine.runner.undo._carry_out", lambda site, mission_id: None)
+    path_bug.setattr("lcp_engine.runner.undo._carry_out", lambda instance, mission_id: None)
     engine.undo(mission_id=mission)
     move_out(place, "d")
     work(engine, until_idle=True)

@@ -72,7 +72,7 @@ def test_a_file_that_became_large_is_checked_in_little_memory(small: Scene) -> N
     for name in ("a", "b"):
         os.truncate(small.root / name, 64 * 2**20)
     sql = f"UPDATE changes SET state = 'intent', closed_at = NULL WHERE mission_id = {left}"
-    small.engine.site.database.write(lambda tx: tx.plain(sql))
+    small.engine.instance.database.write(lambda tx: tx.plain(sql))
     tracemalloc.start()
     try:
         with pytest.raises(LcpError, match="has been changed since the last change"):

@@ -90,7 +90,7 @@ def _read_json(text: str) -> JsonValue:
         found: dict[str, JsonValue] = {}
         for key, value in pairs:
             if key in found:
-                raise NotReadable(f"the key {key!r} stands there twice")
+                raise NotReadable(f"the key {key!r} is there twice")
             found[key] = value
         return found
 
@@ -153,7 +153,7 @@ def _value(node: yaml.Node, budget: Iterator[int], depth: int) -> JsonValue:
         for name, item in node.value:
             key = _key(name)
             if key in found:
-                raise NotReadable(f"line {name.start_mark.line + 1}: the key {key!r} stands there twice")
+                raise NotReadable(f"line {name.start_mark.line + 1}: the key {key!r} is there twice")
             found[key] = _value(item, budget, depth - 1)
         return found
     if isinstance(node, yaml.ScalarNode):

@@ -1,4 +1,4 @@
-"""The dialect `universal`: its schemas, and the LCP action that each reply stands for. Pure."""
+"""The dialect `universal`: its schemas, and the LCP action that each reply means. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_QUESTIONS = 3
 
 
 def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malformed:
-    """The LCP action that a reply in the universal schema stands for. Total: no text raises.
+    """The LCP action that a reply in the universal schema means. Total: no text raises.
 
     | response and status | action |
     |---|---|

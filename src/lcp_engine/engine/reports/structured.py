@@ -152,7 +152,7 @@ class Progress(_Part):
 
 
 class ModuleState(_Part):
-    """Where the mission stands; its sections are its turns."""
+    """The state of the mission; its sections are its turns."""
 
     current_phase: str | None = None
     current_section: str | None = None

@@ -13,7 +13,12 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Reply
-from lcp_engine.planners.environment import NOWHERE, MemoryProbeCache, ProbeCache, Surroundings
+from lcp_engine.planners.environment import (
+    EMPTY_ENVIRONMENT,
+    MemoryProbeCache,
+    PlannerEnvironment,
+    ProbeCache,
+)
 from lcp_engine.planners.llm import anthropic_messages, openai_chat
 from lcp_engine.planners.llm.chat import Chat, ModelSettings
 from lcp_engine.planners.llm.complete import MORE_ROOM, Answering
@@ -41,16 +46,17 @@ class OpenAIPlanner(OpenAIOptions):
     def answer(self, question: Question, /) -> Reply:
         return self._alone.answer(question)
 
-    def placed(self, surroundings: Surroundings, /) -> Planner:
-        user = surroundings.options.get("openai", {})
+    def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
+        user = planner_environment.options.get("openai", {})
         settings = remote_settings(OPENAI, read_remote(OPENAI, self, os.environ, user), os.environ)
         return Placed(
-            lambda: openai_planner(self, os.environ, user, surroundings.probes), settings.context_tokens
+            lambda: openai_planner(self, os.environ, user, planner_environment.probes),
+            settings.context_tokens,
         )
 
     @cached_property
     def _alone(self) -> Planner:
-        return self.placed(NOWHERE)
+        return self.placed(EMPTY_ENVIRONMENT)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -63,16 +69,17 @@ class AnthropicPlanner(RemoteOptions):
     def answer(self, question: Question, /) -> Reply:
         return self._alone.answer(question)
 
-    def placed(self, surroundings: Surroundings, /) -> Planner:
-        user = surroundings.options.get("anthropic", {})
+    def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
+        user = planner_environment.options.get("anthropic", {})
         settings = remote_settings(ANTHROPIC, read_remote(ANTHROPIC, self, os.environ, user), os.environ)
         return Placed(
-            lambda: anthropic_planner(self, os.environ, user, surroundings.probes), settings.context_tokens
+            lambda: anthropic_planner(self, os.environ, user, planner_environment.probes),
+            settings.context_tokens,
         )
 
     @cached_property
     def _alone(self) -> Planner:
-        return self.placed(NOWHERE)
+        return self.placed(EMPTY_ENVIRONMENT)
 
 
 @plain_dataclass(frozen=True)

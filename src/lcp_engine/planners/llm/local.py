@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Reply
-from lcp_engine.planners.environment import NOWHERE, Surroundings
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.llm.chat import ModelSettings
 from lcp_engine.planners.llm.factories import INSTALL_LLM, Placed, over_openai_chat, require
 from lcp_engine.planners.llm.options import STRICT, ModelOptions, read_stated, settings_of
@@ -47,16 +47,16 @@ class LocalPlanner(LocalOptions):
     def answer(self, question: Question, /) -> Reply:
         return self._alone.answer(question)
 
-    def placed(self, surroundings: Surroundings, /) -> Planner:
+    def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
         # Its port differs in each process, so stored probes would never be found again.
-        user = surroundings.options.get("local", {})
+        user = planner_environment.options.get("local", {})
         context = read_stated(self, os.environ, user).values().get("context_tokens", CONTEXT_TOKENS)
         assert isinstance(context, int)
         return Placed(lambda: local_planner(self, os.environ, user), context)
 
     @cached_property
     def _alone(self) -> Planner:
-        return self.placed(NOWHERE)
+        return self.placed(EMPTY_ENVIRONMENT)
 
 
 def local_planner(

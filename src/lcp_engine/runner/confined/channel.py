@@ -63,7 +63,7 @@ class Answer(StrEnum):
     HOLD = "hold"
     EFFECT = "effect"
     SETUP_NEEDED = "setup needed"
-    """The request has to be repeated with the setup of the mission."""
+    """The request must be sent again with the setup of the mission."""
     OUT_OF_MEMORY = "out of memory"
     STARTS = "starts"
     """Not the end: the process turns to the file `nth` of a `PUT_ALL`."""

@@ -109,7 +109,7 @@ class Confinement:
     def work_ahead(
         self, root: Root, jobs: Sequence[Assignment], starts: Callable[[int], bool]
     ) -> list[Succeeded | Hold | Failed | None]:
-        """The outcomes of jobs that are sent together, in their order; None for those that have to be sent alone.
+        """The outcomes of jobs that are sent together, in their order; None for those that must be sent alone.
 
         `starts` is called with the index of each job before its answer is waited for; if it returns False, the rest is
         left. Raises `LcpError` NOT_ISOLATED.

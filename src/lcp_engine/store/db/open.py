@@ -137,7 +137,7 @@ def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
     config = migration_config(migrations)
     known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
     if version not in known:
-        message = f"the database stands at version {version!r}; this engine knows up to {HEAD!r}"
+        message = f"the database is at version {version!r}; this engine knows up to {HEAD!r}"
         raise LcpError(ErrorCode.DATABASE_VERSION, message)
     engine = _engine(url)
     try:

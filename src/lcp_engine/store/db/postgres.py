@@ -467,4 +467,4 @@ def _written(value: object) -> bytes | None:
             return b"\\x" + value.hex().encode()
         case list():
             return ("{" + ",".join(map(repr, value)) + "}").encode()
-    raise TypeError(f"a param has to be of a type that is stored; it is a {type(value).__name__}")
+    raise TypeError(f"a param is a {type(value).__name__}; only types that the store writes are accepted")

@@ -59,7 +59,7 @@ def check_database(
             return ["the database is empty; one of lcp-engine is expected"]
         if version != HEAD:
             way = "`lcp db upgrade` brings it there" if version < HEAD else "a newer engine reads it"
-            return [f"the database stands at version {version!r}, this engine at {HEAD!r}: {way}"]
+            return [f"the database is at version {version!r}, this engine at {HEAD!r}: {way}"]
         return database.read(lambda tx: faults_in(tx, kept_bytes))
 
 

@@ -111,17 +111,17 @@ _MISSIONS = (
     ),
     Rule(
         "mission {0}: it is {1}, so it should {2}",
-        "SELECT id, status, CASE WHEN ended_at IS NULL THEN 'have ended; it tells no time of that' ELSE "
-        "'not have ended; it tells a time of that' END FROM missions "
+        "SELECT id, status, CASE WHEN ended_at IS NULL THEN 'have the time of its end; it has none' ELSE "
+        "'have no time of its end; it has one' END FROM missions "
         "WHERE (status IN ('running', 'waiting')) <> (ended_at IS NULL)",
     ),
     Rule(
-        "mission {0}: it waits for a person, so nothing of it should run by itself; {1} jobs are queued or running",
+        "mission {0}: it waits for a person, so no job of it should be queued or running; {1} are",
         "SELECT id, queued + running FROM missions WHERE status = 'waiting' AND queued + running > 0",
     ),
     Rule(
         "mission {0}: {1} jobs of it run; its running time should {2}",
-        "SELECT id, running, CASE WHEN running_since IS NULL THEN 'be counted; it is not' ELSE 'stand; it is counted' "
+        "SELECT id, running, CASE WHEN running_since IS NULL THEN 'be counted; it is not' ELSE 'stop; it is counted' "
         "END FROM missions WHERE (running > 0) <> (running_since IS NOT NULL)",
     ),
 )
@@ -141,8 +141,8 @@ _JOBS = (
     ),
     Rule(
         "job {0}: it is {1}, so it should {2}",
-        "SELECT id, state, CASE WHEN ended_at IS NULL THEN 'have ended; it tells no time of that' "
-        "ELSE 'not have ended; it tells a time of that' END FROM jobs "
+        "SELECT id, state, CASE WHEN ended_at IS NULL THEN 'have the time of its end; it has none' "
+        "ELSE 'have no time of its end; it has one' END FROM jobs "
         f"WHERE (state IN {_SETTLED}) <> (ended_at IS NOT NULL)",
     ),
     Rule(
@@ -199,8 +199,8 @@ _ATTEMPTS = (
 _CHANGES = (
     Rule(
         "change {0}: it is {1}, so it should {2}",
-        "SELECT id, state, CASE WHEN closed_at IS NULL THEN 'be closed; it tells no time of that' "
-        "ELSE 'be open; it tells when it was closed' END FROM changes "
+        "SELECT id, state, CASE WHEN closed_at IS NULL THEN 'have the time when it was closed; it has none' "
+        "ELSE 'be open; it has the time when it was closed' END FROM changes "
         "WHERE (state = 'intent') <> (closed_at IS NULL)",
     ),
     # The next runner closes them, unless it cannot reach their directory (R20).

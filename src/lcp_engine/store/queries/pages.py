@@ -47,7 +47,7 @@ _IS_MOVE = Condition(f"event IN ({', '.join(repr(transition.event) for transitio
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs are looked for; what is empty does not matter. `text` stands anywhere, in either case."""
+    """Which jobs to find; an empty field does not filter. `text` may occur anywhere, in either case."""
 
     mission_id: int | None = None
     states: Sequence[str] = ()

@@ -18,7 +18,7 @@ from lcp_engine.clock import SECOND
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.environment import MemoryProbeCache, Surroundings
+from lcp_engine.planners.environment import MemoryProbeCache, PlannerEnvironment
 from lcp_engine.planners.llm.factories import openai_planner
 from lcp_engine.planners.llm.openai_chat import OpenAIChat
 from lcp_engine.planners.llm.options import OpenAIOptions
@@ -162,7 +162,7 @@ def test_what_the_user_set_wrongly_is_said_at_launch(
     options: dict[str, JsonValue], code: ErrorCode, said: str
 ) -> None:
     with pytest.raises(LcpError) as refused:
-        make_planner(PlannerSpec(type="openai"), Surroundings({"openai": options}))
+        make_planner(PlannerSpec(type="openai"), PlannerEnvironment({"openai": options}))
     assert (refused.value.code, said in str(refused.value)) == (code, True)
 
 
@@ -170,7 +170,7 @@ def test_a_planner_of_any_kind_takes_what_the_mission_leaves_open() -> None:
     user: dict[str, dict[str, JsonValue]] = {"script": {"replies": ["from the user"]}}
 
     def ask(spec: PlannerSpec) -> str:
-        return make_planner(spec, Surroundings(user)).answer(QUESTION).text
+        return make_planner(spec, PlannerEnvironment(user)).answer(QUESTION).text
 
     assert ask(PlannerSpec(type="script")) == "from the user"
     mine = PlannerSpec.model_validate({"type": "script", "replies": ["from the mission"]})
