@@ -83,7 +83,7 @@ def known_worker(workers: Workers, kind: str) -> Worker[BaseModel]:
 
 
 def user_name() -> str:
-    """The user of this process, who decides if `by` names nobody else."""
+    """The user of this process: who decides unless `by` names another person."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

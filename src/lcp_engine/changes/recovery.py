@@ -176,7 +176,7 @@ def _close_if_free(database: Database, change: ChangeRow, root: Root, files: Fil
     except LcpError as error:
         match error.code:
             case ErrorCode.PATH_NOT_FOUND if change.undoes is not None:
-                _restore(database, change, root, files)  # nobody can hold the lock of a missing directory
+                _restore(database, change, root, files)  # a missing directory has no lock to hold
             case ErrorCode.PATH_NOT_FOUND:
                 state = VOID if change.sha256_before is None else CONFLICT
                 _close(database, [change], {change.id: state})

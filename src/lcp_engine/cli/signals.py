@@ -73,7 +73,7 @@ def work(
         done = pool.submit(runner.run)
         try:
             _poll_until(done, interrupts, poll, note)
-        except BaseException:
+        except BaseException:  # also an interrupt: the runner must stop before its thread can be joined
             runner.stop()
             raise
     poll()

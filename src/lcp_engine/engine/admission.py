@@ -23,7 +23,7 @@ from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.people import NOBODY, Sight, see
+from lcp_engine.store.people import NO_PERSON, Sight, see
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import equal_jobs
@@ -111,7 +111,7 @@ def store(
         mission.asking = job_id
     if state is State.HELD and request.sight is not None:
         stored = fingerprint(request.spec.kind, from_json(to_json(request.spec.params)))
-        see(ledger.tx, job_id, NOBODY, replace(request.sight, fingerprint=stored))
+        see(ledger.tx, job_id, NO_PERSON, replace(request.sight, fingerprint=stored))
     return job_id
 
 

@@ -22,7 +22,7 @@ from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import (
-    NOBODY,
+    NO_PERSON,
     Sight,
     approved_sight,
     due_holds,
@@ -253,7 +253,7 @@ def bind(
     `now` is what the job would change at this moment; None when a past decision is replayed, which binds to nothing.
     Raises `CONFLICT` if the job or its file has changed since, other than by jobs of the same mission.
     """
-    shown = shown or seen(ledger.tx, job.id, by) or seen(ledger.tx, job.id, NOBODY)
+    shown = shown or seen(ledger.tx, job.id, by) or seen(ledger.tx, job.id, NO_PERSON)
     mark = fingerprint(job.kind, from_json(job.params))
     if now is None:
         return Sight(mark, None, None, ledger.tx.now)
@@ -295,7 +295,7 @@ def note_drift(ledger: Ledger, job: JobRow, drifted: Drifted) -> None:
     was = drifted.approved
     data = {"path": was.path, "approved": was.found, "found": drifted.found}
     ledger.note(ledger.mission(job.mission_id), "drifted", job.id, {**data})
-    see(ledger.tx, job.id, NOBODY, Sight(was.fingerprint, was.path, drifted.found, ledger.tx.now))
+    see(ledger.tx, job.id, NO_PERSON, Sight(was.fingerprint, was.path, drifted.found, ledger.tx.now))
 
 
 def state_of(found: str | None) -> str:

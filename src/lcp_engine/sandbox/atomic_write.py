@@ -208,7 +208,7 @@ class LocalFile(LockedFile):
             try:
                 self._write(temporary, data, before, mode)
                 os.rename(temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-            except BaseException:
+            except BaseException:  # also an interrupt: the temporary file would remain
                 _unlink(self._directory, temporary)
                 raise
             self.replaced = True

@@ -23,7 +23,7 @@ def open_parent(root: Root, parent: str, path: str) -> tuple[int, tuple[str, ...
     try:
         if existing and _is_empty(here, path.rpartition("/")[2]):
             _sync_above(root, existing)
-    except BaseException:
+    except BaseException:  # also an interrupt: the descriptor would stay open
         os.close(here)
         raise
     missing = parent[len(existing) :].strip("/").split("/") if existing != parent else []
@@ -129,7 +129,7 @@ def _create(root: Root, here: int, existing: str, missing: list[str]) -> tuple[i
             there = step_into(here, name)
             os.close(here)
             here = there
-    except BaseException:
+    except BaseException:  # also an interrupt: descriptor and directories would remain
         os.close(here)
         remove_made(root, made)
         raise

@@ -206,11 +206,11 @@ class _LocalFiles:
                     if is_at(root, key[1], descriptor):
                         self._made += ((root, directory) for directory in made)
                         return descriptor
-                except BaseException:
+                except BaseException:  # also an interrupt: the descriptor would stay open
                     os.close(descriptor)
                     raise
                 os.close(descriptor)
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: the new directories would remain
             remove_made(root, made)
             if isinstance(error, OSError):
                 raise refusal(error, path) from error

@@ -142,7 +142,7 @@ class Root:
         )
         try:
             return descriptor, self._path_of(descriptor)
-        except BaseException:
+        except BaseException:  # also an interrupt: the descriptor would stay open
             os.close(descriptor)
             raise
 

@@ -17,7 +17,7 @@ from lcp_engine.store.db.transaction import Statement, Tx
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.schema import approvals, events, jobs, missions, reviews, turns
 
-NOBODY = ""
+NO_PERSON = ""
 """The person of the review that is made when a job is held."""
 
 
@@ -91,7 +91,7 @@ def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
     found: set[int] = set()
     for start in range(0, len(job_ids), _AT_ONCE):
         some = reviews.c.job_id.in_(job_ids[start : start + _AT_ONCE])
-        clause = select(reviews.c.job_id).where(some, reviews.c.person.in_((person, NOBODY)))
+        clause = select(reviews.c.job_id).where(some, reviews.c.person.in_((person, NO_PERSON)))
         found.update(row[0] for row in tx.query(clause))
     return found
 

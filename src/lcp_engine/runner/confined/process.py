@@ -80,7 +80,7 @@ class Spawner:
                 with self._lock:
                     pidfd = self._fork(json.dumps(start).encode(), theirs.fileno(), root.descriptor)
                 process = ConfinedProcess(ours, pidfd)
-            except BaseException:
+            except BaseException:  # also an interrupt: the descriptor would stay open
                 ours.close()
                 raise
         process.wait_until_confined()
