@@ -55,3 +55,18 @@ def test_the_architecture_names_every_room() -> None:
     assert {name for name in rooms if f"| `{name}/` |" not in text} == set()
     assert {name for name in modules if f"`{name}`" not in text} == set()
     assert len(rooms) <= 12
+
+
+def test_every_rule_that_is_cited_is_written_down() -> None:
+    rules = set(
+        re.findall(
+            r"^\*\*(R\d+)\.", (PROJECT / "docs" / "rules.md").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    cited = {
+        (rule, path.relative_to(PROJECT).as_posix())
+        for room in ("src", "docs", "tests")
+        for path in (*(PROJECT / room).rglob("*.py"), *(PROJECT / room).rglob("*.md"))
+        for rule in re.findall(r"\bR\d{1,2}\b", path.read_text(encoding="utf-8"))
+    }
+    assert {(rule, path) for rule, path in cited if rule not in rules} == set()
