@@ -313,6 +313,20 @@ def test_all_jobs_of_a_page_are_ticked_at_once(window: Window) -> None:
     assert len(window.house.engine.jobs(states=["queued"])) >= 5
 
 
+@pytest.mark.parametrize("batch", [True, False], ids=["ticked jobs", "all jobs"])
+def test_enter_in_the_reason_rejects(window: Window, batch: bool) -> None:
+    jobs = [window.house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(2)]
+    window.house.run(window.house.ask(*jobs), window.house.complete)
+    page = window.open("/inbox" if batch else "/inbox/all")
+    if batch:
+        page.get_by_label("All 2 on this page").check()
+    page.get_by_label("Reason to reject").press_sequentially("not now")
+    page.keyboard.press("Enter")
+    page.get_by_text("No jobs wait").wait_for()
+    rejected = window.house.engine.jobs(states=["rejected"])
+    assert [job.kind for job in rejected] == ["write_file", "write_file"]
+
+
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 def test_every_page_is_readable_at_every_width_and_in_both_colours(
     window: Window, scheme: str, width: int
