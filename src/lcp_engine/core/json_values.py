@@ -13,10 +13,5 @@ def list_in(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
 
 
-def objects_in(value: JsonValue) -> list[dict[str, JsonValue]]:
-    """The objects of a list."""
-    return [item for item in list_in(value) if isinstance(item, dict)]
-
-
 def int_in(value: JsonValue) -> int:
     return value if isinstance(value, int) else 0

@@ -254,14 +254,14 @@ def bind(
     Raises `CONFLICT` if the job or its file has changed since, other than by jobs of the same mission.
     """
     shown = shown or seen(ledger.tx, job.id, by) or seen(ledger.tx, job.id, NO_PERSON)
-    mark = fingerprint(job.kind, from_json(job.params))
+    current = fingerprint(job.kind, from_json(job.params))
     if now is None:
-        return Sight(mark, None, None, ledger.tx.now)
-    if not is_revised and now.fingerprint != mark:
+        return Sight(current, None, None, ledger.tx.now)
+    if not is_revised and now.fingerprint != current:
         raise _conflict(job, "its params have just been changed")
     if shown is None:
         return now
-    if shown.fingerprint != mark:
+    if shown.fingerprint != current:
         raise _conflict(job, "its params are not those that were shown")
     if shown.path != now.path:
         if is_revised or shown.path is None:
@@ -306,8 +306,6 @@ def state_of(found: str | None) -> str:
 
 
 def _conflict(job: JobRow, fact: str) -> LcpError:
-    return LcpError(
-        ErrorCode.CONFLICT,
-        f"job {job.id} is not what was shown; {fact}: check it again with `lcp diff {job.id}`",
-        {"job": job.id, "fact": fact},
-    )
+    statement = f"job {job.id} is not what was shown; {fact}"
+    message = f"{statement}: check it again with `lcp diff {job.id}`"
+    return LcpError(ErrorCode.CONFLICT, message, {"statement": statement})

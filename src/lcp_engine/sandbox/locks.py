@@ -84,7 +84,7 @@ def lock(
     and removed at the end if no file was written into them; files are also left for later beyond `MOST_DIRECTORIES`
     directories, and if their path may be the same as an earlier one, or above or beneath one. Otherwise nothing is
     created, and a directory that cannot be opened is the refusal of its files. Raises `FILE_SYSTEM` if the file system
-    refuses a lock that has to be waited for.
+    refuses to wait for a lock.
     """
     locked = _LocalFiles(run)
     try:

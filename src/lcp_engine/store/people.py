@@ -37,10 +37,6 @@ class Sight:
     found: str | None
     at: Micros
 
-    def is_like(self, other: Sight) -> bool:
-        """Whether both saw the same, whenever that was."""
-        return (self.fingerprint, self.path, self.found) == (other.fingerprint, other.path, other.found)
-
 
 _SEEN = Statement(
     select(reviews.c.fingerprint, reviews.c.path, reviews.c.sha256, reviews.c.at).where(

@@ -37,9 +37,9 @@ def refusal_text(error: LcpError) -> str:
     """What a page says about a decision that was refused. After a conflict it shows the job as it is now."""
     if not isinstance(error, Conflict):
         return str(error)
-    job, fact = (error.failed.details.get(key) for key in ("job", "fact"))
-    words = str(error) if fact is None else f"job {job} is not what was shown; {fact}"
-    return f"{words}. Nothing was decided; the current state is shown below."
+    # Without the command that the message recommends to people at a terminal.
+    statement = error.failed.details.get("statement", str(error))
+    return f"{statement}. Nothing was decided; the current state is shown below."
 
 
 def make_error_page(templates: Environment) -> ErrorPage:
