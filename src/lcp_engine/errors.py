@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -221,6 +222,35 @@ class Failed:
     def meaning(self) -> Meaning:
         """What the code means, advises, and whether another attempt can succeed."""
         return MEANINGS[self.code]
+
+
+_BY_ERRNO: Mapping[int, str] = {
+    errno.EACCES: "Change its permissions, or run lcp as the user who owns it.",
+    errno.EPERM: "Change its permissions, or run lcp as the user who owns it.",
+    errno.EROFS: "Use a file system that is mounted for writing.",
+    errno.ENOSPC: "Free space on its disk.",
+    errno.EDQUOT: "Free space within the quota.",
+    errno.EMFILE: "Raise the number of open files (`ulimit -n`).",
+    errno.ENFILE: "Close programs: the system has no open files left.",
+    errno.ENOENT: "Check the path.",
+    errno.ENOTDIR: "Check the path.",
+    errno.ELOOP: "Check the path: its links lead in a circle.",
+    errno.ENAMETOOLONG: "Use a shorter path.",
+}
+
+
+def refused_by_system(error: OSError) -> Failed:
+    """`FILE_SYSTEM` for what the operating system refused, with the path and the reason it gives."""
+    paths = [str(path) for path in (error.filename, error.filename2) if path is not None]
+    about = f"{' to '.join(map(repr, paths))}: " if paths else "the operating system reported an error: "
+    details: dict[str, Json] = {} if error.errno is None else {"errno": error.errno}
+    return Failed(
+        ErrorCode.FILE_SYSTEM, f"{about}{_reason(error)}", details, advice=_BY_ERRNO.get(error.errno or 0)
+    )
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
 
 
 _C = ErrorCode

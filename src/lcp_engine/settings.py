@@ -231,7 +231,8 @@ def resolve_root(stated: str | None, base: Path, override: Path | None = None) -
             return root
         exists = root.exists()
     except (OSError, ValueError, RuntimeError) as refused:
-        message = f"root: {str(directory)!r} cannot be read: {refused}; a directory is expected"
+        reason = refused.strerror if isinstance(refused, OSError) and refused.strerror else refused
+        message = f"root: {str(directory)!r} cannot be read: {reason}; a directory is expected"
         raise LcpError(ErrorCode.INVALID_MISSION, one_line(message)) from refused
     if exists:
         message = f"root: {str(root)!r} is a file; a directory is expected"

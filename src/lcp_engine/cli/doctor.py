@@ -17,7 +17,7 @@ from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError, refused_by_system
 
 if TYPE_CHECKING:
     from lcp_engine.core.protocol.read_reply import Dialect
@@ -176,7 +176,7 @@ def _guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[F
     except LcpError as error:
         yield broken(about, error.failed)
     except OSError as refused:
-        yield broken(about, Failed(ErrorCode.FILE_SYSTEM, f"{refused.filename}: {refused.strerror}"))
+        yield broken(about, refused_by_system(refused))
 
 
 def _database(url: str, shown: str) -> Iterator[Finding]:

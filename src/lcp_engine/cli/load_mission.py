@@ -56,12 +56,16 @@ def _read(mission: str) -> tuple[str, str, Path]:
     if mission == "-":
         return _decoded(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"), "stdin", here
     path = Path(mission)
-    if path.is_file():
+    try:
+        is_file, is_directory = path.is_file(), path.is_dir()
+    except OSError as refused:
+        raise _not_readable(path, refused) from refused
+    if is_file:
         return _decoded(_bytes(path), mission), mission, path.resolve().parent
     shipped = shipped_missions()
     if mission in shipped:
         return _decoded(_bytes(shipped[mission]), mission), mission, here
-    fact = "is a directory" if path.is_dir() else "does not exist"
+    fact = "is a directory" if is_directory else "does not exist"
     names = ", ".join(shipped)
     message = f"mission {mission!r} {fact}; a file or the name of a shipped mission ({names}) is expected"
     raise LcpError(ErrorCode.NOT_FOUND, message)
@@ -72,8 +76,11 @@ def _bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as refused:
-        message = f"mission {str(path)!r} cannot be read: {refused.strerror}"
-        raise LcpError(ErrorCode.INVALID_MISSION, message) from refused
+        raise _not_readable(path, refused) from refused
+
+
+def _not_readable(path: Path, refused: OSError) -> LcpError:
+    return LcpError(ErrorCode.INVALID_MISSION, f"mission {str(path)!r} cannot be read: {refused.strerror}")
 
 
 def _decoded(data: bytes, source: str) -> str:

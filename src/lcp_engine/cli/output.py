@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import click
 
 from lcp_engine.cli.base import Exit, exit_of_error
 from lcp_engine.core.safe_text import Printable, json_block, json_line, one_line
-from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
+from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,9 +26,6 @@ COLOURS = {
     "held": "yellow", "blocked": "yellow", "queued": "cyan", "running": "cyan", "succeeded": "green", "failed": "red",
     "rejected": "red", "skipped": "dim", "cancelled": "dim", "waiting": "yellow", "completed": "green",
 }  # fmt: skip
-
-# Errors of the environment, such as a full disk behind stdout; not defects of lcp.
-_ENVIRONMENT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def print_json(value: Printable) -> None:
@@ -123,12 +119,8 @@ def explain(error: BaseException, *, as_json: bool) -> int:
         return fail(error.failed, as_json=as_json)
     if isinstance(error, click.ClickException):
         return _refuse_usage(error, as_json=as_json)
-    if isinstance(error, OSError) and error.errno in _ENVIRONMENT:
-        where = f" for {error.filename!r}" if error.filename else ""
-        refused = Failed(
-            ErrorCode.FILE_SYSTEM, f"the operating system reported an error{where}: {error.strerror}"
-        )
-        return fail(refused, as_json=as_json)
+    if isinstance(error, OSError):
+        return fail(refused_by_system(error), as_json=as_json)
     return fail(_defect(error), as_json=as_json)
 
 

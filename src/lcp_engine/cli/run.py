@@ -300,6 +300,10 @@ def work_command(
 
 def _directory(name: str, text: str) -> Path:
     path = Path(text).expanduser()
-    if not path.is_dir():
-        raise click.UsageError(f"--root {name}: {text!r} is not a directory")
-    return path.resolve()
+    try:
+        if path.is_dir():
+            return path.resolve()
+        fact = "is not a directory"
+    except OSError as refused:
+        fact = f"cannot be read: {refused.strerror}"
+    raise click.UsageError(f"--root {name}: {text!r} {fact}")

@@ -43,7 +43,7 @@ def doubtful(about: str, fact: str, advice: str) -> Finding:
 
 def broken(about: str, failed: Failed) -> Finding:
     """A failure, with the advice of its error code."""
-    return Finding(about, Grade.FAIL, failed.message, failed.meaning.advice)
+    return Finding(about, Grade.FAIL, failed.message, failed.advice or failed.meaning.advice)
 
 
 def is_sound(findings: Sequence[Finding]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from lcp_engine.clock import Clock
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite, user_name
 from lcp_engine.store.db.transaction import Backend, Statement, Tx
 from lcp_engine.store.schema import HEAD, MIGRATION_LOCK, VIEWS, metadata
 
@@ -43,11 +44,7 @@ def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         path = Path(rest[1:])
-        if path.is_dir():
-            raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} is a directory; a file is expected")
-        if not path.parent.is_dir():
-            message = f"database {path} needs its directory {path.parent}, which does not exist"
-            raise LcpError(ErrorCode.DATABASE_FAILED, message)
+        _check_place(path)
         return Sqlite(path, busy_seconds=busy_seconds)
     if scheme.split("+")[0] in ("postgresql", "postgres"):
         return _postgres(url)
@@ -56,6 +53,30 @@ def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
         fact = f"names no file behind {url!r}"
     message = f"a database URL is sqlite:///PATH or postgresql://HOST/NAME; this one {fact}"
     raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+
+
+def _check_place(path: Path) -> None:
+    """Raise `DATABASE_FAILED` if no database can be at `path`."""
+    try:
+        directory, parent = path.is_dir(), path.parent.is_dir()
+        above = path.parent.exists()
+    except OSError as error:
+        raise LcpError(ErrorCode.DATABASE_FAILED, _out_of_reach(path, error)) from error
+    if directory:
+        raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} is a directory; a file is expected")
+    if not parent:
+        fact = "is not a directory" if above else "does not exist"
+        message = f"database {path} needs its directory {path.parent}, which {fact}"
+        raise LcpError(ErrorCode.DATABASE_FAILED, message)
+
+
+def _out_of_reach(path: Path, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        closed = next(
+            (place for place in reversed(path.parents) if not os.access(place, os.X_OK)), path.parent
+        )
+        return f"database {path} is out of reach: user {user_name()} may not enter {closed}"
+    return f"database {path} cannot be opened: {error.strerror}"
 
 
 def _postgres(url: str) -> Backend:

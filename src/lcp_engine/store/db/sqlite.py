@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import sqlite3
 import time
@@ -24,6 +25,14 @@ As many as the first part of the WAL's index holds: beyond that each page takes 
 """
 SPARSE = 256 * 1024
 """Bytes: with less free space, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
+
+
+def user_name() -> str:
+    """The user of this process, by name if the system knows one."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 class Sqlite:
@@ -97,8 +106,7 @@ class Sqlite:
             message = f"database {self.path} stayed locked by another process for {self._busy_seconds:g} s"
             return LcpError(ErrorCode.DATABASE_BUSY, message)
         if "unable to open" in fact or "readonly" in fact:
-            message = f"database {self.path} or its directory is not writable; SQLite says: {fact}"
-            return LcpError(ErrorCode.DATABASE_FAILED, message)
+            return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path}: {self._obstacle(fact)}")
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC:
             # It is in the WAL until the next commit overwrites it there, and counts if the process dies before.
             fact = "it could not be synced, and it is unknown whether the last change was kept"
@@ -110,6 +118,24 @@ class Sqlite:
             message = f"database {self.path} is not a SQLite database"
             return LcpError(ErrorCode.DATABASE_VERSION, message)
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
+
+    def _obstacle(self, fact: str) -> str:
+        """What keeps SQLite from the database: one of its files, or its directory."""
+        for ending in ("", "-wal", "-shm"):
+            file = self.path.with_name(f"{self.path.name}{ending}")
+            if not os.path.lexists(file):
+                continue
+            try:
+                file.stat()
+            except OSError as error:
+                return f"{file} cannot be opened: {error.strerror}"
+            # Asked only after SQLite was refused, to say which file it is.
+            if not os.access(file, os.R_OK | os.W_OK):
+                return f"user {user_name()} may not read and write {file}"
+        if not os.access(self.path.parent, os.W_OK | os.X_OK):
+            fact = f"user {user_name()} may not write into its directory {self.path.parent}"
+            return f"{fact}, where SQLite needs files beside it"
+        return f"it is not writable; SQLite says: {fact}"
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
         """Turn the WAL on. Where others do the same, SQLite refuses at once, whatever the busy timeout."""

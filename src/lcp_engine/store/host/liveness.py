@@ -47,8 +47,18 @@ def this_host() -> Host:
 def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
     """The directory for locks and sockets of one database on this host, private to its user.
 
-    Not beside the database, since paths of sockets are short. Raises `DATABASE_FAILED` if another user owns it.
+    Not beside the database, since paths of sockets are short. Raises `DATABASE_FAILED` if another user owns it, or if
+    it cannot be created.
     """
+    try:
+        return _private_directory(identity, environment)
+    except OSError as refused:
+        message = f"runtime directory {refused.filename} cannot be used: {refused.strerror}"
+        advice = "XDG_RUNTIME_DIR names the directory for it, which must be yours"
+        raise LcpError(ErrorCode.DATABASE_FAILED, f"{message}; {advice}") from refused
+
+
+def _private_directory(identity: str, environment: Mapping[str, str]) -> Path:
     given = environment.get("XDG_RUNTIME_DIR")
     base = (
         Path(given) if given and Path(given).is_dir() else Path(tempfile.gettempdir()) / f"lcp-{os.getuid()}"

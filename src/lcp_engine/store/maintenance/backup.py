@@ -36,7 +36,11 @@ def back_up(
     the copy cannot be made.
     """
     with opened(url, busy_seconds) as database:
-        _check_target(database, file, force=force)
+        try:
+            _check_target(database, file, force=force)
+        except OSError as error:
+            message = f"backup {str(file)!r} cannot be written: {error.strerror}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
         if database.read(version_of) is None:
             raise LcpError(ErrorCode.DATABASE_VERSION, "the database is empty; one of lcp-engine is expected")
         temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")

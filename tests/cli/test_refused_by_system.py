@@ -1,0 +1,176 @@
+"""What the operating system refuses is an error in words with a code, in every command, and no defect of lcp."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcp_engine.cli.output import explain
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Lcp
+
+# Permissions count for root, too, once it has no capabilities.
+WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+needs_setpriv = pytest.mark.skipif(
+    os.getuid() == 0 and shutil.which("setpriv") is None, reason="root may do everything, and has no setpriv"
+)
+
+
+def call(lcp: Lcp, arguments: Sequence[str], **environment: str) -> tuple[int, str]:
+    """Exit code and stderr of `lcp`, run by a user for whom permissions count."""
+    done = subprocess.run(
+        [*WITHOUT_PRIVILEGES, *lcp.command(*arguments)],
+        cwd=lcp.home,
+        env={**lcp.environment, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def closed_directory(lcp: Lcp) -> dict[str, str]:
+    (lcp.home / "closed").mkdir()
+    (lcp.home / "closed").chmod(0)
+    return {"LCP_DATABASE_URL": f"sqlite:///{lcp.home / 'closed' / 'lcp.db'}"}
+
+
+def closed_file(lcp: Lcp) -> dict[str, str]:
+    lcp.database.write_bytes(b"")
+    lcp.database.chmod(0)
+    return {}
+
+
+def read_only_directory(lcp: Lcp) -> dict[str, str]:
+    (lcp.home / "closed").mkdir()
+    (lcp.home / "closed").chmod(0o555)
+    return {"LCP_DATABASE_URL": f"sqlite:///{lcp.home / 'closed' / 'lcp.db'}"}
+
+
+def directory_instead(lcp: Lcp) -> dict[str, str]:
+    lcp.database.mkdir()
+    return {}
+
+
+def beneath_a_file(lcp: Lcp) -> dict[str, str]:
+    (lcp.home / "closed").write_text("")
+    return {"LCP_DATABASE_URL": f"sqlite:///{lcp.home / 'closed' / 'lcp.db'}"}
+
+
+def too_long(lcp: Lcp) -> dict[str, str]:
+    return {"LCP_DATABASE_URL": f"sqlite:///{lcp.home / ('n' * 300)}"}
+
+
+def link_in_a_circle(lcp: Lcp) -> dict[str, str]:
+    lcp.database.symlink_to(lcp.database)
+    return {}
+
+
+def broken_file(lcp: Lcp) -> dict[str, str]:
+    lcp.database.write_text("This is a letter to a friend. " * 40)
+    return {}
+
+
+def closed_runtime_directory(lcp: Lcp) -> dict[str, str]:
+    (lcp.home / "closed").mkdir()
+    (lcp.home / "closed").chmod(0o500)
+    return {"XDG_RUNTIME_DIR": str(lcp.home / "closed")}
+
+
+COMMANDS = ("jobs", "run mission-0.yaml --root root")
+PLACES: Sequence[Callable[[Lcp], dict[str, str]]] = (
+    closed_directory, closed_file, read_only_directory, directory_instead, beneath_a_file, too_long,
+    link_in_a_circle, broken_file, closed_runtime_directory,
+)  # fmt: skip
+
+
+@needs_setpriv
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_a_database_that_is_out_of_reach_is_named(lcp: Lcp, place: Callable[[Lcp], dict[str, str]]) -> None:
+    lcp.mission(lcp.complete)
+    environment = place(lcp)
+    for command in COMMANDS:
+        code, err = call(lcp, [*command.split(), "--json"], **environment)
+        error = json.loads(err)["error"]
+        assert (code, error["error_code"].partition("_")[0]) == (1, "DATABASE"), err
+        assert str(lcp.home) in error["user_message"]
+
+
+@needs_setpriv
+@pytest.mark.parametrize(
+    "command",
+    ["held", "missions", "show 1", "approve 1", "changes 1", "undo 1", "watch 1", "schedule list", "work --until-idle",
+     "serve", "replay 1", "db check", "db stats", "db upgrade", "db backup copy.db", "doctor"],
+)  # fmt: skip
+def test_every_command_says_who_may_not_enter_what(lcp: Lcp, command: str) -> None:
+    code, err = call(lcp, command.split(), **closed_directory(lcp))
+    assert code == 1
+    if command != "doctor":  # which prints its findings on stdout
+        assert err.endswith(f"may not enter {lcp.home / 'closed'}\n")
+
+
+@needs_setpriv
+def test_the_file_beside_the_database_is_named_that_is_read_only(lcp: Lcp) -> None:
+    lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q")
+    # SQLite gives its files the mode that the database has when it makes them.
+    lcp.database.chmod(0o444)
+    assert call(lcp, ["jobs"])[0] == 0
+    lcp.database.chmod(0o644)
+    code, err = call(lcp, ["launch", "mission-0.yaml", "--root", "root"])
+    assert (code, err.endswith(f"may not read and write {lcp.database}-shm\n")) == (1, True), err
+
+
+@needs_setpriv
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("run closed/m.yaml", 1),
+        ("doctor --mission closed/m.yaml", 1),
+        ("check closed/reply", 1),
+        ("run mission-0.yaml --root closed/x", 1),
+        ("work --until-idle --root a=closed/x", 2),
+        ("db backup closed/copy.db", 2),
+        ("try list_files @closed/x --root root", 2),
+        ("fork 1 --turn 1 --reply closed/x", 2),
+    ],
+)
+def test_an_argument_that_is_out_of_reach_is_named(lcp: Lcp, command: str, code: int) -> None:
+    lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q")
+    closed_directory(lcp)
+    found, err = call(lcp, command.split())
+    assert found == code, err
+    assert "internal error" not in err
+    if not command.startswith("doctor"):
+        assert "Permission denied" in err
+        assert "[Errno" not in err
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "'/x': Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "an error: No space left on device"),
+        (OSError(errno.EMFILE, "Too many open files", "/x"), "'/x': Too many open files"),
+        (OSError(errno.EXDEV, "Invalid cross-device link", "/x", None, "/y"), "'/x' to '/y': Invalid"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "Connection refused"),
+        (TimeoutError(), "TimeoutError"),
+        (OSError("a text alone"), "a text alone"),
+    ],
+)
+def test_an_error_of_the_system_is_no_defect_anywhere(
+    error: OSError, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(error, as_json=True) == 1
+    stated = json.loads(capsys.readouterr().err)["error"]
+    assert stated["error_code"] == "FILE_SYSTEM"
+    assert words in stated["user_message"]
