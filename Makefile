@@ -1,11 +1,14 @@
-# `make survey` shows what the engine does, `make test` tests it; both set everything up first.
+# `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help survey test proof coverage check crash soak races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
+# The environment has the engine alone, or everything. What is complete stays so.
+ENGINE := $(VENV)/engine
 READY := $(VENV)/ready
+INSTALLED := $(if $(wildcard $(READY)),$(READY),$(ENGINE))
 MODELS := $(VENV)/models
 # The peers of the figures: their dependencies are not ours.
 PEERS := .venv-bench
@@ -17,6 +20,8 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+# Not quiet: a slow download shows itself.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install
 EXTRAS := --extra postgres --extra web --extra llm
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-options \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -35,16 +40,27 @@ help:
 	@echo "make lock     update requirements/*.txt from pyproject.toml (make lock UPGRADE=1: to the newest versions)"
 	@echo "make clean    remove everything that these commands created"
 
-$(READY): requirements/dev.txt pyproject.toml
+# Always from nothing: an environment whose set-up was interrupted may have half a package.
+define SET_UP
 	@test -n "$(PYTHON)" || { echo "lcp-engine needs Python 3.11 or newer with venv; none was found" >&2; exit 1; }
-	@echo "setting up $(VENV) with $$($(PYTHON) --version)" >&2
+	@echo "1/3  creating $(VENV) with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@echo "2/3  installing the $$(grep -c == $<) packages of $<" >&2
+	@$(INSTALL) --require-hashes --requirement $<
+	@echo "3/3  installing lcp-engine itself" >&2
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
+endef
+
+$(ENGINE): requirements/engine.txt pyproject.toml
+	$(SET_UP)
 	@touch $@
 
+$(READY): requirements/dev.txt pyproject.toml
+	$(SET_UP)
+	@touch $(ENGINE) $@
+
 # The survey works on its own copy of the files and in its own database.
-survey: $(READY)
+survey: $(INSTALLED)
 	@$(BIN)/python tools/copy_project.py $(SURVEY)/project
 	@rm -f $(SURVEY)/lcp.db*
 	@$(BIN)/lcp --db sqlite:///$(CURDIR)/$(SURVEY)/lcp.db run survey --root $(SURVEY)/project --approve write_file
@@ -107,6 +123,8 @@ smoke: $(READY)
 lock: $(READY)
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) $(EXTRAS) pyproject.toml -o requirements/runtime.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) $(EXTRAS) --extra dev pyproject.toml -o requirements/dev.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) --build-deps-for wheel --constraint requirements/dev.txt pyproject.toml \
+		-o requirements/engine.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/bench.in -o requirements/bench.txt
 
 clean:

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = PROJECT / "requirements"
+PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What `make` reads of a fresh clone."""
+    shutil.copy(PROJECT / "Makefile", tmp_path)
+    shutil.copy(PROJECT / "pyproject.toml", tmp_path)
+    shutil.copytree(REQUIREMENTS, tmp_path / "requirements")
+    return tmp_path
+
+
+def _would_run(clone: Path, target: str) -> str:
+    command = ["make", "--dry-run", "--no-print-directory", target]
+    return subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True).stdout
+
+
+def _set_up(clone: Path, *stamps: str) -> None:
+    """What a set-up leaves in the environment."""
+    (clone / ".venv").mkdir()
+    for stamp in stamps:
+        (clone / ".venv" / stamp).touch()
+
+
+def test_a_survey_installs_the_engine_alone(clone: Path) -> None:
+    would_run = _would_run(clone, "survey")
+    assert "--requirement requirements/engine.txt" in would_run
+    assert "dev.txt" not in would_run
+
+
+def test_a_check_installs_every_tool(clone: Path) -> None:
+    _set_up(clone, "engine")
+    assert "--requirement requirements/dev.txt" in _would_run(clone, "check")
+
+
+@pytest.mark.parametrize("stamps", [("engine",), ("engine", "ready")])
+def test_a_survey_installs_nothing_where_that_is_done(clone: Path, stamps: tuple[str, ...]) -> None:
+    _set_up(clone, *stamps)
+    assert "pip" not in _would_run(clone, "survey")
+
+
+def test_a_survey_leaves_the_tools_where_they_are(clone: Path) -> None:
+    _set_up(clone, "engine", "ready")
+    (clone / ".venv" / "engine").unlink()
+    assert "pip" not in _would_run(clone, "survey")
+
+
+@pytest.mark.parametrize("target", ["survey", "check"])
+def test_an_interrupted_set_up_starts_from_nothing(clone: Path, target: str) -> None:
+    _set_up(clone)
+    assert "venv --clear .venv" in _would_run(clone, target)
+
+
+def test_the_engine_alone_has_every_dependency_in_the_versions_that_are_tested() -> None:
+    engine, everything = (
+        dict(PIN.findall((REQUIREMENTS / name).read_text())) for name in ("engine.txt", "dev.txt")
+    )
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    needed = {re.split(r"[\[><=]", line)[0] for line in project["project"]["dependencies"]}
+    assert needed <= set(engine)
+    assert engine.items() <= everything.items()
+    assert not {"mypy", "playwright", "psycopg", "starlette"} & set(engine)
