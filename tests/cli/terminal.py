@@ -23,9 +23,15 @@ PATIENCE_SECONDS = 30
 class Terminal:
     """`lcp` with a controlling terminal, and what that shows."""
 
-    def __init__(self, lcp: Lcp, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        lcp: Lcp,
+        *arguments: object,
+        environment: Mapping[str, str] | None = None,
+        size: tuple[int, int] = (24, 120),
+    ) -> None:
         self._master, slave = pty.openpty()
-        self.resize(24, 120)
+        self.resize(*size)
         self.process = subprocess.Popen(
             ["setsid", "--ctty", *lcp.command(*arguments)],
             cwd=lcp.home,

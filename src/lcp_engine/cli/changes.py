@@ -14,15 +14,8 @@ from rich.text import Text
 
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.output import (
-    last_cell,
-    make_console,
-    make_table,
-    print_err,
-    print_json,
-    print_out,
-    print_wide,
-)
+from lcp_engine.cli.output import make_console, print_err, print_json, print_out
+from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.core.summaries import size
@@ -132,7 +125,7 @@ def changes_command(invocation: Invocation, mission: int) -> int:
     if invocation.json:
         print_json([*found])
     elif found:
-        _print_changes(found)
+        print_table(changes_table(found), sys.stdout)
     else:
         print_out(f"mission {mission} has changed no files")
     return Exit.DONE
@@ -172,17 +165,24 @@ def _print_undo(done: Undo, name: str) -> None:
         print_out(f"`lcp undo --job {done.job_id}` reverts this")
 
 
-def _print_changes(changes: list[JsonObject]) -> None:
-    table = make_table("job", "change", "size", "state", "path", numbers=("job", "size"))
+def changes_table(changes: Sequence[JsonObject]) -> Table:
+    """Changes of files with the jobs that made them."""
+    table = Table([
+        id_column("job"),
+        fact_column("change"),
+        number_column("size", spare=0),
+        fact_column("state"),
+        text_column("path", least=20),
+    ])  # fmt: skip
     for change in changes:
-        table.add_row(
+        table.add(
             str(change["job_id"]),
             str(change["change"]),
             _sizes(change),
             _state(change),
-            last_cell(one_line(str(change["path"]))),
+            str(change["path"]),
         )
-    print_wide(table)
+    return table
 
 
 def _sizes(change: Mapping[str, JsonValue]) -> str:

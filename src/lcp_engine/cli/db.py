@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpGroup, naming, pass_invocation
-from lcp_engine.cli.output import make_table, print_err, print_json, print_out, print_wide, when
+from lcp_engine.cli.output import print_err, print_json, print_out, when
+from lcp_engine.cli.tables import Table, fact_column, number_column, print_table
 from lcp_engine.clock import SECOND
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size
@@ -199,10 +201,10 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
         print_err("--sizes measures its tables, which reads the whole database")
         return Exit.DONE
     print_out("")
-    shown = make_table("table", "rows", "size", numbers=("rows", "size"))
+    shown = Table([fact_column("table"), number_column("rows"), number_column("size")])
     for table in found:
-        shown.add_row(table.name, f"{table.rows:,}", "-" if table.bytes is None else size(table.bytes))
-    print_wide(shown)
+        shown.add(table.name, f"{table.rows:,}", "-" if table.bytes is None else size(table.bytes))
+    print_table(shown, sys.stdout)
     return Exit.DONE
 
 

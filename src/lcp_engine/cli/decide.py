@@ -209,18 +209,17 @@ def _takes_an_answer(engine: Engine, job: Job, awaited: Collection[int]) -> bool
 
 def _list(jobs: Sequence[Job]) -> None:
     """List on stderr what --all is about to decide."""
-    from lcp_engine.cli.jobs import held_table, overview
+    from lcp_engine.cli.job_tables import held_table, overview
+    from lcp_engine.cli.tables import print_table
 
-    console = make_console(sys.stderr)
-    if not sys.stderr.isatty():
-        console.width = 1000
     if len(jobs) > MOST_LISTED:
-        console.print(overview(jobs), soft_wrap=False)
-        console.print()
+        print_table(overview([job.json for job in jobs]), sys.stderr)
+        print_err("")
     one = len({job.mission_id for job in jobs}) == 1
-    console.print(held_table(jobs[:MOST_LISTED], {}, of_one_mission=one), soft_wrap=False)
+    listed = [job.json for job in jobs[:MOST_LISTED]]
+    print_table(held_table(listed, {}, of_one_mission=one), sys.stderr)
     if len(jobs) > MOST_LISTED:
-        console.print(f"and {len(jobs) - MOST_LISTED:,} more")
+        print_err(f"and {len(jobs) - MOST_LISTED:,} more")
 
 
 def _edited(engine: Engine, job_id: int) -> dict[str, JsonValue]:

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from lcp_engine.api import Engine
-from lcp_engine.cli.output import COLOURS
+from lcp_engine.cli.job_tables import words_of
+from lcp_engine.cli.tables import COLOURS
 from lcp_engine.core.safe_text import json_line, one_line, shortened
 from lcp_engine.core.summaries import gist, subject
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
@@ -103,7 +104,7 @@ class EventFormatter:
             text.append("; a correction follows  " if self._is_corrected(job) else "  ")
             return text.append(one_line(shortened(_message(job.error), 300)))
         result = job.result or {}
-        said = _said(result)
+        said = words_of(result)
         if said:
             text = Text.assemble(text, f"  {one_line(shortened(said, _WIDTH))}")
         count = result.get("jobs")
@@ -151,23 +152,6 @@ def message_line(event: JsonObject) -> Text:
     about = "" if event["job_id"] is None else f" about job {event['job_id']}"
     said = one_line(shortened(str(data.get("text")), 300))
     return Text.assemble(("  said      ", "magenta"), f"{one_line(str(data.get('by')))}{about}: {said}")
-
-
-def summarize(job: Job) -> str:
-    """Why a job is in its state, or its result, in short."""
-    if job.error is not None:
-        return f"{job.error.get('error_code')}: {_message(job.error)}"
-    if job.reason:
-        return explain_reason(job.reason)
-    if job.kind == TURN_KIND and job.result is not None:
-        return _said(job.result) or gist(job.result)
-    return gist(job.result)
-
-
-def _said(result: Mapping[str, JsonValue]) -> str:
-    """The first line of the planner's own words."""
-    said = result.get("commentary") or result.get("summary") or result.get("error") or ""
-    return str(said).strip().partition("\n")[0]
 
 
 def _fact(job: Job, event: JsonObject) -> str:

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from posixpath import dirname
 
 import click
 from pydantic import JsonValue
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.events import summarize
-from lcp_engine.cli.output import (
-    coloured,
-    last_cell,
-    make_console,
-    make_table,
-    print_err,
-    print_json,
-    print_out,
-    print_wide,
-    until,
-    when,
-)
+from lcp_engine.cli.job_tables import held_table, jobs_table, overview
+from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
+from lcp_engine.cli.tables import print_table
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
-from lcp_engine.core.summaries import as_question, subject
+from lcp_engine.core.summaries import as_question
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
@@ -42,7 +29,6 @@ MOST_HELD = 50
 
 MANY = 10
 """From this many held jobs on, an overview comes first."""
-MOST_GROUPS = 10
 
 
 @click.command(
@@ -120,10 +106,11 @@ def _print_held(
     of_one_mission: bool,
 ) -> None:
     if len(found) > len(listed):
-        print_wide(overview(found))
+        print_table(overview([job.json for job in found]), sys.stdout)
         print_out("")
     if listed:
-        print_wide(held_table(listed, expiries, of_one_mission=of_one_mission))
+        table = held_table([job.json for job in listed], expiries, of_one_mission=of_one_mission)
+        print_table(table, sys.stdout)
     if len(found) > len(listed):
         print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists them all")
     for job in listed:
@@ -159,29 +146,7 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
     if as_json:
         print_json([job.json for job in jobs])
         return
-    table = make_table(
-        "id",
-        "mission",
-        "turn",
-        "kind",
-        "about",
-        "state",
-        "created",
-        "why or what",
-        numbers=("id", "mission", "turn"),
-    )
-    for job in jobs:
-        table.add_row(
-            str(job.id),
-            str(job.mission_id),
-            str(job.json["turn"] or "-"),
-            one_line(job.kind),
-            shortened(subject(job.json), 50),
-            coloured(job.state),
-            when(str(job.json["created_at"])),
-            last_cell(shortened(summarize(job), 90)),
-        )
-    print_wide(table)
+    print_table(jobs_table([job.json for job in jobs]), sys.stdout)
 
 
 def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None:
@@ -202,7 +167,9 @@ def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None
     console.print(Text("events", style="bold"))
     for event in events:
         data = "" if event["data"] is None else shortened(json_line(event["data"]), 120)
-        console.print(f"  {event['seq']:>4}  {event['at']}  {event['event']}  {data}".rstrip())
+        console.print(
+            f"  {event['seq']:>4}  {local_time(str(event['at']))}  {event['event']}  {data}".rstrip()
+        )
 
 
 def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) -> None:
@@ -233,63 +200,8 @@ def _print_attempts(console: Console, job: Job) -> None:
             cost = "" if paid == (None, None) else f"{paid[0]} + {paid[1]} tokens  "
             console.print(
                 f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
-                f"{attempt['started_at']}  {cost}{one_line(str(message or ''))}".rstrip()
+                f"{local_time(str(attempt['started_at']))}  {cost}{one_line(str(message or ''))}".rstrip()
             )
-
-
-def overview(jobs: Sequence[Job]) -> Table:
-    """A row for each kind and directory, the largest group first."""
-    groups = count_groups(jobs)
-    table = make_table("jobs", "kind", "where", numbers=("jobs",))
-    for kind, where, count in groups[:MOST_GROUPS]:
-        table.add_row(f"{count:,}", one_line(shortened(kind, 30)), one_line(shortened(where, 60)))
-    left = groups[MOST_GROUPS:]
-    if left:
-        table.add_row(f"{sum(count for _, _, count in left):,}", "…", f"in {len(left):,} other places")
-    return table
-
-
-def held_table(jobs: Sequence[Job], expiries: Mapping[int, str], *, of_one_mission: bool) -> Table:
-    """Held jobs with since when and why; without the mission column if all are of one."""
-    columns = ["id", "kind", "about", "held since", "why"]
-    if not of_one_mission:
-        columns.insert(1, "mission")
-    if expires := any(job.id in expiries for job in jobs):
-        columns.insert(-1, "expires")
-    table = make_table(*columns, numbers=("id", "mission"))
-    for job in jobs:
-        table.add_row(
-            str(job.id),
-            *([] if of_one_mission else [str(job.mission_id)]),
-            one_line(shortened(job.kind, 30)),
-            shortened(subject(job.json), 50),
-            when(str(job.json["created_at"])),
-            *([until(expiries.get(job.id))] if expires else []),
-            last_cell(shortened(explain_reason(job.reason or ""), 90)),
-        )
-    return table
-
-
-def count_groups(jobs: Sequence[Job]) -> list[tuple[str, str, int]]:
-    """Kind, directory and count; many directories are grouped by those at the top of the root."""
-    paths = [(job.kind, _path(job)) for job in jobs]
-    counts = Counter((kind, _directory(path)) for kind, path in paths)
-    if len(counts) > MOST_GROUPS:
-        counts = Counter((kind, _top(path)) for kind, path in paths)
-    return [(kind, where, count) for (kind, where), count in counts.most_common()]
-
-
-def _path(job: Job) -> str | None:
-    return next((path for key in ("rel_path", "path") if isinstance(path := job.params.get(key), str)), None)
-
-
-def _directory(path: str | None) -> str:
-    return "" if path is None else f"{dirname(path) or '.'}/"
-
-
-def _top(path: str | None) -> str:
-    top, slash, rest = (path or "").partition("/")
-    return f"{top}/{'…' if '/' in rest else ''}" if slash else _directory(path)
 
 
 def is_question(job: Job, awaited: Collection[int]) -> bool:

@@ -14,19 +14,19 @@ from rich.tree import Tree
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pass_invocation
-from lcp_engine.cli.events import EventFormatter, Follower, message_line, summarize
+from lcp_engine.cli.events import EventFormatter, Follower, message_line
+from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import (
     coloured,
-    last_cell,
     make_console,
-    make_table,
     print_err,
     print_json,
     print_json_line,
     print_out,
-    print_wide,
+    print_tree,
     when,
 )
+from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.core.mission.parse import Variable
 from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import subject
@@ -63,21 +63,7 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
     if invocation.json:
         print_json([mission.json for mission in found])
         return Exit.DONE
-    table = make_table(
-        "id", "name", "status", "outcome", "turns", "jobs", "created", "goal", numbers=("id", "turns")
-    )
-    for mission in found:
-        table.add_row(
-            str(mission.id),
-            one_line(shortened(mission.name, 30)),
-            coloured(mission.status),
-            one_line(mission.outcome or "-"),
-            str(mission.turns),
-            _counts(mission),
-            when(str(mission.json["created_at"])),
-            last_cell(shortened(mission.goal, 60)),
-        )
-    print_wide(table)
+    print_table(missions_table(found), sys.stdout)
     if not (found or invocation.quiet):
         print_err("No missions." if schedule is None else f"No missions of schedule {schedule}.")
     return Exit.DONE
@@ -104,7 +90,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
     tree = _tree(found, jobs, steps)
     for line in [*said, *astray]:
         tree.add(line)
-    print_wide(tree)
+    print_tree(tree)
     return Exit.DONE
 
 
@@ -136,6 +122,32 @@ def report_command(invocation: Invocation, mission: int, form: str | None, since
     with invocation.engine() as engine:
         print_report(engine, mission, form or ("json" if invocation.json else "text"), since)
     return Exit.DONE
+
+
+def missions_table(missions: Sequence[Mission]) -> Table:
+    """Missions with their status, what ended them and their jobs by state."""
+    table = Table([
+        id_column("id"),
+        text_column("name"),
+        fact_column("status"),
+        text_column("outcome"),
+        number_column("turns", spare=0),
+        text_column("jobs"),
+        fact_column("created", spare=1),
+        text_column("goal"),
+    ])  # fmt: skip
+    for mission in missions:
+        table.add(
+            str(mission.id),
+            mission.name,
+            mission.status,
+            mission.outcome or "-",
+            str(mission.turns),
+            _counts(mission),
+            when(str(mission.json["created_at"])),
+            mission.goal,
+        )
+    return table
 
 
 def _counts(mission: Mission) -> str:
@@ -175,7 +187,7 @@ def _line(job: Job) -> Text:
     text = Text.assemble(
         (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job.json)}  ", coloured(job.state)
     )
-    why = summarize(job)
+    why = summarize(job.json)
     return text.append(f"  {one_line(shortened(why, 120))}", style="dim") if why else text
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -17,15 +16,8 @@ from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_b
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
     from rich.tree import Tree
-
-
-COLOURS = {
-    "held": "yellow", "blocked": "yellow", "queued": "cyan", "running": "cyan", "succeeded": "green", "failed": "red",
-    "rejected": "red", "skipped": "dim", "cancelled": "dim", "waiting": "yellow", "completed": "green",
-}  # fmt: skip
 
 
 def print_json(value: Printable) -> None:
@@ -55,41 +47,25 @@ def coloured(word: str) -> Text:
     """A state or status in its colour."""
     from rich.text import Text
 
+    from lcp_engine.cli.tables import COLOURS
+
     return Text(word, style=COLOURS.get(word, ""))
 
 
-def make_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
-    """A table without a border; the columns of `numbers` are aligned to the right."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        justify = "right" if column in numbers else "left"
-        table.add_column(column, justify=justify, no_wrap=column != columns[-1])  # type: ignore[arg-type]  # rich wants the literals
-    return table
-
-
-def last_cell(text: str) -> Text:
-    """The text of the last column, cut at the edge of the terminal."""
-    from rich.text import Text
-
-    return Text(one_line(text), no_wrap=True, overflow="ellipsis")
-
-
-def print_wide(shown: Table | Tree) -> None:
-    """Print a table or a tree: as wide as the terminal, uncut without one."""
+def print_tree(tree: Tree) -> None:
+    """Print a tree: as wide as the terminal, uncut without one."""
     console = make_console(sys.stdout)
     if not sys.stdout.isatty():
         console.width = 1000
     with console.capture() as captured:
-        console.print(shown, soft_wrap=False)
+        console.print(tree, soft_wrap=False)
     print_out("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
 
 
 def until(at: str | None) -> str:
-    """The time left until `at` on a terminal, else `at` itself."""
+    """The time left until `at` on a terminal, else the local time."""
     if at is None or not sys.stdout.isatty():
-        return at or "-"
+        return local_time(at)
     from lcp_engine.core.summaries import duration
 
     seconds = seconds_until(at, datetime.now(UTC))
@@ -102,12 +78,17 @@ def seconds_until(at: str, now: datetime) -> float:
 
 
 def when(at: str | None) -> str:
-    """The age of `at` on a terminal, else `at` itself."""
+    """The age of `at` on a terminal, else the local time."""
     if at is None or not sys.stdout.isatty():
-        return at or "-"
+        return local_time(at)
     from lcp_engine.core.summaries import age
 
     return age(at, datetime.now(UTC))
+
+
+def local_time(at: str | None) -> str:
+    """An ISO 8601 time as a person reads it: in the timezone of this machine, to the second."""
+    return "-" if at is None else f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def explain(error: BaseException, *, as_json: bool) -> int:

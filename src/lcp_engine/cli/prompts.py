@@ -22,8 +22,10 @@ from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_diffs, show_excerpt
 from lcp_engine.cli.decide import read_words
-from lcp_engine.cli.jobs import MANY, overview
+from lcp_engine.cli.job_tables import overview
+from lcp_engine.cli.jobs import MANY
 from lcp_engine.cli.output import make_console, seconds_until
+from lcp_engine.cli.tables import print_table
 from lcp_engine.cli.terminal import (
     Choice,
     Closed,
@@ -89,7 +91,7 @@ class Decider:
         waiting = self._held_jobs()
         if len(waiting) >= MANY:
             print_line(f"{len(waiting):,} jobs of mission {self.mission_id} wait for you")
-            make_console(sys.stderr).print(overview(waiting), soft_wrap=False)
+            print_table(overview([job.json for job in waiting]), sys.stderr)
         try:
             return self._ask_each(waiting)
         except Closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,19 +13,18 @@ import click
 
 from lcp_engine.cli.base import Exit, Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.load_mission import MissionOptions, load
-from lcp_engine.cli.output import (
-    last_cell,
-    make_table,
-    print_err,
-    print_json,
-    print_out,
-    print_wide,
-    until,
-    when,
-)
+from lcp_engine.cli.output import print_err, print_json, print_out, until, when
 from lcp_engine.cli.run import mission_options, print_worst_case
+from lcp_engine.cli.tables import (
+    Table,
+    fact_column,
+    id_column,
+    name_column,
+    number_column,
+    print_table,
+    text_column,
+)
 from lcp_engine.core.recurrence import is_timezone, read_recurrence
-from lcp_engine.core.safe_text import one_line
 from lcp_engine.engine.schedules import Overlap
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.store.queries.records import Schedule
@@ -118,17 +118,7 @@ def list_command(invocation: Invocation) -> int:
     if invocation.json:
         print_json([schedule.json for schedule in found])
         return Exit.DONE
-    table = make_table("name", "due", "next due", "missed", "skipped", "last", numbers=("missed", "skipped"))
-    for one in found:
-        table.add_row(
-            one.name,
-            one_line(one.rule),
-            until(str(one.json["next_due_at"])),
-            f"{one.missed:,}",
-            f"{one.skipped:,}",
-            last_cell(_last(one)),
-        )
-    print_wide(table)
+    print_table(schedules_table(found), sys.stdout)
     if not (found or invocation.quiet):
         print_err("No schedules; `lcp schedule add` creates one.")
     _tell_overdue(found)
@@ -163,6 +153,30 @@ def run_now_command(invocation: Invocation, name: str) -> int:
     return Exit.DONE
 
 
+def schedules_table(schedules: Sequence[Schedule]) -> Table:
+    """Schedules with their newest missions, due times, and what happened at the last one."""
+    table = Table([
+        name_column("name"),
+        id_column("mission"),
+        text_column("due"),
+        fact_column("next due"),
+        number_column("missed", spare=1),
+        number_column("skipped", spare=0),
+        text_column("last", least=32),
+    ])  # fmt: skip
+    for one in schedules:
+        table.add(
+            one.name,
+            str(one.mission_id or "-"),
+            one.rule,
+            until(str(one.json["next_due_at"])),
+            f"{one.missed:,}",
+            f"{one.skipped:,}",
+            _last(one),
+        )
+    return table
+
+
 def here(environment: Mapping[str, str], localtime: Path = LOCALTIME) -> str:
     """The timezone of this machine: TZ, else the target of the link /etc/localtime, else UTC."""
     for name in (
@@ -195,9 +209,9 @@ def _last(schedule: Schedule) -> str:
     if schedule.error:
         return f"cannot be launched: {schedule.error}"
     mission, last = schedule.json["mission"], schedule.json["last"]
-    latest = f"mission {mission['id']} {mission['status']}" if isinstance(mission, dict) else ""
+    status = str(mission["status"]) if isinstance(mission, dict) else "-"
     if not isinstance(last, dict):
-        return latest or "-"
+        return status
     outcome, at = last["outcome"], datetime.fromisoformat(str(last["at"]))
     late = f", {last['missed']:,} missed" if last["missed"] else ""
-    return f"{outcome} {when(at.isoformat())}{late}: {latest}"
+    return f"{outcome} {when(at.isoformat())}{late}: {status}"

@@ -17,27 +17,27 @@ _WIDTH = 100
 _LARGER = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
-def subject(job: Object) -> str:
+def subject(job: Object, *, most: int = _WIDTH) -> str:
     """What a job is about, on one line: its path, patterns or question, else its name or params."""
     name = job["name"]
-    return subject_of(object_in(job["params"]), None if name is None else str(name))
+    return subject_of(object_in(job["params"]), None if name is None else str(name), most=most)
 
 
-def subject_of(params: Object, name: str | None) -> str:
+def subject_of(params: Object, name: str | None, *, most: int = _WIDTH) -> str:
     """Like `subject`, of a job's params and name."""
     for key in ("rel_path", "path", "question", "user_prompt"):
         if isinstance(params.get(key), str):
-            return one_line(shortened(str(params[key]), _WIDTH))
+            return one_line(shortened(str(params[key]), most))
     if "corrects" in params:
         return f"question {params['corrects']} once more"
     patterns, notices = params.get("patterns"), params.get("notices")
     if isinstance(notices, list) and notices:
-        return one_line(shortened(str(notices[0]), _WIDTH))
+        return one_line(shortened(str(notices[0]), most))
     if isinstance(patterns, list):
         shown = " ".join(str(pattern) for pattern in patterns[:3])
         more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""
         return one_line(shortened(shown, 60) + more)
-    return one_line(shortened(name or _dump(params), _WIDTH))
+    return one_line(shortened(name or _dump(params), most))
 
 
 def as_question(params: Object) -> str:

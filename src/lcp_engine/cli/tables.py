@@ -1,0 +1,242 @@
+"""Print tables that fit any terminal: texts shrink, ids never."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TextIO
+
+import click
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from lcp_engine.core.safe_text import one_line
+
+COLOURS: Mapping[str, str] = {
+    "held": "yellow", "blocked": "yellow", "queued": "cyan", "running": "cyan", "succeeded": "green", "failed": "red",
+    "rejected": "red", "skipped": "dim", "cancelled": "dim", "waiting": "yellow", "completed": "green",
+}  # fmt: skip
+_HEADER = "bold"
+_GAP = 2
+_INDENT = 2
+_LEAST = 12
+_MOST_PADDED = 60
+"""Without a width, a longer text moves the cells behind it instead of making every other row as wide."""
+_STACKED_LINES = 3
+"""Lines of a text in a stacked row."""
+_BLANK = ("", "-")
+"""Cells that a stacked row leaves out."""
+
+
+class Part(Enum):
+    """What a column holds, and what happens to it where there is little room."""
+
+    ID = auto()
+    """An argument of other commands; stays whole."""
+    FACT = auto()
+    """A state, a count or a time; whole or left out."""
+    TEXT = auto()
+    """Words; cut with an ellipsis, but `least` cells of them stay."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. Of those with `spare`, the lowest is left out first."""
+
+    name: str
+    part: Part
+    is_number: bool = False
+    spare: int | None = None
+    least: int = _LEAST
+
+
+def id_column(name: str) -> Column:
+    """The numbers of missions or jobs."""
+    return Column(name, Part.ID, is_number=True)
+
+
+def name_column(name: str) -> Column:
+    """Names that are arguments of commands."""
+    return Column(name, Part.ID)
+
+
+def number_column(name: str, *, spare: int | None = None) -> Column:
+    """Counts or sizes."""
+    return Column(name, Part.FACT, is_number=True, spare=spare)
+
+
+def fact_column(name: str, *, spare: int | None = None) -> Column:
+    """States or times."""
+    return Column(name, Part.FACT, spare=spare)
+
+
+def text_column(name: str, *, least: int = _LEAST, spare: int | None = None) -> Column:
+    """Words."""
+    return Column(name, Part.TEXT, spare=spare, least=least)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Text in one style: a colour, `bold`, `dim` or none."""
+
+    text: str
+    style: str = ""
+
+
+Line = Sequence[Span]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells. What a terminal does not show is escaped; a cell that is a state has its colour."""
+
+    columns: Sequence[Column]
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+    def add(self, *cells: str) -> None:
+        """Add a row with a cell for each column."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self.rows.append([one_line(cell) for cell in cells])
+
+    def lines(self, width: int | None) -> Iterator[Line]:
+        """Lines of at most `width` terminal cells; uncut for None. Only an id can be wider, on a line of its own."""
+        for wanted in self._choices():
+            widths = self._fit(wanted, width)
+            if widths is not None:
+                yield _in_columns([column.name for column in self.columns], widths, self.columns, _HEADER)
+                for row in self.rows:
+                    cells = (
+                        row
+                        if width is None
+                        else [cut(cell, widths.get(at, 0)) for at, cell in enumerate(row)]
+                    )
+                    yield _in_columns(cells, widths, self.columns)
+                return
+        for row in self.rows:
+            yield from _stacked(row, self.columns, width or 0)
+
+    def _choices(self) -> Iterator[Sequence[int]]:
+        """Which columns to try: all of them, then ever fewer."""
+        wanted = list(range(len(self.columns)))
+        yield wanted
+        spares = {column.spare: at for at, column in enumerate(self.columns) if column.spare is not None}
+        for rank in sorted(spares):
+            wanted = [at for at in wanted if at != spares[rank]]
+            yield wanted
+
+    def _fit(self, wanted: Sequence[int], width: int | None) -> dict[int, int] | None:
+        """The width of each column; None if there is no room for the texts."""
+        natural = {at: self._natural(at) for at in wanted}
+        texts = {at: natural[at] for at in wanted if self.columns[at].part is Part.TEXT}
+        if width is None:
+            return {**natural, **{at: min(most, _MOST_PADDED) for at, most in texts.items()}}
+        taken = sum(natural.values()) - sum(texts.values()) + _GAP * (len(wanted) - 1)
+        leasts = {at: min(most, self.columns[at].least) for at, most in texts.items()}
+        shared = _share(width - taken, leasts, texts)
+        return None if shared is None else {**natural, **shared}
+
+    def _natural(self, at: int) -> int:
+        return max(cell_len(cell) for cell in (self.columns[at].name, *(row[at] for row in self.rows)))
+
+
+def print_table(table: Table, stream: TextIO) -> None:
+    """Print a table as wide as the terminal; uncut if `stream` is not one."""
+    if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
+        stream.writelines(f"{plain(line)}\n" for line in table.lines(None))
+        return
+    from lcp_engine.cli.output import make_console
+
+    console = make_console(stream)
+    shown = plain if console.no_color or console.color_system is None else _coloured
+    stream.writelines(f"{shown(line)}\n" for line in table.lines(console.width if stream.isatty() else None))
+
+
+def plain(line: Line) -> str:
+    """The text of a line, without blanks at its end."""
+    return "".join(span.text for span in line).rstrip(" ")
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` terminal cells, with an ellipsis where it is cut."""
+    return text if cell_len(text) <= width else f"{set_cell_size(text, max(0, width - 1)).rstrip(' ')}…"
+
+
+def _coloured(line: Line) -> str:
+    return "".join(_styled(span) for span in line).rstrip(" ")
+
+
+def _styled(span: Span) -> str:
+    match span.style:
+        case "":
+            return span.text
+        case "bold":
+            return click.style(span.text, bold=True)
+        case "dim":
+            return click.style(span.text, dim=True)
+        case colour:
+            return click.style(span.text, fg=colour)
+
+
+def _share(room: int, leasts: Mapping[int, int], naturals: Mapping[int, int]) -> dict[int, int] | None:
+    """Divide `room` among texts: none gets less than its least, and the longest give way first."""
+    if sum(leasts.values()) > room:
+        return None
+    shares = dict(leasts)
+    left = room - sum(shares.values())
+    while left > 0 and (short := [at for at in shares if shares[at] < naturals[at]]):
+        smallest = min(short, key=lambda at: (shares[at], -at))  # of equals the last: it says why
+        shares[smallest] += 1
+        left -= 1
+    return shares
+
+
+def _in_columns(
+    cells: Sequence[str], widths: Mapping[int, int], columns: Sequence[Column], style: str | None = None
+) -> Line:
+    line: list[Span] = []
+    for at, width in widths.items():
+        text = cells[at]
+        blank = " " * (width - cell_len(text))
+        before, behind = (blank, "") if columns[at].is_number else ("", blank)
+        gap = " " * _GAP if line else ""
+        shown = Span(text, COLOURS.get(text, "") if style is None else style)
+        line += [Span(gap + before), shown, Span(behind)]
+    return line
+
+
+def _stacked(row: Sequence[str], columns: Sequence[Column], width: int) -> Iterator[Line]:
+    """A row without columns: its ids, its facts and then its texts, as many on a line as fit."""
+    cells = [(column, cell) for column, cell in zip(columns, row, strict=True) if cell not in _BLANK]
+    line: list[Span] = []
+    is_full = False
+    for column, cell in sorted(cells, key=lambda each: each[0].part is Part.TEXT):
+        label = "" if column is columns[0] or cell in COLOURS else f"{column.name}: "
+        lines = _wrapped(f"{label}{cell}", column.part, max(2, width - _INDENT))
+        for text in lines:
+            taken = sum(cell_len(span.text) for span in line)
+            if line and (is_full or len(lines) > 1 or taken + _GAP + cell_len(text) > width):
+                yield line
+                line = []
+            is_indented = bool(line) or (column is not columns[0] and cell_len(text) + _INDENT <= width)
+            line.append(Span(" " * _INDENT if is_indented else ""))
+            line.append(Span(text, COLOURS.get(text, "bold" if column is columns[0] else "")))
+        is_full = len(lines) > 1
+    yield line
+
+
+def _wrapped(text: str, part: Part, width: int) -> Sequence[str]:
+    """A text in lines of `width`, at most `_STACKED_LINES`; an id in one line."""
+    if part is Part.ID or cell_len(text) <= width:
+        return [text]
+    words = text.split(" ")
+    if any(cell_len(word) > width // 2 for word in words):  # a path, or a language without blanks
+        lines = chop_cells(text, width)
+    else:
+        lines = words[:1]
+        for word in words[1:]:
+            fits = cell_len(lines[-1]) + 1 + cell_len(word) <= width
+            lines[-1:] = [f"{lines[-1]} {word}"] if fits else [lines[-1], word]
+    left = lines[_STACKED_LINES - 1 :]
+    return lines if len(left) <= 1 else [*lines[: _STACKED_LINES - 1], cut(" ".join(left), width)]
