@@ -51,3 +51,24 @@ def test_an_endpoint_that_does_not_answer_is_named_without_a_traceback(lcp: Lcp)
     assert "fail  endpoint" in done.out
     assert "a model's server is expected to listen there" in done.out
     assert "→" in done.out
+
+
+def test_a_mission_is_checked_with_its_variables_and_settings(lcp: Lcp) -> None:
+    mission = lcp.home / "m.yaml"
+    mission.write_text("goal: Say ${what}.\nplanner: {type: human}\nvariables: {what: What to say.}\n")
+    asked = lcp("doctor", "--mission", mission, "--root", "root")
+    assert (asked.code, "give it with --var what=VALUE" in asked.out) == (1, True)
+    given = lcp(
+        "doctor", "--mission", mission, "--root", "root", "--var", "what=hello", "--set", "planner=surveyor"
+    )
+    assert (given.code, "surveyor, which uses no model" in given.out) == (0, True)
+    alone = lcp("doctor", "--var", "what=hello")
+    assert (alone.code, "--set and --var need --mission" in alone.err) == (2, True)
+
+
+def test_a_misspelt_planner_is_not_called_missing(lcp: Lcp) -> None:
+    mission = lcp.home / "m.yaml"
+    mission.write_text("goal: Say it.\nplaner: {type: human}\n")
+    for command in (["run", mission], ["launch", mission], ["doctor", "--mission", mission]):
+        done = lcp(*command, "--root", "root")
+        assert "planer: is not a known key; did you mean 'planner'?" in done.out + done.err

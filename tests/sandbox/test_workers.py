@@ -340,6 +340,24 @@ def test_a_plug_in_that_cannot_be_imported_is_left_out_and_named(
     )
 
 
+def test_every_kind_of_a_broken_package_is_left_out_for_its_true_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "halfway.py").write_text(
+        "from pydantic import BaseModel\nfrom lcp_engine import worker\n"
+        "@worker('halfway', params=BaseModel, result=BaseModel)\ndef first(params): ...\n"
+        "import no_such_package\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = ("first", "second")
+    offered = [EntryPoint(name, f"halfway:{name}", "lcp_engine.workers") for name in names]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: EntryPoints(offered))
+    assert set(find_workers()) == set(BUILT_IN)
+    for name in names:
+        assert f"worker plug-in '{name}' (halfway:{name}) is left out: ModuleNotFoundError" in caplog.text
+    assert "another worker" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

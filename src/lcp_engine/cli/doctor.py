@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
@@ -48,17 +48,32 @@ BUSY_SECONDS = 3.0
 @click.option("--planner", metavar="NAME", help="Check this planner with the settings of your configuration.")
 @click.option("--mission", metavar="MISSION", help="Check the planner and the root of this mission.")
 @click.option("--root", type=click.Path(path_type=Path), metavar="DIR", help="Check this root.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="With --mission: override a key of the file.")  # fmt: skip
+@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+              help="With --mission: set the variable ${NAME} of the file.")  # fmt: skip
 @pass_invocation
 def doctor_command(
-    invocation: Invocation, planner: str | None, mission: str | None, root: Path | None
+    invocation: Invocation,
+    *,
+    planner: str | None,
+    mission: str | None,
+    root: Path | None,
+    settings: Sequence[str],
+    variables: Sequence[str],
 ) -> int:
     """Check the installation, and with --planner or --mission also the planner.
 
     Each line is ok, warn or fail, with advice. A model is asked ten short questions, which cost tokens. Exit code 1:
     something does not work.
     """
+    pairs(settings, "--set")
+    values = pairs(variables, "--var")
+    if (settings or values) and mission is None:
+        raise click.UsageError("--set and --var need --mission", click.get_current_context())
+    options = None if mission is None else MissionOptions(mission, root, planner, settings, values)
     found: list[Finding] = []
-    for finding in _examine(invocation, planner, mission, root):
+    for finding in _examine(invocation, planner, options, root):
         found.append(finding)
         if not invocation.json:
             _print(finding)
@@ -75,7 +90,7 @@ def _print(finding: Finding) -> None:
 
 
 def _examine(
-    invocation: Invocation, planner: str | None, mission: str | None, root: Path | None
+    invocation: Invocation, planner: str | None, options: MissionOptions | None, root: Path | None
 ) -> Iterator[Finding]:
     from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.sandbox.landlock import examine_isolation
@@ -94,13 +109,13 @@ def _examine(
     yield from examine_installation(url, shown_url(url), os.environ)
     yield examine_isolation(settings.isolation)
     spec = None if planner is None else PlannerSpec(type=planner)
-    if mission is not None:
+    if options is not None:
         try:
-            loaded, root = load(MissionOptions(mission, root, planner), PlannerEnvironment(settings.planners))
+            loaded, root = load(options, PlannerEnvironment(settings.planners))
         except LcpError as error:
             yield broken("mission", error.failed)
             return
-        yield well("mission", f"{mission} can be launched")
+        yield well("mission", f"{options.mission} can be launched")
         spec = loaded.planner
     yield from examine_root(root or Path.cwd())
     if spec is not None:

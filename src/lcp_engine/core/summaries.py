@@ -93,8 +93,13 @@ def age(at: str, now: datetime) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """A hint for an unknown name: the nearest of `known`, else all of them."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+    close = nearest_name(word, known)
+    return f"known: {', '.join(sorted(known)) or 'none'}" if close is None else f"did you mean {close!r}?"
+
+
+def nearest_name(word: str, known: Sequence[str]) -> str | None:
+    """The nearest of `known`; None if none is near."""
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), None)
 
 
 def _count_files(result: Object) -> str:

@@ -128,9 +128,13 @@ def _offered() -> Iterator[tuple[str, Worker[BaseModel]]]:
 
     for entry in entry_points(group=GROUP):
         origin = f"worker plug-in {entry.name!r} ({entry.value})"
+        before = dict(_REGISTERED)
         try:
             worker: object = entry.load()
         except Exception as raised:  # noqa: BLE001 -- importing runs a plug-in's code, which may raise anything
+            # What it registered before it failed would be in its own way when its next entry point is imported.
+            _REGISTERED.clear()
+            _REGISTERED.update(before)
             _warn(entry, origin, raised)
             continue
         if not isinstance(worker, Worker):

@@ -112,14 +112,34 @@ def test_a_wrong_key_or_value_is_named_with_what_is_expected(text: str, said: st
     assert said in refusal(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gaol: x\nplanner: script", "gaol: is not a known key; did you mean 'goal'?"),
+        ("goal: x\nplaner: script", "planer: is not a known key; did you mean 'planner'?"),
+        ("goal: x\nplanner: {typ: human}", "planner.typ: is not a known key; did you mean 'type'?"),
+        (f"{GOOD}policy: [{{doo: deny}}]", "policy.0.doo: is not a known key; did you mean 'do'?"),
+        (
+            f"{GOOD}accept: [{{file_matches: {{paht: a, pattern: a}}}}]",
+            "accept.0.file_matches.paht: is not a known key; did you mean 'path'?",
+        ),
+        (
+            f"{GOOD}variables: {{a: {{descripton: x}}}}",
+            "variables.a.descripton: is not a known key; did you mean 'description'?",
+        ),
+    ],
+)
+def test_a_misspelt_key_is_named_and_not_also_missing(text: str, said: str) -> None:
+    assert refusal(text) == f"m.yaml: {said}"
+
+
 def test_every_problem_is_in_the_details() -> None:
     with pytest.raises(LcpError) as refused:
         parse_mission("goals: x", source="m.yaml")
     assert refused.value.failed.details == {
         "problems": [
-            "goal: is required and missing",
-            "planner: is required and missing",
             "goals: is not a known key; did you mean 'goal'?",
+            "planner: is required and missing",
         ]
     }
 

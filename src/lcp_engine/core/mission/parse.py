@@ -20,9 +20,9 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from lcp_engine.core.mission.spec import AcceptCheck, FileMatch, FileQuotes, Limits, MissionSpec
+from lcp_engine.core.mission.spec import AcceptCheck, FileMatch, FileQuotes, Limits, MissionSpec, PlannerSpec
 from lcp_engine.core.policy import Rule
-from lcp_engine.core.summaries import nearest
+from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
@@ -115,6 +115,9 @@ class Outline:
 def outline_mission(text: str, *, source: str) -> Outline:
     """The outline of the mission file `text`. Raises like `parse_mission`, which alone reads all of it."""
     stated = _read(text, source)
+    known = _known(())
+    if unknown := [key for key in stated if key not in known]:
+        _refuse(f"{source}: {_unknown(unknown[:1])}")
     planner = stated.get("planner")
     named = planner.get("type", "") if isinstance(planner, dict) else planner
     told = stated.get("description") or stated.get("goal") or ""
@@ -170,10 +173,7 @@ def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variabl
     try:
         return VARIABLES.validate_python(stated.get("variables") or {})
     except ValidationError as refused:
-        lines = [
-            _explain({**error, "loc": ("variables", *error["loc"])})
-            for error in refused.errors(include_url=False)
-        ]
+        lines = _lines(refused, "variables")
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
@@ -187,7 +187,7 @@ def build_mission(
     try:
         return MissionSpec.model_validate(stated)
     except ValidationError as refused:
-        lines = [_explain(error) for error in refused.errors(include_url=False)]
+        lines = _lines(refused)
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
@@ -196,10 +196,7 @@ def with_limits(old: Limits, changed: Mapping[str, JsonValue]) -> Limits:
     try:
         return Limits.model_validate({**old.model_dump(), **changed})
     except ValidationError as refused:
-        lines = [
-            _explain({**error, "loc": ("limits", *error["loc"])})
-            for error in refused.errors(include_url=False)
-        ]
+        lines = _lines(refused, "limits")
         _refuse("; ".join(lines[:3]), lines)
 
 
@@ -238,7 +235,7 @@ def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
 
 _KEYS: Mapping[str, type[BaseModel]] = {
     "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
-    "variables": Variable,
+    "planner": PlannerSpec, "variables": Variable,
 }  # fmt: skip
 
 
@@ -259,15 +256,45 @@ _EXPECTATIONS: Mapping[str, str] = {
 }
 
 
-def _explain(error: ErrorDetails) -> str:
-    where = ".".join(str(part) for part in error["loc"])
+def _lines(refused: ValidationError, *parents: str) -> list[str]:
+    """A line for each problem: unknown keys first, since a misspelt key is why another one is missing."""
+    errors = sorted(refused.errors(include_url=False), key=_is_missing)
+    return list(dict.fromkeys(_explain(error, parents) for error in errors))
+
+
+def _is_missing(error: ErrorDetails) -> bool:
+    return error["type"] == "missing"
+
+
+def _explain(error: ErrorDetails, above: Sequence[str]) -> str:
+    path = (*above, *error["loc"])
+    parents, where = path[:-1], _dotted(path)
     match error["type"]:
         case "missing":
-            return f"{where}: is required and missing"
+            near = _near_miss(str(path[-1]), _known(parents), error["input"])
+            return f"{where}: is required and missing" if near is None else _unknown((*parents, near))
         case "extra_forbidden":
-            return f"{where}: is not a known key; {nearest(str(error['loc'][-1]), _known(error['loc'][:-1]))}"
+            return _unknown(path)
     said = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
     return f"{where}: {_EXPECTATIONS.get(error['type'], said)}, not {_fact(error['input'])}"
+
+
+def _dotted(parts: Sequence[str | int]) -> str:
+    return ".".join(map(str, parts))
+
+
+def _unknown(path: Sequence[str | int]) -> str:
+    return f"{_dotted(path)}: is not a known key; {nearest(str(path[-1]), _known(path[:-1]))}"
+
+
+def _near_miss(missing: str, known: Sequence[str], stated: object) -> str | None:
+    """The unknown key of `stated` that is meant for the one that is missing."""
+    unknown = (
+        [key for key in stated if isinstance(key, str) and key not in known]
+        if isinstance(stated, dict)
+        else []
+    )
+    return next((key for key in unknown if nearest_name(key, known) == missing), None)
 
 
 def _known(parents: Sequence[str | int]) -> list[str]:
