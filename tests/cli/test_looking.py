@@ -28,7 +28,7 @@ EVIL = "\x1b]0;owned\x07\x1b[31m\u202egpj.txt"
 def done(lcp: Lcp) -> Lcp:
     """One mission that has read a file and a missing one with control characters in its name."""
     (lcp.root / EVIL).write_text("x")
-    jobs = [{"kind": "list_files"}, {"kind": "read_file", "params": {"rel_path": "a.md"}},
+    jobs = [{"kind": "list_files", "params": {}}, {"kind": "read_file", "params": {"rel_path": "a.md"}},
             {"kind": "read_file", "name": EVIL, "params": {"rel_path": "not there"}}]  # fmt: skip
     ask = {"ok": True, "action": "create_followup_jobs", "commentary": EVIL, "new_jobs": jobs}
     complete = {"ok": True, "action": "mission_complete", "summary": f"Read it.\n## {EVIL}"}

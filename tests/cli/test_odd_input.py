@@ -183,10 +183,10 @@ def test_show_is_as_wide_as_it_needs_to_be_and_puts_a_plan_under_its_step(
             "kind": "agent_plan",
             "params": {"scope": "step", "user_prompt": "Do a part that takes more than forty columns."},
         },
-        {"kind": "list_files"},
+        {"kind": "list_files", "params": {}},
     ]
     ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
-    inner = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "list_files"}]}
+    inner = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "list_files", "params": {}}]}
     mission = lcp.mission("no JSON", json.dumps(ask), json.dumps(inner), *[lcp.complete] * 3)
     told = lcp("run", mission, "--root", "root").err
     assert "turn 1  failed; a correction follows  " in told

@@ -39,7 +39,11 @@ def test_check_gives_every_reason(lcp: Lcp, data: bytes) -> None:
 
 
 def test_check_holds_a_reply_to_the_default_cap(lcp: Lcp) -> None:
-    six = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "list_files"}] * 6}
+    six = {
+        "ok": True,
+        "action": "create_followup_jobs",
+        "new_jobs": [{"kind": "list_files", "params": {}}] * 6,
+    }
     done = lcp("check", stdin=json.dumps(six))
     assert done.object["errors"] == [
         {"path": "new_jobs", "message": "at most 5 jobs in one reply; this one has 6"}

@@ -34,7 +34,10 @@ def test_without_a_terminal_held_jobs_wait_and_the_commands_that_decide_are_name
 
 
 def test_what_a_mission_leaves_held_at_its_end_is_pointed_out(lcp: Lcp) -> None:
-    jobs = [{"kind": "list_files"}, {"kind": "write_file", "params": {"path": "b", "content": "b"}}]
+    jobs = [
+        {"kind": "list_files", "params": {}},
+        {"kind": "write_file", "params": {"path": "b", "content": "b"}},
+    ]
     ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]}
     done = lcp("run", lcp.mission(json.dumps(ask), lcp.complete), "--root", "root")
     assert done.code == 0

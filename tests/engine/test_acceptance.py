@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}
 YES: Object = {"ok": True, "action": "analysis_result", "summary": "every module is named"}
 NO: Object = {"ok": False, "action": "error", "error": "core.py is missing"}
-JOBS: Object = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "do"}]}
+JOBS: Object = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "do", "params": {}}]}
 VERIFY: JsonValue = [{"verify": "Is every module named?"}]
 MISSING: JsonValue = [{"file_exists": "a.md"}]
 

@@ -20,7 +20,8 @@ ERROR: Object = {"ok": False, "action": "error", "error": "lost"}
 def ask(*jobs: Object | str) -> Object:
     """A reply that asks for jobs; a name is a job of the kind `do` with that name."""
     new_jobs: list[JsonValue] = [
-        {"kind": "do", "params": {"of": job}} if isinstance(job, str) else job for job in jobs
+        {"kind": "do", "params": {"of": job}} if isinstance(job, str) else {"params": {}, **job}
+        for job in jobs
     ]
     return {"ok": True, "action": "create_followup_jobs", "new_jobs": new_jobs}
 

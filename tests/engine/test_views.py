@@ -29,9 +29,9 @@ WORK: Object = {
     "ok": True,
     "action": "create_followup_jobs",
     "new_jobs": [
-        {"kind": "do", "name": "look", "auto_dispatch": True},
-        {"kind": "fail"},
-        {"kind": "change"},
+        {"kind": "do", "name": "look", "params": {}, "auto_dispatch": True},
+        {"kind": "fail", "params": {}},
+        {"kind": "change", "params": {}},
         {"kind": "write_file", "params": {"rel_path": "a.md", "content": "x"}},
     ],
 }

@@ -61,8 +61,8 @@ REPLIES: dict[str, Action | Malformed] = {
     "error": ErrorAction(error="the disk is gone"),
     "prose": Malformed(errors=(Problem(path="", message="it is prose"),)),
     "no jobs": CreateFollowupJobs(new_jobs=()),
-    "failed": CreateFollowupJobs(new_jobs=(JobSpec(kind="any"),)).in_manner(Manner.VERIFICATION),
-    "unclear": CreateFollowupJobs(new_jobs=(JobSpec(kind="any"),)).in_manner(Manner.CLARIFICATION),
+    "failed": CreateFollowupJobs(new_jobs=(JobSpec(kind="any", params={}),)).in_manner(Manner.VERIFICATION),
+    "unclear": CreateFollowupJobs(new_jobs=(JobSpec(kind="any", params={}),)).in_manner(Manner.CLARIFICATION),
     "write": WriteFile(rel_path="a.md", content="text"),
 }
 FLAGS = {"?": None, "yes": True, "no": False}
@@ -192,7 +192,7 @@ def _repeated(words: Iterable[str]) -> Iterator[str]:
 
 def jobs(*auto_dispatch: bool | None) -> CreateFollowupJobs:
     return CreateFollowupJobs(
-        new_jobs=tuple(JobSpec(kind="any", auto_dispatch=flag) for flag in auto_dispatch)
+        new_jobs=tuple(JobSpec(kind="any", params={}, auto_dispatch=flag) for flag in auto_dispatch)
     )
 
 

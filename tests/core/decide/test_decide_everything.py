@@ -82,7 +82,7 @@ _STATES = st.builds(
     last_turn=st.none() | st.sampled_from(["max_turns", "max_seconds", "max_tokens"]),
     unheard=st.booleans(),
 )
-_JOBS = st.builds(JobSpec, kind=st.just("any"), auto_dispatch=st.none() | st.booleans())
+_JOBS = st.builds(JobSpec, kind=st.just("any"), params=st.just({}), auto_dispatch=st.none() | st.booleans())
 _REPLIES = st.one_of(
     st.builds(
         lambda jobs, manner: CreateFollowupJobs(new_jobs=jobs).in_manner(manner),

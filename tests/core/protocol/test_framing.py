@@ -40,6 +40,12 @@ BEFORE, AFTER = "prose before the object", "prose after the object"
         (f"{OBJECT} Done {{really}}.", [AFTER]),
         (f"See [1], {OBJECT}", [BEFORE]),
         (f"for (x) {{ y }} {OBJECT}", [BEFORE]),
+        (f"{{a {{ x }} }} }} {OBJECT}", [BEFORE]),
+        (f"```json {{a=b}}\n{OBJECT}\n```", [BEFORE, AFTER]),
+        (f"{{ hm </think>{OBJECT}", [THOUGHT]),
+        (f"<think>{{ hm</think>{OBJECT}", [THOUGHT]),
+        (f"{{ a <think>hm</think> }} {OBJECT}", [BEFORE, THOUGHT]),
+        (f"{OBJECT} {{ x", [AFTER]),
         (f"{OBJECT} <think>and then?</think>", [AFTER]),
         (f"```json\n{OBJECT}", [BEFORE]),
         (f"\ufeff<think>hm</think>Here:\n```json\n{OBJECT}\n```", [BOM, THOUGHT, FENCE, BEFORE]),
@@ -87,6 +93,15 @@ def test_what_stands_in_a_string_of_the_object_is_text(content: str) -> None:
         (f'{{"a": tru, "b": "</think>", "c": {OBJECT}}}', None),
         (f"{OBJECT}</think>", "one JSON object is expected; the reply is empty"),
         (f"{{{OBJECT}}}", 'a key in double quotes is expected; found "{'),
+        (
+            f"{{ reply: {OBJECT}}}",
+            "line 1, column 1: the brace that opens here is not closed before the object",
+        ),
+        (f"{{reply:{OBJECT}", "line 1, column 1: the brace that opens here is not closed"),
+        (f"{{\nHere it is:\n{OBJECT}", "line 1, column 1: the brace that opens here is not closed"),
+        (f"Well:\n{{ // {{a}}\n{OBJECT}\n}}", "line 2, column 1: the brace that opens here is not closed"),
+        (f"{{ a <think>}}</think> {OBJECT}", "line 1, column 1: the brace that opens here is not closed"),
+        (f"<think>hm</think> {{ reply: {OBJECT}}}", "line 1, column 19: the brace that opens here"),
         ('{"a": 1, "a": 2}', 'an object has each key once; "a" occurs more than once in one'),
         ('{"x": [{"a": 1, "b": 3, "a": 1}]}', '"a" occurs more than once'),
         ('{"a": 1, "\\u0061": 2}', '"a" occurs more than once'),
@@ -152,6 +167,12 @@ def test_anything_else_is_refused_and_never_repaired(text: str, message: str | N
 )
 def test_a_limit_is_not_reached_before_it_is(text: str) -> None:
     assert isinstance(find_object(text), Framed)
+
+
+@pytest.mark.parametrize("prose", ["{x", "{x}", "}", "{x<think></think>"])
+def test_millions_of_braces_in_prose_are_read_once(prose: str) -> None:
+    # 4 million characters: anything worse than linear would take hours.
+    assert isinstance(find_object(prose * (4_000_000 // len(prose)) + OBJECT), Framed | Unframed)
 
 
 JSON = st.recursive(

@@ -179,8 +179,8 @@ def test_ok_false_reads_as_error_and_nothing_else_is_looked_at(body: Body, text:
         ({**COMPLETE, "deliverable": []}, ["deliverable: unknown key, ignored; did you mean 'deliverables'?"]),
         ({**COMPLETE, "message": "m", "new_jobs": None, "error": None}, ["message: unknown key, ignored"]),
         ({**COMPLETE, "commentary": 5}, ["commentary: not a string, ignored: 5"]),
-        (ask({"kind": "x", "description": 1}), ["new_jobs[0].description: unknown key, ignored"]),
-        (ask({"kind": "x", "task": "y"}), ["new_jobs[0].task: unknown key, ignored"]),
+        (ask({"kind": "x", "params": {}, "description": 1}), ["new_jobs[0].description: unknown key, ignored"]),
+        (ask({"kind": "x", "params": {}, "task": "y"}), ["new_jobs[0].task: unknown key, ignored"]),
         ({"ok": False, "action": "x", "details": 1}, ['action: ok: false reads as error; "x" is ignored',
                                                       "details: ignored beside ok: false"]),
         ({**COMPLETE, **{f"k{n}": n for n in range(25)}}, [*(f"k{n}: unknown key, ignored" for n in range(20)),
@@ -212,21 +212,23 @@ def test_content_and_new_content_are_one_field(fields: Body, content: str) -> No
     ("job", "expected"),
     [
         (3, {"": "a job is an object with kind and params; found 3"}),
-        ({}, {".kind": "a job needs kind; it is missing"}),
-        ({"kind": None}, {".kind": "a job needs kind; it is missing"}),
-        ({"task": "read_file"}, {".task": "task is not read", ".kind": "it is missing"}),
-        ({"kind": 5}, {".kind": "kind is a string; found 5"}),
-        ({"kind": ""}, {".kind": "kind is 1 to 64 of the characters"}),
-        ({"kind": "a b"}, {".kind": 'found "a b"'}),
-        ({"kind": "x\n"}, {".kind": "kind is 1 to 64 of the characters"}),
-        ({"kind": "x" * 65}, {".kind": "kind is 1 to 64 of the characters"}),
-        ({"kind": "mission_complete"}, {".kind": "is an action or a result, not a kind of job"}),
-        ({"kind": "read_file_result"}, {".kind": "is an action or a result, not a kind of job"}),
-        ({"kind": "x", "name": "n" * 201}, {".name": "name has at most 200 characters; found 201"}),
-        ({"kind": "x", "name": 5, "auto_dispatch": "no"}, {".name": "found 5", ".auto_dispatch": 'found "no"'}),
+        ({}, {".kind": "a job needs kind; it is missing", ".params": "a job needs params; it is missing"}),
+        ({"kind": None, "params": {}}, {".kind": "a job needs kind; it is missing"}),
+        ({"task": "read_file", "params": {}}, {".task": "task is not read", ".kind": "it is missing"}),
+        ({"kind": 5, "params": {}}, {".kind": "kind is a string; found 5"}),
+        ({"kind": "", "params": {}}, {".kind": "kind is 1 to 64 of the characters"}),
+        ({"kind": "a b", "params": {}}, {".kind": 'found "a b"'}),
+        ({"kind": "x\n", "params": {}}, {".kind": "kind is 1 to 64 of the characters"}),
+        ({"kind": "x" * 65, "params": {}}, {".kind": "kind is 1 to 64 of the characters"}),
+        ({"kind": "mission_complete", "params": {}}, {".kind": "is an action or a result, not a kind of job"}),
+        ({"kind": "read_file_result", "params": {}}, {".kind": "is an action or a result, not a kind of job"}),
+        ({"kind": "x", "params": {}, "name": "n" * 201}, {".name": "name has at most 200 characters; found 201"}),
+        ({"kind": "x", "params": {}, "name": 5, "auto_dispatch": "no"},
+         {".name": "found 5", ".auto_dispatch": 'found "no"'}),
         ({"kind": "x", "params": []}, {".params": "params is an object; found []"}),
-        ({"kind": "read_file"}, {".params": "rel_path or path is missing"}),
-        ({"kind": "read_file", "params": None}, {".params": "rel_path or path is missing"}),
+        ({"kind": "read_file"}, {".params": "a job needs params; it is missing"}),
+        ({"kind": "read_file", "params": None}, {".params": "a job needs params; it is missing"}),
+        ({"kind": "read_file", "params": {}}, {".params": "rel_path or path is missing"}),
         ({"kind": "read_file", "params": {"rel_path": None}}, {".params": "rel_path or path is missing"}),
         ({"kind": "read_file", "params": {"rel_path": "a", "path": "b"}}, {".params": "rel_path and path"}),
         ({"kind": "list_files", "params": {"pattern": ["x"]}},
@@ -246,15 +248,131 @@ def test_content_and_new_content_are_one_field(fields: Body, content: str) -> No
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_job_is_said_where_it_is(job: JsonValue, expected: dict[str, str]) -> None:
-    found = errors(ask({"kind": "x"}, job))
+    found = errors(ask({"kind": "x", "params": {}}, job))
     assert found.keys() == {f"new_jobs[1]{path}" for path in expected}
     for path, message in expected.items():
         assert message in found[f"new_jobs[1]{path}"]
 
 
+LIST: Body = {"kind": "list_files", "params": {}}
+READ: Body = {"kind": "read_file", "params": {"rel_path": "a"}}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["autoDispatch", "auto-dispatch", "AutoDispatch", "AUTO_DISPATCH", "autodispatch", "auto dispatch", "auto.dispatch",
+     "auto_dispatched", "auto_dispach", "auto_dipsatch", "audo_dispatch", "auto_dispatch ", "_auto_dispatch",
+     "dispatch", "Dispatch", "auto_run", "autoRun", "auto_execute", "auto", "hold", "requires_approval",
+     "needsApproval", "require_confirmation", "requires_human_review", "approval_required", "userApproval", "manual",
+     "review", "should_auto_dispatch", "autoDispatchEnabled", "\uff41uto_dispatch"],
+)  # fmt: skip
+def test_a_near_miss_of_auto_dispatch_is_an_error_that_names_it(key: str) -> None:
+    # Ignored, the job would run although its planner said that it must not.
+    assert "auto_dispatch" in errors(ask({**LIST, key: False}))[f"new_jobs[0].{key}"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["Params", "PARAMS", "params ", "_params", "param", "parms", "prams", "parmas", "paramss", "args", "Args", "arg",
+     "arguments", "argument", "argumnets", "parameters", "parameter", "Parameters", "paramaters", "paramters", "kwargs",
+     "input", "inputs", "payload", "tool_input", "toolArgs", "job_params", "function_args"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "job", [LIST, {"kind": "list_files"}, {"kind": "no.worker", "params": {}}, {"kind": "x"}]
+)
+def test_a_near_miss_of_params_is_an_error_that_names_it(key: str, job: Body) -> None:
+    # Ignored, list_files would list the whole root.
+    found = errors(ask({**job, key: {"patterns": ["*.md"]}}))
+    assert "params" in found[f"new_jobs[0].{key}"].partition(";")[0]
+    assert ("new_jobs[0].params" in found) is ("params" not in job)
+
+
+@pytest.mark.parametrize("key", ["Kind", "KIND", "kind ", "kinds", "knid", "kin", "_kind"])
+@pytest.mark.parametrize("job", [LIST, {"params": {}}])
+def test_a_near_miss_of_kind_is_an_error_that_names_it(key: str, job: Body) -> None:
+    assert "with kind" in errors(ask({**job, key: "read_file"}))[f"new_jobs[0].{key}"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["type", "tool", "task", "Tool", "tool_name", "toolName", "worker", "function", "action", "job_type"],
+)
+def test_another_word_for_kind_is_an_error_where_kind_is_missing_or_another(key: str) -> None:
+    jobs: list[Body] = [{"params": {}, key: "list_files"}, {**LIST, key: "write_file"}]
+    for job in jobs:
+        assert "with kind" in errors(ask(job))[f"new_jobs[0].{key}"]
+
+
+@pytest.mark.parametrize(
+    ("job", "key", "right"),
+    [
+        ({"kind": "read_file", "rel_path": "a"}, "rel_path", "rel_path is a param of read_file and belongs in params"),
+        ({"kind": "read_file", "path": "a"}, "path", "path is a param of read_file"),
+        ({**READ, "rel_path": "b"}, "rel_path", "rel_path is a param of read_file"),
+        ({**READ, "limit": 5}, "limit", "limit is a param of read_file"),
+        ({**READ, "Limit": 5}, "Limit", "limit is a param of read_file"),
+        ({"kind": "read_file", "params": {}, "relPath": "a"}, "relPath", "rel_path is a param of read_file"),
+        ({**LIST, "patterns": ["*.py"]}, "patterns", "patterns is a param of list_files"),
+        ({**LIST, "pattern": ["*.py"]}, "pattern", "patterns is a param of list_files"),
+        ({**LIST, "options": {"patterns": ["*.py"]}}, "options", "the object params"),
+        ({**LIST, "query": {"patterns": ["*.md"]}}, "query", "the object params"),
+        ({"kind": "write_file", "rel_path": "a", "params": {"content": "x"}}, "rel_path", "a param of write_file"),
+        ({"kind": "agent_plan", "params": {"user_prompt": "p"}, "context": "c"}, "context", "a param of agent_plan"),
+        ({"kind": "custom", "data": {"a": 1}}, "data", "the object params"),
+    ],
+)  # fmt: skip
+def test_params_lifted_to_the_level_of_the_job_are_an_error(job: Body, key: str, right: str) -> None:
+    assert right in errors(ask(job))[f"new_jobs[0].{key}"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"comment": "c"}, {"reason": "r"}, {"priority": 1}, {"description": "d"}, {"id": "job-1"}, {"depends_on": []},
+        {"timeout": 5}, {"metadata": {"a": 1}}, {"tags": ["a"]}, {"title": "t"}, {"notes": "n"}, {"note": "run it"},
+        {"retries": 3}, {"parallel": True}, {"optional": True}, {"done": False}, {"blocking": False}, {"order": 1},
+        {"expected_output": {"a": 1}}, {"purpose": "hold"}, {"status": "held"}, {"find": "x"}, {"mind": "x"},
+        {"parent": 1}, {"path_hint": "a"}, {"paths": ["a"]}, {"parts": []}, {"context": "why"}, {"child": "c"},
+        {"type": "job"}, {"task": "list the files"}, {"function": "look"},
+        {"review": "looked at it"}, {"hold": "your horses"}, {"run": 7}, {"auto_dispatch_reason": "it only reads"},
+        {"options": {"retries": 1}}, {"data": {}}, {"config": "x"}, {"argues": 1}, {"kindness": 1},
+        {"dispatched_at": 1}, {"autoDispatch": None}, {"args": None}, {"patterns": None}, {"Kind": None},
+        {"x" * 10_000: True}, {"": True},
+        {"__": False},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_key_of_another_meaning_stays_a_warning(more: Body) -> None:
+    custom: Body = {"kind": "no.worker", "params": {"a": 1}}
+    for job in (LIST, custom):
+        action = read(ask({**job, **more}))
+        assert isinstance(action, CreateFollowupJobs), action
+        assert len(action.warnings) == 1
+        assert "unknown key, ignored" in action.warnings[0]
+
+
+@pytest.mark.parametrize("more", [{"rel_path": "a"}, {"tool": "read_file"}, {"action": "read_file"}])
+def test_what_is_said_twice_alike_is_a_warning(more: Body) -> None:
+    assert isinstance(read(ask({**READ, **more})), CreateFollowupJobs)
+
+
+def test_a_job_of_countless_unknown_keys_is_read() -> None:
+    action = read(ask({**LIST, **{f"k{n}": n for n in range(400_000)}}))
+    assert isinstance(action, CreateFollowupJobs)
+    assert action.warnings[-1] == "… and 399,980 more"
+    malformed = read(ask({**LIST, **{f"a{'_' * n}r_g_s": n for n in range(1, 30)}}, LIST))
+    assert isinstance(malformed, Malformed)
+    assert len(malformed.errors) == 29
+
+
 def test_every_error_of_every_job_is_listed() -> None:
     found = errors(
-        ask({"kind": "a b", "name": 1}, {"kind": "x"}, {"kind": "list_files", "params": {"root": 1}}, 5)
+        ask(
+            {"kind": "a b", "params": {}, "name": 1},
+            {"kind": "x", "params": {}},
+            {"kind": "list_files", "params": {"root": 1}},
+            5,
+        )
     )
     assert list(found) == ["new_jobs[0].name", "new_jobs[0].kind", "new_jobs[2].params.root", "new_jobs[3]"]
 
@@ -277,7 +395,7 @@ def test_a_null_in_an_optional_place_reads_as_absent() -> None:
 
 
 def test_jobs_are_not_counted() -> None:
-    action = read({**ask(), "new_jobs": [{"kind": "x"} for _ in range(1000)]})
+    action = read({**ask(), "new_jobs": [{"kind": "x", "params": {}} for _ in range(1000)]})
     assert isinstance(action, CreateFollowupJobs)
     assert len(action.new_jobs) == 1000
 

@@ -45,7 +45,9 @@ def test_all_params_of_the_reference_fit(job: JsonValue) -> None:
     VALIDATOR.validate(ask(job))
 
 
-@pytest.mark.parametrize("job", [{"kind": "custom.kind", "params": {"a": 1}}, {"kind": "x", "name": None}])
+@pytest.mark.parametrize(
+    "job", [{"kind": "custom.kind", "params": {"a": 1}}, {"kind": "x", "params": {}, "name": None}]
+)
 def test_a_custom_kind_fits(job: JsonValue) -> None:
     VALIDATOR.validate(ask(job))
 
@@ -61,8 +63,12 @@ def test_a_custom_kind_fits(job: JsonValue) -> None:
         {"ok": True, "action": "mission_complete", "summary": "s", "new_jobs": []},
         {"ok": True, "action": "write_file", "rel_path": "a"},
         {"ok": True, "action": "write_file", "rel_path": "a", "content": "", "mode": "w"},
-        ask({"kind": "a b"}),
-        ask({"kind": "analysis_result"}),
+        ask({"kind": "a b", "params": {}}),
+        ask({"kind": "analysis_result", "params": {}}),
+        ask({"kind": "x"}),
+        ask({"kind": "x", "params": None}),
+        ask({"kind": "list_files"}),
+        ask({"kind": "x", "params": {}, "autoDispatch": False}),
         ask({"kind": "list_files", "params": {"pattern": []}}),
         ask({"task": "x"}),
     ],

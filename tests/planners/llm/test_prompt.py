@@ -97,7 +97,8 @@ def many_turns() -> Question:
 
 def corrected() -> Question:
     malformed = read_reply(
-        '{"ok": true, "action": "create_followup_jobs", "new_jobs": [{"kind": "error"}]}', MODELS
+        '{"ok": true, "action": "create_followup_jobs", "new_jobs": [{"kind": "error", "params": {}}]}',
+        MODELS,
     )
     assert isinstance(malformed, Malformed)
     return asked(correction=Correction('Sure!\n```json\n{"ok": true}\n```', malformed))

@@ -192,7 +192,11 @@ def test_a_mission_with_queued_jobs_is_refused(scene: Scene) -> None:
 
 def test_a_waiting_mission_is_undone_and_goes_on_waiting(scene: Scene) -> None:
     write: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a", "content": "A\n"}
-    ask: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "unheard_of"}]}
+    ask: JsonValue = {
+        "ok": True,
+        "action": "create_followup_jobs",
+        "new_jobs": [{"kind": "unheard_of", "params": {}}],
+    }
     mission = scene.launch([write, ask])
     assert scene.engine.mission(mission).status == "waiting"
     scene.engine.undo(mission)

@@ -25,7 +25,7 @@ class JobSpec(BaseModel):
 
     name: str | None = Field(default=None, max_length=200)
     kind: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
-    params: dict[str, _Json] = Field(default_factory=dict)
+    params: dict[str, _Json]
     auto_dispatch: bool | None = None
 
 

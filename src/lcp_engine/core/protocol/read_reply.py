@@ -23,6 +23,7 @@ from lcp_engine.core.protocol.actions import (
     param_names,
     shortened,
 )
+from lcp_engine.core.protocol.near_misses import JobKey, is_word_for_kind, job_key_meant, param_meant
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -235,17 +236,60 @@ def _read_job(entry: JsonValue, path: str, known: _Known, findings: Findings) ->
         return None
     fields = {key: value for key, value in entry.items() if value is not None and key in _JOB_KEYS}
     if len(fields) != len(entry):
-        unknown = [key for key in entry if key not in _JOB_KEYS]
-        if "kind" not in fields and entry.get("task") is not None:
-            findings.refuse(f"{path}.task", "a job names its worker with kind; task is not read")
-            unknown.remove("task")
-        findings.ignore_unknown(path, unknown, _JOB_KEYS)
-    kind, params = fields.get("kind"), fields.get("params", {})
+        _check_unknown_keys(entry, path, known, findings)
+    kind, params = fields.get("kind"), fields.get("params")
     if isinstance(kind, str) and kind in NOT_KINDS:
         findings.refuse(f"{path}.kind", f"{kind} is an action or a result, not a kind of job")
     elif isinstance(kind, str) and kind in known and isinstance(params, dict):
         fields["params"] = _read_params(params, kind, known[kind], f"{path}.params", findings)
     return findings.validate(JobSpec, fields, path, "a job")
+
+
+_NOT_READ: Mapping[JobKey, str] = {
+    "kind": "a job names its worker with kind",
+    "params": "the params of a job are the object params",
+    "auto_dispatch": "auto_dispatch: false holds a job until a person approves it",
+}
+
+
+def _check_unknown_keys(entry: _Fields, path: str, known: _Known, findings: Findings) -> None:
+    """Refuse what was meant as a key of the job or as one of its params; ignore the others with a warning."""
+    ignored: list[str] = []
+    for key, value in entry.items():
+        if key in _JOB_KEYS:
+            continue
+        refusal = None if value is None or findings.is_full else _misplaced(key, value, entry, known)
+        if refusal is None:
+            ignored.append(key)
+        else:
+            findings.refuse(join(path, shortened(key)), refusal)
+    findings.ignore_unknown(path, ignored, _JOB_KEYS)
+
+
+def _misplaced(key: str, value: JsonValue, job: _Fields, known: _Known) -> str | None:
+    """Why the unknown `key` of a job is an error; None if it only is ignored."""
+    kind, params = job.get("kind"), job.get("params")
+    names = known[kind][1] if isinstance(kind, str) and kind in known else frozenset[str]()
+    given = params if isinstance(params, dict) else {}
+    if key in names and given.get(key) == value:
+        return None
+    meant = None if key in names else job_key_meant(key, value, job)
+    if meant is None and isinstance(value, dict) and value and names.issuperset(value):
+        meant = "params"
+    if (
+        meant is None
+        and isinstance(value, str)
+        and value != kind
+        and value in known
+        and is_word_for_kind(key)
+    ):
+        meant = "kind"
+    if meant is not None:
+        return f"{_NOT_READ[meant]}; {shortened(key)} is not read"
+    param = param_meant(key, names, given)
+    if param is None:
+        return None
+    return f"{param} is a param of {kind} and belongs in params; {shortened(key)} is not read beside them"
 
 
 def _read_params(

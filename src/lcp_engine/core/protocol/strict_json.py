@@ -223,6 +223,13 @@ def find_object(text: str) -> Framed | Unframed:
     prefix = text[head.end : start]
     if _is_inside_array(prefix):
         return Unframed("one JSON object is expected; this one is inside an array", head.recovered)
+    unclosed = _follow_braces(text, head.end, start, head.braces)
+    if unclosed:
+        return Unframed(
+            f"{place(text, unclosed[0])}: the brace that opens here is not closed before the object; "
+            "one JSON object is expected, inside nothing else",
+            head.recovered,
+        )
     found = decoder.decode(start)
     if isinstance(found, Broken):
         return Unframed(found.message, head.recovered)
@@ -237,6 +244,7 @@ _BOM = "\ufeff"
 _THINK, _THOUGHT = "<think>", "</think>"
 # Any kind of quote: text that looks like an object and cannot be read is refused, not treated as prose.
 _OBJECT = re.compile("\\{\\s*[\"'\u2018\u2019\u201c\u201d\u201e{}]")
+_BRACE = re.compile("[{}]")
 _FENCE_LINE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*\Z")
 
 
@@ -285,15 +293,16 @@ class _Marks:
 
 @dataclass(frozen=True)
 class _Head:
-    """The index at which the rest begins, and what was removed before it."""
+    """The index at which the rest begins, what was removed before it, and the open braces of the prose among that."""
 
     end: int
     recovered: tuple[str, ...]
+    braces: list[int]
 
 
 def _skip_thoughts(text: str, marks: _Marks, decoder: StrictDecoder) -> _Head | Unframed:
     recovered = ["byte order mark"] if text.startswith(_BOM) else []
-    position = len(recovered)
+    position, braces = len(recovered), list[int]()
     for _ in range(MAX_THOUGHTS + 1):
         start, opener, closer = (n.at(position) for n in (marks.objects, marks.openers, marks.closers))
         if opener < min(start, closer):
@@ -301,8 +310,9 @@ def _skip_thoughts(text: str, marks: _Marks, decoder: StrictDecoder) -> _Head | 
                 return Unframed(f"{place(text, opener)}: <think> is never closed", tuple(recovered))
             if text[position:opener].strip():
                 recovered.append("prose before the object")
+                braces = _follow_braces(text, position, opener, braces)
         elif closer == marks.none or not (closer < start or _is_loose(text, position, marks, decoder)):
-            return _Head(position, tuple(recovered))
+            return _Head(position, tuple(recovered), braces)
         recovered.append("<think> section")
         position = closer + len(_THOUGHT)
     return Unframed(f"{MAX_THOUGHTS} <think> sections are read at most; there are more", ("<think> section",))
@@ -339,6 +349,17 @@ def _describe_missing(rest: str) -> str:
     if rest.startswith('"{'):
         return "one JSON object is expected; found a string that holds one"
     return f"one JSON object is expected; found only {shown(rest)}"
+
+
+def _follow_braces(text: str, start: int, end: int, before: list[int]) -> list[int]:
+    """The positions of the braces that are open at `end` if those of `before` are open at `start`."""
+    opened = [*before]
+    for brace in _BRACE.finditer(text, start, end):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif opened:
+            opened.pop()
+    return opened
 
 
 def _is_inside_array(prefix: str) -> bool:
