@@ -155,7 +155,7 @@ class WatchedBackend:
     def __init__(self, backend: Backend, killer: Killer) -> None:
         self._backend = backend
         self._killer = killer
-        self.name, self.dialect = backend.name, backend.dialect
+        self.name = backend.name
 
     def connect(self) -> Connection:
         return WatchedConnection(self._backend.connect(), self._killer)

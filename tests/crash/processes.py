@@ -15,7 +15,7 @@ from typing import TypeVar
 from sqlalchemy.exc import CompileError
 
 from lcp_engine.store.db.open import make_backend
-from lcp_engine.store.db.transaction import Statement
+from lcp_engine.store.db.statements import Statement
 
 T = TypeVar("T")
 LAZY = ("lcp_engine.store.db.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
@@ -26,11 +26,11 @@ def import_all(url: str) -> None:
     for module in LAZY:
         with suppress(ModuleNotFoundError):
             import_module(module)
-    dialect = make_backend(url).dialect
+    database = make_backend(url).name
     for known in gc.get_objects():
         if isinstance(known, Statement):
             with suppress(CompileError):  # only the other database understands it
-                known.sql(dialect)
+                known.sql(database)
 
 
 def begin(work: Callable[[], object], errors: Path | None = None) -> int:

@@ -15,7 +15,7 @@ from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check import check_database, faults_in, find_version, measure
 from lcp_engine.store.maintenance.stats import overview
-from lcp_engine.store.schema import HEAD
+from lcp_engine.store.version import HEAD
 from lcp_engine.workers.base import Caps
 
 

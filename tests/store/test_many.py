@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.transaction import Statement, Tx, insert_rows, update_rows
+from lcp_engine.store.db.statements import Statement, insert_rows, update_rows
+from lcp_engine.store.db.transaction import Tx
 
 NOTES = Table("notes", MetaData(), Column("id", Integer), Column("weight", Integer), Column("said", Text))
 TEXTS = [

@@ -20,8 +20,10 @@ from sqlalchemy.pool import NullPool
 
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.open import migration_config, migrations_directory, open_database, upgrade
-from lcp_engine.store.schema import HEAD, VIEWS
+from lcp_engine.store.db.create import migration_config, migrations_directory, upgrade
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.schema import VIEWS
+from lcp_engine.store.version import HEAD
 
 TABLES = {
     "missions", "plans", "jobs", "attempts", "reviews", "approvals", "events", "turns", "blobs", "changes", "runners",

@@ -22,7 +22,8 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import Scope
 from lcp_engine.store.row_types import JobRow, RunnerRow
@@ -143,7 +144,7 @@ def test_the_next_job_is_ready_now_or_the_first_of_the_delayed(engine: Engine, h
 
 def test_the_next_job_is_found_without_a_look_at_the_others(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path / 'lcp.db'}")
-    sql = queue._next_ready(ALL, None).sql(database.backend.dialect)
+    sql = queue._next_ready(ALL, None).sql(database.backend.name)
     plan = database.read(lambda tx: tx.query_plain(f"EXPLAIN QUERY PLAN {sql}"))
     steps = [str(row[3]).partition(" (")[0] for row in plan if "jobs" in str(row[3])]
     assert steps == ["SCAN jobs USING INDEX ix_jobs_ready", "SEARCH jobs USING INDEX ix_jobs_due"]
@@ -154,7 +155,7 @@ def test_a_claim_walks_past_no_delayed_job(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path / 'lcp.db'}")
 
     def steps(statement: Statement) -> list[str]:
-        explained = Statement(text(f"EXPLAIN QUERY PLAN {statement.sql(database.backend.dialect)}"))
+        explained = Statement(text(f"EXPLAIN QUERY PLAN {statement.sql(database.backend.name)}"))
         plan = database.read(lambda tx: tx.rows(explained, now=0, most=1))
         return [str(row[3]).partition(" (")[0] for row in plan]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lcp_engine.engine.instance import Instance
+from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.pages import HeldHead, JobFilter, Page
-from lcp_engine.store.schema import STATUSES
 
 __all__ = ["STATUSES", "HeldHead", "JobFilter", "JsonObject", "Page", "PageQueries"]
 

@@ -59,7 +59,7 @@ def upgrade_command(invocation: Invocation) -> int:
     """Upgrade the database to the newest schema, or create it. Other commands do so automatically."""
     from lcp_engine.store.db.open import open_database
     from lcp_engine.store.maintenance.check import find_version
-    from lcp_engine.store.schema import HEAD
+    from lcp_engine.store.version import HEAD
 
     url = invocation.database_url
     make_room(url)

@@ -196,7 +196,7 @@ def _guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[F
 
 def _database(url: str, shown: str) -> Iterator[Finding]:
     from lcp_engine.store.maintenance.check import check_database, find_version, try_writing
-    from lcp_engine.store.schema import HEAD
+    from lcp_engine.store.version import HEAD
 
     version = find_version(url, BUSY_SECONDS)
     if version is None:

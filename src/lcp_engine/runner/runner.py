@@ -95,7 +95,7 @@ class Runner:
         self._uid = uuid4().hex
         self._host = this_host()
         # A SQLite file serves one machine: no other one could serve a root that is missing here.
-        roots = roots or Roots(only_here=instance.database.backend.dialect.name == "sqlite")
+        roots = roots or Roots(only_here=instance.database.backend.name == "sqlite")
         self._served = ServedMissions(roots)
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
         self._leases = Leases(instance.database, scope, self._served, jitter or random.Random())  # noqa: S311 -- no secret

@@ -12,7 +12,8 @@ from sqlalchemy import bindparam, func, insert, select, text, update
 
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.store.db.json_text import from_json, to_json
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import blobs, changes, jobs, missions
 

@@ -13,7 +13,8 @@ from sqlalchemy import Table, bindparam, insert, select, update
 from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, State
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import to_json
-from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
 from lcp_engine.store.queries.states_at import JobHistory

@@ -10,7 +10,8 @@ from sqlalchemy import bindparam, delete, select, text
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.errors import LcpError
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.schema import probes
 
 PROBE_LIFETIME: Micros = 7 * 24 * 3600 * SECOND

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from sqlalchemy import ColumnElement, bindparam, func, select, text, update
 
 from lcp_engine.store.changes import sha256
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.schema import jobs, results
 
 LARGE = 16 * 1024

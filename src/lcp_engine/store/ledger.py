@@ -19,7 +19,8 @@ from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import large_results, ledger_sql
 from lcp_engine.store.db.json_text import to_json
-from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.people import hold_seconds
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, job_row
 

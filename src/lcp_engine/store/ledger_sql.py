@@ -28,7 +28,7 @@ from sqlalchemy import (
 from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import START, SUCCEED, Transition
 from lcp_engine.store import large_results
-from lcp_engine.store.db.transaction import Many, NewRow, Statement, insert_rows, update_rows
+from lcp_engine.store.db.statements import Many, NewRow, Statement, insert_rows, update_rows
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.schema import attempts, events, jobs, missions, plans
 

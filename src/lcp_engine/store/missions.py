@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from sqlalchemy import bindparam, null, select, text, update
 
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow, job_row
 from lcp_engine.store.schema import events, jobs, missions, plans
 

@@ -13,7 +13,8 @@ from lcp_engine.clock import Micros, iso
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, HOLD, HOLD_AGAIN, RETRY_HELD
 from lcp_engine.core.reasons import Reason, ReasonCode, because, recorded, recorded_code
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.schema import approvals, events, jobs, missions, reviews, turns
 

@@ -23,10 +23,12 @@ from sqlalchemy import (
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RELEASE
 from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.store.db.transaction import Statement, Tx, update_rows
+from lcp_engine.store.conditions import DELAYED, LIVE, READY
+from lcp_engine.store.db.statements import Statement, update_rows
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, RunnerRow, job_row
-from lcp_engine.store.schema import DELAYED, LIVE, READY, jobs, runners
+from lcp_engine.store.schema import jobs, runners
 
 LEASE: Micros = 10 * SECOND
 MOST_DUE = 1000
@@ -216,7 +218,7 @@ def _params(tx: Tx, scope: Scope, served: MissionFilter) -> tuple[str | None, di
     if not served.elsewhere:
         return None, {"mission": scope.mission_id}
     ids = sorted(served.elsewhere)
-    return tx.dialect_name, {"mission": scope.mission_id, "away": str(ids) if tx.is_sqlite else ids}
+    return tx.database, {"mission": scope.mission_id, "away": str(ids) if tx.is_sqlite else ids}
 
 
 def release(ledger: Ledger, job: JobRow, reason: Reason = _NOT_STARTED) -> bool:

@@ -10,9 +10,11 @@ from sqlalchemy import bindparam, delete, insert, null, select, text, update
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.recurrence import Every
+from lcp_engine.store.conditions import SCHEDULED
 from lcp_engine.store.db.json_text import JsonObject, from_json
-from lcp_engine.store.db.transaction import Statement, Tx
-from lcp_engine.store.schema import SCHEDULED, missions, schedules
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.schema import missions, schedules
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.core.job_states import Role, State
-
-HEAD = "0009"
-"""The newest migration; a database of this version needs no alembic."""
-MIGRATION_LOCK = 0x6C6370
-"""The advisory lock ("lcp") under which a PostgreSQL database is created or upgraded."""
+from lcp_engine.store.conditions import DELAYED, LIVE, OVERLAPS, READY, SCHEDULED, STATUSES, TICKS
 
 metadata = MetaData(
     naming_convention={
@@ -43,17 +39,6 @@ metadata = MetaData(
 # SQLite numbers rows only in a column whose type is exactly INTEGER.
 Id = BigInteger().with_variant(Integer, "sqlite")
 Micros = BigInteger
-
-OVERLAPS = ("skip", "allow")
-TICKS = ("launched", "skipped")
-STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
-LIVE = "ended_at IS NULL"
-"""Jobs that are not settled. Written the same in index and query, or SQLite would not use the partial index."""
-READY = "state = 'queued' AND run_after IS NULL"
-"""Jobs to claim; the delayed ones become ready once they are due."""
-DELAYED = "state = 'queued' AND run_after IS NOT NULL"
-SCHEDULED = "schedule IS NOT NULL AND ended_at IS NULL"
-"""Missions of schedules that have not ended; written the same everywhere, like `LIVE`."""
 
 
 def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:

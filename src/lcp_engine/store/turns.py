@@ -7,11 +7,13 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import bindparam, insert, or_, select, text, update
 
+from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.json_text import storable
-from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.row_types import TurnRow
-from lcp_engine.store.schema import LIVE, jobs, turns
+from lcp_engine.store.schema import jobs, turns
 
 _TURN = select(*(turns.c[field.name] for field in fields(TurnRow)))
 _BY_JOB = Statement(_TURN.where(turns.c.job_id == bindparam("job")))

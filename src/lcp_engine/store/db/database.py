@@ -90,7 +90,7 @@ class Database:
 
     def join(self, connection: Connection) -> Tx:
         """A transaction that the caller began and commits; the caller calls `end` on it before that."""
-        tx = Tx(connection, self.backend.dialect, self.now())
+        tx = Tx(connection, self.backend.name, self.now())
         tx.at_end.append(partial(self._before_commit, tx))
         return tx
 
@@ -122,7 +122,7 @@ class Database:
     def _read(self, work: Callable[[Tx], T]) -> T:
         with self._readers.lend() as connection:
             self._has_connected = True
-            tx = Tx(connection, self.backend.dialect, self.now())
+            tx = Tx(connection, self.backend.name, self.now())
             try:
                 tx.plain("BEGIN")
                 found = work(tx)
@@ -219,7 +219,7 @@ class Database:
             with suppress(Exception):
                 connection.cursor().execute("ROLLBACK")
             raise
-        tx = Tx(connection, self.backend.dialect, self.now())
+        tx = Tx(connection, self.backend.name, self.now())
         try:
             culprit = self._perform(connection, tx, batch, is_alone)
             if culprit is not None:

@@ -19,7 +19,6 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
@@ -71,7 +70,6 @@ class Postgres:
     def __init__(self, url: str, *, sweeps: bool = False) -> None:
         self._sweeps = sweeps
         self.url = url.replace("postgresql+psycopg://", "postgresql://", 1)
-        self.dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy left this one out
         self._shown = _shown(self.url)
 
     def connect(self) -> Connection:

@@ -9,8 +9,6 @@ import sqlite3
 import time
 from pathlib import Path
 
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.database_files import OWN_FILES
@@ -43,7 +41,6 @@ class Sqlite:
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, sweeps: bool = False) -> None:
         self.path = path
         self._sweeps = sweeps
-        self.dialect = SQLiteDialect_pysqlite(paramstyle="named")
         self._busy_seconds = busy_seconds
 
     def connect(self) -> Connection:

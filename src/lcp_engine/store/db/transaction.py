@@ -1,42 +1,26 @@
-"""Run statements in one transaction.
-
-A statement is written once in SQLAlchemy Core and compiled once for each dialect. Many rows are one statement each on
-SQLite, and one statement for all on PostgreSQL, where each statement costs more.
-"""
+"""Run statements in one transaction. Needs no SQLAlchemy, which is slow to load."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from operator import itemgetter
-from typing import Any, Protocol, TypeAlias  # noqa: TID251 -- a driver's values have no types until a row is a record
-
-from sqlalchemy import (
-    ARRAY,
-    Column,
-    ColumnElement,
-    Insert,
-    Integer,
-    Table,
-    Text,
-    bindparam,
-    column,
-    func,
-    insert,
-    select,
+from typing import (  # a driver's values have no types until a row is a record
+    TYPE_CHECKING,
+    Any,  # noqa: TID251
+    Protocol,
+    TypeAlias,
 )
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.engine.interfaces import Dialect
-from sqlalchemy.sql import ClauseElement, TableValuedAlias
 
 from lcp_engine.clock import Clock, Micros
 from lcp_engine.errors import LcpError
 
+if TYPE_CHECKING:
+    from sqlalchemy.sql import ClauseElement
+
+    from lcp_engine.store.db.statements import Many, NewRow
+
 # Values of a driver have no types until a row becomes a record.
 Params: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Sequence[Any]
-
-_BY_POSITION = SQLiteDialect_pysqlite(paramstyle="qmark")
 
 
 class Cursor(Protocol):
@@ -71,9 +55,6 @@ class Backend(Reading, Protocol):
     """What differs between SQLite and PostgreSQL."""
 
     name: str
-
-    @property
-    def dialect(self) -> Dialect: ...
 
     def connect(self) -> Connection: ...
     def begin(self, connection: Connection) -> None:
@@ -112,64 +93,11 @@ class Backend(Reading, Protocol):
         """Whether the database rolled the transaction back through no fault of its own (deadlock, lost connection)."""
 
 
-class Statement:
-    """A statement in SQLAlchemy Core, compiled once for each dialect to fixed SQL."""
+class Executable(Protocol):
+    """A statement that each database has in its own SQL."""
 
-    def __init__(self, clause: ClauseElement) -> None:
-        self._clause = clause
-        self._sql: dict[str, str] = {}
-
-    def sql(self, dialect: Dialect) -> str:
-        known = self._sql.get(dialect.name)
-        if known is None:
-            compiled = self._clause.compile(dialect=dialect)
-            constants = [name for name, bind in getattr(compiled, "binds", {}).items() if not bind.required]
-            assert not constants, f"constants must be written into the SQL: {constants}"
-            known = str(compiled)
-            self._sql[dialect.name] = known
-        return known
-
-
-class Many(Statement):
-    """Executes a clause for each of many rows, which are tuples of values for `names`.
-
-    `at_once` is one statement for all rows (PostgreSQL); `gather` makes its params of them.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        clause: ClauseElement,
-        at_once: ClauseElement,
-        gather: Callable[[Sequence[Row]], Params],
-    ) -> None:
-        super().__init__(clause)
-        self.names = tuple(names)
-        self.at_once = Statement(at_once)
-        self.gather = gather
-
-    def row(self, values: Params) -> tuple[object, ...]:
-        return tuple(values[name] for name in self.names)
-
-    @cached_property
-    def by_position(self) -> tuple[str, Callable[[Row], Row] | None]:
-        """SQLite's SQL with positional params, and what arranges a row in their order, if that differs.
-
-        Binding values by name takes longer than many statements.
-        """
-        compiled = self._clause.compile(dialect=_BY_POSITION)
-        order = getattr(compiled, "positiontup", None) or ()
-        assert set(order) == set(self.names), f"{set(order) ^ set(self.names)}: given, or asked for, alone"
-        arrange = itemgetter(*map(self.names.index, order))
-        return str(compiled), None if tuple(order) == self.names else arrange
-
-
-class NewRow:
-    """An INSERT that gives the id of its row; on SQLite without RETURNING, which doubles its time."""
-
-    def __init__(self, clause: Insert, id_column: ColumnElement[int]) -> None:
-        self.plain = Statement(clause)
-        self.returning = Statement(clause.returning(id_column))
+    def sql(self, database: str) -> str:
+        """The SQL for the database of that name (`Backend.name`)."""
 
 
 class Tx:
@@ -179,46 +107,42 @@ class Tx:
     statement, at the latest at the commit.
     """
 
-    def __init__(self, connection: Connection, dialect: Dialect, now: Micros) -> None:
+    def __init__(self, connection: Connection, database: str, now: Micros) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
-        self._dialect = dialect
-        self.is_sqlite = dialect.name == "sqlite"
+        self.database = database
+        self.is_sqlite = database == "sqlite"
         self.now = now
         self.made_ready = False
         self.now_waiting: set[int] = set()
         self.at_end: list[Callable[[], None]] = []
         self.ledger: object = None
 
-    @property
-    def dialect_name(self) -> str:
-        return self._dialect.name
-
-    def run(self, statement: Statement, **params: object) -> int:
+    def run(self, statement: Executable, **params: object) -> int:
         """Execute; the number of rows that were changed."""
-        self._cursor.execute(statement.sql(self._dialect), params)
+        self._cursor.execute(statement.sql(self.database), params)
         return self._cursor.rowcount
 
-    def start(self, statement: Statement, **params: object) -> Callable[[], int]:
+    def start(self, statement: Executable, **params: object) -> Callable[[], int]:
         """Like `run`; the returned function waits for the number. On PostgreSQL it is sent with the next statement."""
         if self.is_sqlite:
             changed = self.run(statement, **params)
             return lambda: changed
         cursor = self._connection.cursor()
-        cursor.execute(statement.sql(self._dialect), params)
+        cursor.execute(statement.sql(self.database), params)
         return lambda: cursor.rowcount
 
-    def send(self, statement: Statement, **params: object) -> None:
+    def send(self, statement: Executable, **params: object) -> None:
         """Execute."""
-        self._cursor.execute(statement.sql(self._dialect), params)
+        self._cursor.execute(statement.sql(self.database), params)
 
     def insert(self, new: NewRow, params: Params) -> int:
         """Insert a row; its id."""
         if self.is_sqlite:
-            self._cursor.execute(new.plain.sql(self._dialect), params)
+            self._cursor.execute(new.plain.sql(self.database), params)
             made = self._cursor.lastrowid
         else:
-            self._cursor.execute(new.returning.sql(self._dialect), params)
+            self._cursor.execute(new.returning.sql(self.database), params)
             row = self._cursor.fetchone()
             made = None if row is None else row[0]
         assert made is not None
@@ -248,25 +172,25 @@ class Tx:
             sql, arrange = statement.by_position
             cursor.executemany(sql, rows if arrange is None else list(map(arrange, rows)))
         elif len(rows) == 1:
-            cursor.execute(statement.sql(self._dialect), dict(zip(statement.names, rows[0], strict=True)))
+            cursor.execute(statement.sql(self.database), dict(zip(statement.names, rows[0], strict=True)))
         else:
-            cursor.execute(statement.at_once.sql(self._dialect), statement.gather(rows))
+            cursor.execute(statement.at_once.sql(self.database), statement.gather(rows))
 
-    def rows(self, statement: Statement, **params: object) -> list[Row]:
-        self._cursor.execute(statement.sql(self._dialect), params)
+    def rows(self, statement: Executable, **params: object) -> list[Row]:
+        self._cursor.execute(statement.sql(self.database), params)
         return self._cursor.fetchall()
 
-    def ask(self, statement: Statement, **params: object) -> Callable[[], list[Row]]:
+    def ask(self, statement: Executable, **params: object) -> Callable[[], list[Row]]:
         """Like `rows`; the returned function waits for them. On PostgreSQL it is sent with the next statement."""
         if self.is_sqlite:
             found = self.rows(statement, **params)
             return lambda: found
         cursor = self._connection.cursor()
-        cursor.execute(statement.sql(self._dialect), params)
+        cursor.execute(statement.sql(self.database), params)
         return cursor.fetchall
 
-    def row(self, statement: Statement, **params: object) -> Row | None:
-        self._cursor.execute(statement.sql(self._dialect), params)
+    def row(self, statement: Executable, **params: object) -> Row | None:
+        self._cursor.execute(statement.sql(self.database), params)
         return self._cursor.fetchone()
 
     def plain(self, sql: str) -> None:
@@ -285,8 +209,9 @@ class Tx:
 
     def query(self, clause: ClauseElement) -> list[Row]:
         """The rows of a statement that is compiled for this one use."""
-        compiled = clause.compile(dialect=self._dialect, compile_kwargs={"render_postcompile": True})
-        self._cursor.execute(str(compiled), compiled.params)
+        from lcp_engine.store.db.statements import compile_once
+
+        self._cursor.execute(*compile_once(clause, self.database))
         return self._cursor.fetchall()
 
     def end(self) -> None:
@@ -300,67 +225,3 @@ class Tx:
         self.ledger = None
         self.at_end.clear()
         self._cursor.close()
-
-
-Given: TypeAlias = Callable[[str], ColumnElement[object]]
-"""The expression for a param of that name: a value for one row, a column of `given` for all."""
-
-
-def insert_rows(table: Table, names: Sequence[str]) -> Many:
-    """Inserts rows with these columns."""
-    columns = {name: table.c[name] for name in names}
-    given = _given(columns)
-    return Many(
-        names,
-        insert(table).values({name: bindparam(name) for name in names}),
-        insert(table).from_select(names, select(*(given.c[name] for name in names))),
-        _to_arrays(columns),
-    )
-
-
-def update_rows(params: Mapping[str, Column[object]], make: Callable[[Given], ClauseElement]) -> Many:
-    """Updates rows, each with its own params; `params` names the column whose type each has."""
-    given = _given(params)
-    return Many([*params], make(bindparam), make(lambda name: given.c[name]), _to_arrays(params))
-
-
-def _given(params: Mapping[str, Column[object]]) -> TableValuedAlias:
-    """A table of the params, each of them the array of a column."""
-    arrays = (bindparam(name, type_=ARRAY(like.type)) for name, like in params.items())
-    columns: list[ColumnElement[object]] = [column(name, like.type) for name, like in params.items()]
-    return func.unnest(*arrays).table_valued(*columns).render_derived(name="given")
-
-
-def _to_arrays(params: Mapping[str, Column[object]]) -> Callable[[Sequence[Row]], Params]:
-    """Makes arrays of rows, in PostgreSQL's notation: psycopg takes ten times as long for a list."""
-    writers = {name: _writer(like) for name, like in params.items()}
-
-    def gather(rows: Sequence[Row]) -> Params:
-        values = zip(*rows, strict=True)
-        return {name: write(column) for (name, write), column in zip(writers.items(), values, strict=True)}
-
-    return gather
-
-
-def _writer(like: Column[object]) -> Callable[[Sequence[Any]], str]:
-    match like.type:
-        case Integer():
-            return _numbers
-        case Text():
-            return _texts
-    raise TypeError(f"column {like} is of type {like.type}; integers or text are expected")
-
-
-def _numbers(values: Sequence[int | None]) -> str:
-    return "{" + str([*values])[1:-1].replace("None", "NULL") + "}"
-
-
-def _texts(values: Sequence[str | None]) -> str:
-    """Each text in quotes. All at once: they are joined by NUL, which PostgreSQL does not store in texts."""
-    present = [value for value in values if value is not None]
-    if len(present) < len(values):
-        return "{" + ",".join(["NULL" if value is None else _texts([value])[1:-1] for value in values]) + "}"
-    joined = "\0".join(present).replace("\\", "\\\\").replace('"', '\\"')
-    if joined.count("\0") == len(values) - 1:  # else one of them has it, and the driver refuses it
-        joined = joined.replace("\0", '","')
-    return '{"' + joined + '"}'

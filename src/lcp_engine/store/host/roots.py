@@ -10,7 +10,8 @@ from pathlib import Path, PurePath
 from sqlalchemy import bindparam, func, select, text
 
 from lcp_engine.store.db.json_text import from_json
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.schema import jobs, missions
 

@@ -16,10 +16,12 @@ from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, tables_of, version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check_history import history_faults
 from lcp_engine.store.maintenance.check_rows import broken_rules
-from lcp_engine.store.schema import HEAD, blobs, metadata, results
+from lcp_engine.store.schema import blobs, metadata, results
+from lcp_engine.store.version import HEAD
 
 MOST_FAULTS = 100
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import SETTLED, State
+from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import LIVE
 from lcp_engine.workers.registry import UNDO_KIND
 
 MOST = 100

@@ -23,7 +23,8 @@ from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import CREATIONS
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.transaction import Connection, Row, Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Connection, Row, Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.schema import events, metadata, plans
 

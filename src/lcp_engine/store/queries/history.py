@@ -19,10 +19,12 @@ from sqlalchemy import BigInteger, Text, TextClause, bindparam, select, text
 from lcp_engine.core.job_states import CREATIONS, SETTLED, Role, State
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.changes import explained
+from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.json_text import JsonObject, from_json
-from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.ledger import spec_and_root
-from lcp_engine.store.schema import LIVE, jobs, missions, plans
+from lcp_engine.store.schema import jobs, missions, plans
 
 Param: TypeAlias = int | str
 _READ: dict[str, Callable[[str], JsonValue]] = {

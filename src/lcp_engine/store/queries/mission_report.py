@@ -13,7 +13,8 @@ from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.changes import has_undone, timeline_of
 from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.transaction import Row, Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
 from lcp_engine.store.queries.history import find_mission, find_where

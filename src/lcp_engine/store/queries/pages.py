@@ -11,7 +11,8 @@ from sqlalchemy import text
 from lcp_engine.core.job_states import TRANSITIONS
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.transaction import Statement, Tx
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.history import Columns, Condition, equal, find_where, in_column
 
 LARGEST = 64 * 1024

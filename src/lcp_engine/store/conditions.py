@@ -1,0 +1,14 @@
+"""Conditions and values that tables, indexes and queries share. Needs no SQLAlchemy."""
+
+from __future__ import annotations
+
+OVERLAPS = ("skip", "allow")
+TICKS = ("launched", "skipped")
+STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
+LIVE = "ended_at IS NULL"
+"""Jobs that are not settled. Written the same in index and query, or SQLite would not use the partial index."""
+READY = "state = 'queued' AND run_after IS NULL"
+"""Jobs to claim; the delayed ones become ready once they are due."""
+DELAYED = "state = 'queued' AND run_after IS NOT NULL"
+SCHEDULED = "schedule IS NOT NULL AND ended_at IS NULL"
+"""Missions of schedules that have not ended; written the same everywhere, like `LIVE`."""

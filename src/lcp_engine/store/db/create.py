@@ -1,0 +1,106 @@
+"""Create the tables of an empty database, or upgrade an older one."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import version_of
+from lcp_engine.store.db.sqlite import BUSY_SECONDS
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.schema import VIEWS, metadata
+from lcp_engine.store.version import HEAD, MIGRATION_LOCK
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+
+def bring_to_head(database: Database, url: str) -> None:
+    """Create or upgrade under a lock: if several processes start at once, one of them does it."""
+    outdated = database.write(_create)
+    if outdated is not None:
+        upgrade(url, outdated)
+
+
+def _create(tx: Tx) -> str | None:
+    """Create everything in an empty database. Returns the version of one that needs an upgrade, otherwise None."""
+    if not tx.is_sqlite:
+        tx.plain(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+    version = version_of(tx)
+    if version is not None:
+        return version if version != HEAD else None
+    for statement in _definitions():
+        tx.run(statement)
+    for view in VIEWS:
+        tx.plain(view.create(tx.is_sqlite))
+    tx.plain("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
+    tx.plain(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+    return None
+
+
+@cache
+def _definitions() -> list[Statement]:
+    """Every table with its indexes, compiled once in a process."""
+    statements = []
+    for table in metadata.sorted_tables:
+        statements.append(Statement(CreateTable(table)))
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        statements += [Statement(CreateIndex(index)) for index in indexes]
+    return statements
+
+
+def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
+    """Bring the database from `version` to the newest. Raises `DATABASE_VERSION` if that is unknown.
+
+    If several processes upgrade at once, one does it and the others wait.
+    """
+    from alembic import command  # slow to load, and rarely needed
+    from alembic.script import ScriptDirectory
+
+    config = migration_config(migrations)
+    known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
+    if version not in known:
+        message = f"the database is at version {version!r}; this engine knows up to {HEAD!r}"
+        raise LcpError(ErrorCode.DATABASE_VERSION, message)
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+    finally:
+        engine.dispose()
+
+
+def migration_config(migrations: Path | None = None) -> Config:
+    """Alembic's configuration, without a file: the migrations are in the package, or beside it in a checkout."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations or migrations_directory()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def migrations_directory() -> Path:
+    package = Path(__file__).parent.parent.parent
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent.parent / "migrations"
+
+
+def _engine(url: str) -> Engine:
+    if url.startswith("sqlite:"):
+        return create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    _, _, rest = url.partition("://")
+    return create_engine(f"postgresql+psycopg://{rest}")
