@@ -143,10 +143,15 @@ def test_edited_params_run_instead(asking: Lcp) -> None:
 def test_a_failed_edit_is_reported_and_the_question_is_asked_again(
     asking: Lcp, text: str, code: int, fact: str
 ) -> None:
-    with Terminal(asking, *RUN, environment={"EDITOR": editor(asking, text, code)}) as terminal:
+    environment = {"EDITOR": editor(asking, text, code), "TMPDIR": str(asking.home)}
+    with Terminal(asking, *RUN, environment=environment) as terminal:
         terminal.expect(QUESTION)
         terminal.answer("e")
-        assert fact in terminal.expect(QUESTION)
+        shown = terminal.expect(QUESTION)
+        assert fact in shown
+        kept = re.search(r"your edit is kept in (\S+);", shown)
+        assert kept
+        assert Path(kept[1]).read_text() == text
         terminal.answer("l")
         assert terminal.end() == 3
     assert _files(asking) == set()
@@ -157,7 +162,7 @@ def test_the_next_edit_continues_with_the_invalid_text(asking: Lcp) -> None:
     Path(fixing).write_text(
         '#!/bin/sh\ngrep -q content "$1" && echo \'{"rel_path": "d"}\' > "$1" || cp "$1" seen\n'
     )
-    with Terminal(asking, *RUN, environment={"EDITOR": fixing}) as terminal:
+    with Terminal(asking, *RUN, environment={"EDITOR": fixing, "TMPDIR": str(asking.home)}) as terminal:
         for _ in range(2):
             terminal.expect(QUESTION)
             terminal.answer("e")
@@ -374,14 +379,16 @@ def test_the_question_is_a_file_and_can_be_viewed(relaying: Lcp) -> None:
 
 
 def test_an_invalid_reply_is_submitted_only_after_a_yes(relaying: Lcp) -> None:
-    with Terminal(relaying, *RUN) as terminal:
+    with Terminal(relaying, *RUN, environment={"TMPDIR": str(relaying.home)}) as terminal:
         terminal.expect(SEAT)
         terminal.answer("p")
         terminal.expect("ends it")
         terminal.type('{"ok": true}\x04')
         assert "action" in terminal.expect("[n,y,?] ")
         terminal.answer("n")
-        terminal.expect(SEAT)
+        kept = re.search(r"your edit is kept in (\S+);", terminal.expect(SEAT))
+        assert kept
+        assert Path(kept[1]).read_text() == '{"ok": true}'
         terminal.answer("f")
         terminal.expect("file: ")
         terminal.answer("not-there.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,11 +128,52 @@ def test_params_are_edited_in_the_editor_of_the_user(waiting: Lcp) -> None:
 )  # fmt: skip
 def test_a_failed_edit_changes_nothing(waiting: Lcp, editor: str, fact: str) -> None:
     before = waiting("job", 2, "--json").object
-    done = waiting("approve", 2, "--edit", VISUAL=editor)
+    done = waiting("approve", 2, "--edit", VISUAL=editor, TMPDIR=str(waiting.home))
     assert done.code in (1, 2)
     assert fact in done.err
     assert done.err.count("\n") == 1
+    assert ("your edit is kept in" in done.err) == editor.startswith("sed")
     assert waiting("job", 2, "--json").object == before
+
+
+def _edited_by(lcp: Lcp, editor: object) -> dict[str, str]:
+    return {"EDITOR": str(editor), "TMPDIR": str(lcp.home)}
+
+
+def test_an_edit_that_cannot_be_used_is_kept(waiting: Lcp) -> None:
+    done = waiting("approve", 2, "--edit", VISUAL="sed -i s/{/[/", TMPDIR=str(waiting.home))
+    kept = Path(done.err.rstrip().partition("kept in ")[2])
+    assert kept.read_text().startswith("[")
+    assert kept.stat().st_mode & 0o077 == 0 or kept.parent.stat().st_mode & 0o077 == 0
+
+
+def test_the_editor_opens_again_with_the_invalid_text(waiting: Lcp) -> None:
+    script = waiting.home / "editor"
+    script.write_text(
+        '#!/bin/sh\ngrep -q "^\\[" "$1" && sed -i "s/^\\[/{/; s/b/d/g" "$1" || sed -i "s/^{/[/" "$1"\n'
+    )
+    script.chmod(0o755)
+    with Terminal(waiting, "approve", 2, "--edit", environment=_edited_by(waiting, script)) as terminal:
+        assert "is not a JSON object" in terminal.expect("Enter edits ")
+        kept = Path(terminal.expect(" again, Ctrl-D leaves it there: "))
+        assert kept.read_text().startswith("[")
+        terminal.answer("")
+        assert terminal.end() == 0
+        assert "job 2 approved" in terminal.shown
+    assert not kept.parent.exists()
+    assert waiting("job", 2, "--json").object["params"] == {"rel_path": "d", "content": "d"}
+
+
+def test_an_edit_that_is_left_is_named(waiting: Lcp) -> None:
+    with Terminal(
+        waiting, "approve", 2, "--edit", environment=_edited_by(waiting, "sed -i s/content/text/")
+    ) as terminal:
+        terminal.expect("Enter edits ")
+        kept = Path(terminal.expect(" again"))
+        terminal.type("\x04")
+        assert terminal.end() == 1
+        assert f"your edit is kept in {kept}" in " ".join(terminal.shown.split())
+    assert '"text"' in kept.read_text()
 
 
 def test_policy_explain_names_the_rule_that_decided(lcp: Lcp) -> None:

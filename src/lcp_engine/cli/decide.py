@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.api import Engine
+    from lcp_engine.cli.editor import Draft
     from lcp_engine.store.queries.records import Job
 
 
@@ -84,15 +86,12 @@ def approve_command(
         ids = _select_jobs(invocation, engine, jobs, mission, word="approve" if all_held else None)
         if not ids:
             return _print_none(invocation, mission)
-        if edit:
-            revised = _edited(engine, ids[0])
-
         code = _decide_each(
             invocation,
             engine,
             ids,
             "approved",
-            lambda job: engine.approve(job, params=revised),
+            partial(_approve_edited, engine) if edit else lambda job: engine.approve(job, params=revised),
             show_conflict=_show_again,
         )
     if code == Exit.DONE and not (invocation.json or invocation.quiet):
@@ -222,14 +221,56 @@ def _list(jobs: Sequence[Job]) -> None:
         print_err(f"and {len(jobs) - MOST_LISTED:,} more")
 
 
-def _edited(engine: Engine, job_id: int) -> dict[str, JsonValue]:
-    from lcp_engine.cli.terminal import edit_params
+def _approve_edited(engine: Engine, job_id: int) -> bool:
+    """Approve a job with params that the person edits, again until they can be used or the person leaves."""
+    from lcp_engine.cli.editor import Draft, params_text
 
     job = engine.job(job_id)
     if job.state != "held":
         message = f"job {job_id} is {job.state}; only held jobs can be edited"
         raise LcpError(ErrorCode.WRONG_STATE, message)
-    return edit_params(job.params)
+    draft = Draft(params_text(job.params), "params.json")
+    try:
+        draft.edit()
+        while True:
+            try:
+                done = engine.approve(job_id, params=_revised(draft, job))
+            except LcpError as refused:
+                if refused.code in (ErrorCode.CONFLICT, ErrorCode.WRONG_STATE) or not _edits_again(
+                    draft, refused
+                ):
+                    raise
+                draft.edit()
+            else:
+                draft.discard()
+                return done
+    except LcpError as refused:
+        draft.leave()
+        raise draft.kept_after(refused) from None
+
+
+def _revised(draft: Draft, job: Job) -> dict[str, JsonValue]:
+    """The edited params. Raises `INVALID_ARGUMENT` for what is not a JSON object, `INVALID_PARAMS` for no change."""
+    if not draft.text.strip():
+        raise LcpError(ErrorCode.INVALID_PARAMS, "the edited file is empty; nothing was changed")
+    revised = read_object(draft.text, "the edited file")
+    if revised == job.params:
+        raise LcpError(ErrorCode.INVALID_PARAMS, "the params are unchanged; nothing was done")
+    return revised
+
+
+def _edits_again(draft: Draft, refused: LcpError) -> bool:
+    """Whether the person at the terminal, if there is one, mends the edit."""
+    from lcp_engine.cli.terminal import Closed, print_line, read_line
+
+    if draft.kept is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print_line(one_line(str(refused)))
+    try:
+        read_line(f"Enter edits {draft.kept} again, Ctrl-D leaves it there: ")
+    except Closed:
+        return False
+    return True
 
 
 def _show_again(engine: Engine, job_id: int) -> None:

@@ -22,6 +22,7 @@ from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_diffs, show_excerpt
 from lcp_engine.cli.decide import read_words
+from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.job_tables import overview
 from lcp_engine.cli.jobs import MANY
 from lcp_engine.cli.output import make_console, seconds_until
@@ -30,9 +31,7 @@ from lcp_engine.cli.terminal import (
     Choice,
     Closed,
     choose,
-    edit_text,
     page,
-    params_text,
     print_legend,
     print_line,
     read_line,
@@ -162,7 +161,7 @@ class JobPrompt:
         self._expiries = expiries
         self._counts = Counter(kinds)
         self._has_legend = False
-        self._drafts: dict[int, str] = {}
+        self._drafts: dict[int, Draft] = {}
 
     def ask(self, job: Job, place: str) -> PromptResult:
         """Ask about a job until it is decided or postponed. Raises `Closed` if the person quits."""
@@ -278,20 +277,19 @@ class JobPrompt:
         return self._try(job, lambda: self._engine.reject(job.id, reason or NO_REASON))
 
     def _edit(self, job: Job) -> PromptResult | None:
-        """Run the job with edited params; an invalid edit is the next draft."""
-        stated = params_text(job.params)
-        draft = self._drafts.get(job.id, stated)
+        """Run the job with edited params; an invalid edit is kept, and the next one continues with it."""
+        draft = self._drafts.setdefault(job.id, Draft(params_text(job.params), "params.json"))
+        result = None
         try:
-            text = edit_text(draft, "params.json")
-            if text == stated:
-                print_line("  the params are unchanged")
-                return None
-            self._drafts[job.id] = text
-            revised = read_object(text, "the edited file")
+            text = draft.edit()
+            if draft.is_changed:
+                result = self._approve(job, read_object(text, "the edited file"))
+            else:
+                print_line(f"  the {'params are unchanged' if text.strip() else 'edited file is empty'}")
         except LcpError as refused:
             print_line(f"  {one_line(str(refused))}")
-            return None
-        return self._approve(job, revised)
+        _leave(draft, is_used=result is PromptResult.DECIDED)
+        return result
 
     def _page(self, job: Job) -> None:
         diffs = self._engine.diff(job.id)
@@ -316,6 +314,16 @@ class JobPrompt:
                 self._show(job, self._engine.diff(job.id))
             return None
         return PromptResult.DECIDED
+
+
+def _leave(draft: Draft, *, is_used: bool) -> None:
+    """Discard an edit that was used; say where any other is."""
+    if is_used:
+        draft.discard()
+    else:
+        draft.leave()
+    if draft.kept is not None:
+        print_line(f"  your edit is kept in {draft.kept}; e continues with it")
 
 
 def _counted(diffs: Sequence[Diff]) -> str:
@@ -360,7 +368,7 @@ class HumanTurn:
     def __init__(self, engine: Engine, job: Job) -> None:
         self._engine = engine
         self._job = job
-        self._draft = ""
+        self._draft = Draft("", "reply.json")
 
     def ask(self, place: str) -> bool:
         """Ask until a reply is submitted; False postpones it. Raises `Closed` if the person quits."""
@@ -388,25 +396,27 @@ class HumanTurn:
 
     def _submit(self, way: str) -> bool:
         """Read the reply in the chosen way and submit it; False asks again."""
+        is_done = False
         try:
             reply = self._read(way)
             if not reply.strip():
                 print_line("  the reply is empty; nothing was submitted")
-                return False
-            if not self._is_intended(reply):
-                return False
-            self._engine.answer(self._job.id, reply)
+            elif self._is_intended(reply):
+                self._engine.answer(self._job.id, reply)
+                is_done = True
         except LcpError as refused:
             print_line(f"  {one_line(str(refused))}")
-            return self._engine.job(self._job.id).state != State.HELD
-        return True
+            is_done = self._engine.job(self._job.id).state != State.HELD
+        finally:  # also when the person leaves at the question whether the reply is meant
+            _leave(self._draft, is_used=is_done)
+        return is_done
 
     def _read(self, way: str) -> str:
         if way == "paste":
-            return read_paste("  paste the reply; an empty line after it or Ctrl-D ends it")
+            self._draft.take(read_paste("  paste the reply; an empty line after it or Ctrl-D ends it"))
+            return self._draft.text
         if way == "edit":
-            self._draft = edit_text(self._draft, "reply.json")
-            return self._draft
+            return self._draft.edit()
         try:
             name = read_line("  file: ")
         except Closed:

@@ -1,34 +1,25 @@
-"""Talk to the person at the terminal: prompts, pager, editor and paste."""
+"""Talk to the person at the terminal: prompts, pager and paste."""
 
 from __future__ import annotations
 
 import codecs
 import os
 import shlex
-import signal
-import subprocess
 import sys
-import tempfile
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from lcp_engine.cli.base import read_object
 from lcp_engine.cli.output import make_console
-from lcp_engine.core.safe_text import block, json_block
-from lcp_engine.errors import ErrorCode, LcpError
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
+from lcp_engine.core.safe_text import block
 
 LONGEST_LINE = 4095
 """Bytes of a line that a terminal delivers; it drops the rest (`man 3 termios`, canonical mode)."""
@@ -115,100 +106,36 @@ def page(show: Callable[[Console], None]) -> None:
     if _height(text, console.width) < console.height:
         sys.stdout.write(text)
         sys.stdout.flush()
-    else:
-        click.echo_via_pager(text, color=not console.no_color)
-
-
-def _height(text: str, width: int) -> int:
-    """Lines on a terminal of that width; escape sequences count as visible."""
-    return sum(1 + len(line) // max(1, width) for line in text.splitlines())
-
-
-def edit_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Have the person edit `params` in `$VISUAL` or `$EDITOR`.
-
-    Raises `INVALID_ARGUMENT` if the editor is missing or fails or the file is not a JSON object, `INVALID_PARAMS` if
-    the file is empty or unchanged.
-    """
-    edited = edit_text(params_text(params), "params.json")
-    if not edited.strip():
-        raise LcpError(ErrorCode.INVALID_PARAMS, "the edited file is empty; nothing was changed")
-    revised = read_object(edited, "the edited file")
-    if revised == params:
-        raise LcpError(
-            ErrorCode.INVALID_PARAMS,
-            "the params are unchanged; nothing was done",
-        )
-    return revised
-
-
-def params_text(params: Mapping[str, JsonValue]) -> str:
-    """Params as the editor shows them."""
-    return json_block(dict(params)) + "\n"
-
-
-def edit_text(text: str, name: str) -> str:
-    """Have the person edit `text` in a file called `name`. Raises `INVALID_ARGUMENT` like `edit_params`.
-
-    click.edit reports no exit code, lets Ctrl-C end this process, and gives the editor a stdout that is for data.
-    """
-    command = _editor()
-    with tempfile.TemporaryDirectory(prefix="lcp-") as place:  # private to its user
-        file = Path(place) / name
-        file.write_text(text, encoding="utf-8")
-        with _editor_has_terminal():
-            _run(command, file)
-        return _read(file)
-
-
-def _editor() -> list[str]:
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if named is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        message = "without a terminal --edit needs $VISUAL or $EDITOR; neither is set"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-    try:
-        command = shlex.split(named or "vi")
-    except ValueError as error:
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"the editor {named!r} is not a command: {error}"
-        ) from error
-    if not command:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, "$VISUAL or $EDITOR is blank; a command is expected")
-    return command
+        return
+    with _pager_settings() as colours:
+        click.echo_via_pager(text, color=colours)
 
 
 @contextmanager
-def _editor_has_terminal() -> Iterator[None]:
-    """Leave Ctrl-C to the editor, and restore the terminal's modes afterwards."""
-    # A handler that does nothing, and not SIG_IGN, which the editor would inherit.
-    handler = signal.signal(signal.SIGINT, lambda number, frame: None)
-    modes = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
+def _pager_settings() -> Iterator[bool | None]:
+    """Let `less` show colours, as git does, unless its user has chosen its options; yields what click gets as `color`.
+
+    With True, click passes colours even to a `less` that shows their codes; with None, it looks at the options of
+    `less`, and takes the colours from what any other pager gets.
+    """
+    before = {name: os.environ.get(name) for name in ("LESS", "PAGER")}
+    os.environ.setdefault("LESS", "-R")
     try:
-        yield
+        command = shlex.split(before["PAGER"] or "")
+    except ValueError:  # an unbalanced quote, for which click would raise the same
+        command = []
+        del os.environ["PAGER"]
+    try:
+        yield None if not command or Path(command[0]).name == "less" else True
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if modes is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+        if before["LESS"] is None:
+            del os.environ["LESS"]
 
 
-def _run(command: list[str], file: Path) -> None:
-    try:
-        code = subprocess.run(  # noqa: S603 -- the user's own editor
-            [*command, str(file)], stdout=None if sys.stdout.isatty() else sys.stderr, check=False
-        ).returncode
-    except OSError as error:
-        message = f"the editor {command[0]!r} could not be started: {error.strerror}; nothing was changed"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
-    if code != 0:
-        message = f"the editor {command[0]!r} ended with {code}; nothing was changed"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"the edited file cannot be read: {error}") from error
+def _height(text: str, width: int) -> int:
+    """Lines on a terminal of that width."""
+    return sum(max(1, -(-cell_len(line) // max(1, width))) for line in click.unstyle(text).splitlines())
 
 
 def read_paste(invitation: str) -> str:
