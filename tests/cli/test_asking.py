@@ -58,8 +58,9 @@ def test_yes_runs_the_job_and_no_tells_the_planner_why(asking: Lcp) -> None:
         terminal.answer("no")
         terminal.expect("no reason): ")
         terminal.answer("not this one")
-        assert terminal.end() == 0
+        assert terminal.end() == 4
         assert "not this one" in terminal.shown
+        assert "unfulfilled: job 4 was refused or failed" in terminal.shown
     assert _files(asking) == {"b"}
 
 

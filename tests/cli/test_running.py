@@ -40,8 +40,8 @@ def test_what_a_mission_leaves_held_at_its_end_is_pointed_out(lcp: Lcp) -> None:
     ]
     ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]}
     done = lcp("run", lcp.mission(json.dumps(ask), lcp.complete), "--root", "root")
-    assert done.code == 0
-    assert done.err.endswith("\nsome jobs are still held: `lcp held --mission 1` lists them\n")
+    assert done.code == 3
+    assert done.err.endswith("\nunfulfilled: job 3 waits for a person (`lcp held --mission 1`)\n")
 
 
 def test_approve_covers_the_named_kinds_only(lcp: Lcp) -> None:

@@ -1,4 +1,4 @@
-"""Define the exit codes, the global options and the base classes of all commands."""
+"""Define the global options and the base classes of all commands."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import Parameter
+
+from lcp_engine.cli.exits import Exit
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -218,40 +219,3 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} expects name=value, not {value!r}")
         found[name.strip()] = text
     return found
-
-
-class Exit(IntEnum):
-    """The exit codes of all commands; scripts may branch on them."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    WAITING = 3
-    LIMIT = 4
-    CONFLICT = 5
-    INTERRUPTED = 130
-
-
-def exit_of_mission(status: str, outcome: str | None) -> Exit:
-    """The exit code for a mission that no runner is working on."""
-    match status:
-        case "completed":
-            return Exit.DONE
-        case "running" | "waiting":
-            return Exit.WAITING
-        case "failed" if outcome is not None and (outcome.startswith("limit:") or outcome == "no_progress"):
-            return Exit.LIMIT
-        case _:
-            return Exit.FAILED
-
-
-_OF_CODES = {
-    "INVALID_ARGUMENT": Exit.USAGE,
-    "CONFLICT": Exit.CONFLICT,
-    "WRONG_STATE": Exit.CONFLICT,
-}
-
-
-def exit_of_error(code: str) -> Exit:
-    """The exit code of a command that ended with this error code."""
-    return _OF_CODES.get(code, Exit.FAILED)

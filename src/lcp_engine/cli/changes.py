@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.changes.unified_diff import Diff
-from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.cli.terminal import page

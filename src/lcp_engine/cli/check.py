@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation, read_object
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation, read_object
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.errors import ErrorCode, LcpError
 

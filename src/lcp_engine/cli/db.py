@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lcp_engine.cli.base import Count, Exit, Invocation, LcpGroup, naming, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpGroup, naming, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, number_column, print_table
 from lcp_engine.clock import SECOND

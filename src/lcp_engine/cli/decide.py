@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from lcp_engine.cli.base import (
-    Exit,
     Invocation,
     LcpCommand,
-    exit_of_error,
     pairs,
     pass_invocation,
     read_object,
 )
+from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.errors import ErrorCode, Failed, LcpError

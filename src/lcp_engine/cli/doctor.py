@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well

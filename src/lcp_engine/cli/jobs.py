@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from rich.console import Console
 from rich.text import Text
 
-from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.job_tables import held_table, jobs_table, overview
 from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import print_table

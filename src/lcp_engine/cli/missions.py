@@ -13,8 +13,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from lcp_engine.api import Engine
-from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.events import EventFormatter, Follower, message_line
+from lcp_engine.cli.exits import Exit, exit_of_mission, held_effects
 from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import (
     coloured,
@@ -29,7 +30,7 @@ from lcp_engine.cli.output import (
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.core.mission.parse import Variable
 from lcp_engine.core.safe_text import block, one_line, shortened
-from lcp_engine.core.summaries import subject
+from lcp_engine.core.summaries import subject, unfulfilled_note
 from lcp_engine.engine.reports.agent_response import respond_as_agent
 from lcp_engine.engine.reports.markdown import TURN_KIND, as_markdown, disk_note, make_report
 from lcp_engine.engine.reports.structured import respond
@@ -87,8 +88,9 @@ def show_command(invocation: Invocation, mission: int) -> int:
             if disk_note(file.disk)
         ]
         said = [message_line(event) for event in engine.events(mission, event="said")]
+        undone = _unfulfilled(engine, found) if found.status.has_ended else []
     tree = _tree(found, jobs, steps)
-    for line in [*said, *astray]:
+    for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
         tree.add(line)
     print_tree(tree)
     return Exit.DONE
@@ -204,21 +206,35 @@ def watch_command(invocation: Invocation, mission: int | None) -> int:
         formatter = EventFormatter(engine, verbose=invocation.verbose, names_mission=mission is None)
         while True:
             # Read before the events, so that they include everything up to the end.
-            end = None if mission is None else _exit_at_rest(engine, mission)
+            end = None if mission is None else _at_rest(engine, mission)
             for event in follower.new_events():
                 _print(event, None if invocation.json else formatter)
             if end is not None:
-                return end
+                if end.status.has_ended and not invocation.json:
+                    for line in _unfulfilled(engine, end):
+                        print_out(line)
+                return exit_of_mission(engine, end)
             time.sleep(POLL_SECONDS)
 
 
-def _exit_at_rest(engine: Engine, mission_id: int) -> Exit | None:
-    """The exit code of a mission at rest; None while jobs are queued or running."""
+def _at_rest(engine: Engine, mission_id: int) -> Mission | None:
+    """The mission, if it is at rest; None while jobs are queued or running."""
     mission = engine.mission(mission_id)
     counts = mission.jobs
     if mission.status == "running" or counts.get("queued", 0) + counts.get("running", 0):
         return None
-    return exit_of_mission(mission.status, mission.outcome)
+    return mission
+
+
+def note_unfulfilled(engine: Engine, mission: Mission) -> None:
+    """Name on stderr the jobs of a mission whose effect did not happen, if there are any."""
+    for line in _unfulfilled(engine, mission):
+        print_err(line)
+
+
+def _unfulfilled(engine: Engine, mission: Mission) -> list[str]:
+    ids = mission.unfulfilled
+    return [unfulfilled_note(ids, held_effects(engine, mission), mission.id)] if ids else []
 
 
 def _print(event: JsonObject, formatter: EventFormatter | None) -> None:

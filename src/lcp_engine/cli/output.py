@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from lcp_engine.cli.base import Exit, exit_of_error
+from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.core.safe_text import Printable, json_block, json_line, one_line
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
 

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from rich.console import Console
 from rich.text import Text
 
-from lcp_engine.cli.base import Exit, Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import make_console, print_json
 from lcp_engine.core.safe_text import one_line
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.safe_text import one_line

@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from lcp_engine.api import Engine
-from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, exit_of_mission, pairs, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.events import Follower
+from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.jobs import answer_with, is_question
 from lcp_engine.cli.load_mission import MissionOptions, load
-from lcp_engine.cli.missions import print_report
+from lcp_engine.cli.missions import note_unfulfilled, print_report
 from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
 from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
@@ -216,9 +217,11 @@ def _report_end(
         print_err(f"interrupted; nothing is lost: `lcp work --until-idle` continues mission {mission.id}")
     elif mission.status == "waiting" and not invocation.json:
         print_err(_how_to_decide(engine, mission))
-    elif mission.jobs.get("held") and not (invocation.json or invocation.quiet):
+    elif mission.jobs.get("held") and not (mission.unfulfilled or invocation.json or invocation.quiet):
         print_err(f"some jobs are still held: `lcp held --mission {mission.id}` lists them")
-    return Exit.INTERRUPTED if interrupts else exit_of_mission(mission.status, mission.outcome)
+    if mission.status.has_ended and not invocation.json:
+        note_unfulfilled(engine, mission)
+    return Exit.INTERRUPTED if interrupts else exit_of_mission(engine, mission)
 
 
 def _is_shown(engine: Engine, job: Job) -> bool:

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from lcp_engine.cli.base import Exit, Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_err, print_json, print_out, until, when
 from lcp_engine.cli.run import mission_options, print_worst_case

@@ -8,7 +8,8 @@ from typing import Literal
 import click
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from lcp_engine.cli.base import Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_out
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.protocol.actions import Action, Problem

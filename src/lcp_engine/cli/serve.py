@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from lcp_engine.cli.base import Count, Exit, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json_line, print_out
 from lcp_engine.cli.signals import POLL_SECONDS, catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError

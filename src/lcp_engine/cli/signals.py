@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
 
-from lcp_engine.cli.base import Exit
+from lcp_engine.cli.exits import Exit
 from lcp_engine.runner.runner import Runner
 
 POLL_SECONDS = 0.1

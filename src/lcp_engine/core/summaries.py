@@ -82,6 +82,29 @@ def duration(seconds: float) -> str:
     raise AssertionError(seconds)
 
 
+def unfulfilled_note(ids: Sequence[int], held: Sequence[int], mission: int) -> str:
+    """The jobs of a mission whose effect did not happen, on one line; `held` are those that can still be approved."""
+    refused = [number for number in ids if number not in {*held}]
+    parts = [f"{_jobs(refused)} refused or failed"] if refused else []
+    if held:
+        wait = "waits" if len(held) == 1 else "wait"
+        named = f"{_jobs(held).rsplit(' ', 1)[0]} {wait} for a person"
+        parts.append(f"{named} (`lcp held --mission {mission}`)")
+    return f"unfulfilled: {', '.join(parts)}"
+
+
+_MOST_NAMED = 8
+
+
+def _jobs(ids: Sequence[int]) -> str:
+    """`job 3 was`, `jobs 3 and 5 were`."""
+    if len(ids) == 1:
+        return f"job {ids[0]} was"
+    named = [str(number) for number in ids[:_MOST_NAMED]]
+    last = named.pop() if len(ids) <= _MOST_NAMED else f"{len(ids) - _MOST_NAMED:,} more"
+    return f"jobs {', '.join(named)} and {last} were"
+
+
 def age(at: str, now: datetime) -> str:
     """How long ago a time was, in the largest unit."""
     seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))

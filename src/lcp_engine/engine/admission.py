@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from os.path import relpath
+from os.path import normpath, relpath
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -105,6 +105,9 @@ def store(
             max_attempts=1 if worker is None else worker.max_attempts,
             error=error,
             after_id=after_id,
+            effect=effect_of(
+                worker, request.params, request.fingerprint, mission.root, spec_of(mission.spec)
+            ),
         ),
     )
     if role is not Role.WORK and state is State.QUEUED:
@@ -113,6 +116,22 @@ def store(
         stored = fingerprint(request.spec.kind, from_json(to_json(request.spec.params)))
         see(ledger.tx, job_id, NO_PERSON, replace(request.sight, fingerprint=stored))
     return job_id
+
+
+def effect_of(
+    worker: Worker[BaseModel] | None, params: BaseModel | None, mark: str, root: str | None, spec: MissionSpec
+) -> str | None:
+    """What a job has an effect on: equal for jobs of which one makes the other good (R26); None without effects.
+
+    The files, if its kind names any, else the fingerprint `mark`. A kind without a worker counts as one with effects.
+    """
+    if worker is not None and not worker.has_effects:
+        return None
+    paths = () if worker is None or params is None else worker.paths(params)
+    if not paths:
+        return mark
+    names = names_of(() if root is None else (root,), spec.root_aliases)
+    return "\n".join(sorted({normpath(f"/{names.relative(path)}") for path in paths}))
 
 
 def reserved_bytes(ledger: Ledger, admission: Admission, mission: MissionRow) -> int:

@@ -11,7 +11,7 @@ from lcp_engine.core.job_states import ANSWER, APPROVE, APPROVE_BLOCKED, REJECT,
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.engine.admission import Admission, ruling_on
+from lcp_engine.engine.admission import Admission, effect_of, ruling_on
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.messages import spoken
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
@@ -75,12 +75,22 @@ def approve(
     keep_approval(ledger.tx, job.id, job.approved, by, sight)
     data: dict[str, JsonValue] = {"by": by, "decision": "approve", "params": revised}
     if revised is not None:
-        set_params(ledger.tx, job.id, revised)
+        set_params(ledger.tx, job.id, revised, _effect_of(ledger, worker, job, revised, read))
         data["before"] = before
     mission = ledger.mission(job.mission_id)
     ledger.note(mission, "decided", job.id, data)
     refresh(ledger, mission)
     return True
+
+
+def _effect_of(
+    ledger: Ledger, worker: Worker[BaseModel], job: JobRow, params: dict[str, JsonValue], read: BaseModel
+) -> str | None:
+    """What the job has an effect on with revised params; None for one that no planner requested."""
+    if job.fingerprint is None:
+        return None
+    mission = ledger.mission(job.mission_id)
+    return effect_of(worker, read, fingerprint(job.kind, params), mission.root, spec_of(mission.spec))
 
 
 def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:

@@ -46,6 +46,7 @@ class NewJobRow:
     run_after: Micros | None = None
     error: str | None = None
     after_id: int | None = None
+    effect: str | None = None
 
 
 _NEW_VALUES = attrgetter(*(field.name for field in fields(NewJobRow)))

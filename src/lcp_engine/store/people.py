@@ -66,7 +66,9 @@ _APPROVE = Statement(
     )
 )
 _SET_PARAMS = Statement(
-    update(jobs).where(jobs.c.id == bindparam("job")).values(params=bindparam("new_params"))
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(params=bindparam("new_params"), effect=bindparam("new_effect"))
 )
 # The mission's own effects in order; undone ones were not approved.
 _SINCE = Statement(
@@ -103,9 +105,9 @@ def keep_approval(tx: Tx, job_id: int, first: int, person: str, sight: Sight) ->
     tx.run(_APPROVE, job=job_id, first=first, who=person, **_columns(sight))
 
 
-def set_params(tx: Tx, job_id: int, params: JsonObject) -> None:
-    """Replace the params of a job."""
-    tx.run(_SET_PARAMS, job=job_id, new_params=to_json(params))
+def set_params(tx: Tx, job_id: int, params: JsonObject, effect: str | None) -> None:
+    """Replace the params of a job, and with them what it has an effect on."""
+    tx.run(_SET_PARAMS, job=job_id, new_params=to_json(params), new_effect=effect)
 
 
 def approved_sight(tx: Tx, job_id: int, first: int) -> Sight | None:

@@ -41,6 +41,10 @@ Id = BigInteger().with_variant(Integer, "sqlite")
 Micros = BigInteger
 
 
+UNFULFILLED = (State.HELD, State.FAILED, State.REJECTED, State.SKIPPED, State.CANCELLED)
+"""The states of a job whose effect was refused, failed, or still waits for a person."""
+
+
 def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
     """No IN: for each row written, SQLite would copy a longer list into a temporary table."""
     return CheckConstraint(" OR ".join(f"{column} = '{value}'" for value in values), name=column)
@@ -158,6 +162,7 @@ jobs = Table(
     Column("after_id", Id),
     Column("held_until", Micros),
     Column("result_sha256", Text),
+    Column("effect", Text),
     _one_of("state", tuple(State)),
     _one_of("role", tuple(Role)),
     _partial("ix_jobs_ready", text("priority DESC"), "id", where=READY),
@@ -172,7 +177,8 @@ jobs = Table(
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
 the first attempt after a person approved the job. `after_id`: the job that has to succeed before this one may run.
 `held_until`: when a held job is rejected without a decision. `result_sha256`: the hash of a large result, which is
-then not in `result`."""
+then not in `result`. `effect`: what a job that a planner requested has an effect on: the files, each as `/` and its
+path in the root, or the fingerprint of a job that names none; NULL for a job without effects."""
 
 results = Table(
     "results",
@@ -358,7 +364,7 @@ before. `mission_id` is the newest mission of it."""
 @dataclass(frozen=True)
 class View:
     """A view. In its body `{time:C}` is column C as ISO 8601 text, `{object:K=V,…}` a JSON object, `{limits}` the
-    limits of a mission, `{attempts}` the attempts of a job.
+    limits of a mission, `{unfulfilled}` its effects that did not happen, `{attempts}` the attempts of a job.
     """
 
     name: str
@@ -368,6 +374,7 @@ class View:
         """The CREATE VIEW of one dialect."""
         body = self.body.replace("{attempts}", _attempts(is_sqlite))
         body = body.replace("{limits}", _limits(is_sqlite))
+        body = body.replace("{unfulfilled}", _unfulfilled(is_sqlite))
         body = re.sub(r"\{object:([^}]*)\}", lambda match: _object(match[1], is_sqlite), body)
         body = re.sub(r"\{time:([^}]*)\}", lambda match: _time(match[1], is_sqlite), body)
         return f"CREATE VIEW {self.name} AS {body.strip()}"
@@ -390,6 +397,23 @@ def _object(pairs: str, is_sqlite: bool) -> str:
 
 def _limits(is_sqlite: bool) -> str:
     return "json_extract(m.spec, '$.limits')" if is_sqlite else "(m.spec::json -> 'limits')::text"
+
+
+def _unfulfilled(is_sqlite: bool) -> str:
+    """The ids of jobs with an effect that did not happen, and that no later job made good (R26)."""
+    accepts = "json_extract(m.spec, '$.unfulfilled')" if is_sqlite else "(m.spec::json ->> 'unfulfilled')"
+    ids = "json_group_array(u.id)" if is_sqlite else "coalesce(json_agg(u.id ORDER BY u.id), '[]')::text"
+    # By the index of fingerprints, the only one that finds the jobs that the planner of a mission requested.
+    requested = "{0}.mission_id = m.id AND {0}.fingerprint IS NOT NULL AND {0}.effect IS NOT NULL"
+    states = ", ".join(f"'{state}'" for state in UNFULFILLED)
+    return f"""CASE WHEN {" + ".join(f"m.{state}" for state in UNFULFILLED)} = 0 OR {accepts} = 'accept' THEN '[]'
+    ELSE (SELECT {ids} FROM (
+        SELECT j.id FROM jobs j LEFT JOIN (
+            SELECT s.effect, max(s.id) AS id, max(s.settled_seq) AS settled_seq FROM jobs s
+            WHERE {requested.format("s")} AND s.state = 'succeeded' GROUP BY s.effect
+        ) s ON s.effect = j.effect AND (s.id > j.id OR s.settled_seq > j.settled_seq)
+        WHERE {requested.format("j")} AND j.state IN ({states}) AND s.effect IS NULL ORDER BY j.id
+    ) u) END"""
 
 
 def _attempts(is_sqlite: bool) -> str:
@@ -420,7 +444,7 @@ VIEWS = (
         f"""
 SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.summary, m.deliverables, m.metrics,
     m.error, {{limits}} AS limits, m.turns, {{object:{_COUNTS}}} AS jobs,
-    {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
+    {{unfulfilled}} AS unfulfilled, {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
     {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at
 FROM missions m WHERE m.pruned_at IS NULL
 """,

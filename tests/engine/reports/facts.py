@@ -20,6 +20,7 @@ def a_mission(**more: JsonValue) -> Mission:
         "outcome": "mission_complete", "summary": None, "deliverables": None, "metrics": None, "error": None,
         "limits": {"max_turns": 25}, "turns": 1,
         "jobs": {"held": 0, "blocked": 0, "queued": 1, "running": 0, "succeeded": 2}, "tokens": {},
+        "unfulfilled": [],
         "created_at": AT, "started_at": None, "ended_at": None, **more,
     })  # fmt: skip
 

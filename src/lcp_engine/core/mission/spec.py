@@ -173,6 +173,7 @@ class MissionSpec(_Frozen):
     accept: tuple[AcceptCheck, ...] = ()
     continue_: Literal["per_batch", "per_result"] = Field(default="per_batch", alias="continue")
     on_job_failure: Literal["report", "fail"] = "report"
+    unfulfilled: Literal["report", "accept"] = "report"
     allow_admin: bool = False
     hold_timeout: float | None = Field(default=None, gt=0, le=LONGEST_HOLD)
 

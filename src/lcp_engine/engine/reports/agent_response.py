@@ -35,6 +35,9 @@ class ResponseMetadata(BaseModel):
     outcome: str | None = None
     error: dict[str, JsonValue] | None = None
     omitted_actions: int = 0
+    unfulfilled: list[int] = Field(
+        default_factory=list, description="The jobs whose effect was refused, failed or waits for a person"
+    )
 
 
 class AgentResponse(BaseModel):
@@ -66,6 +69,7 @@ def respond_as_agent(facts: Facts, course: Course) -> AgentResponse:
             outcome=mission.outcome,
             error=mission.error or None,
             omitted_actions=facts.files.omitted,
+            unfulfilled=mission.unfulfilled,
         ),
     )
 

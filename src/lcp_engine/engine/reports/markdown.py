@@ -68,6 +68,7 @@ def make_report(facts: Facts) -> JsonObject:
         "invalid_replies": [dict(vars(turn)) for turn in facts.invalid_replies.rows],
         "files": [dict(vars(file)) for file in facts.files.rows],
         "undone": [dict(vars(file)) for file in facts.undone.rows],
+        "unfulfilled": [*facts.mission.unfulfilled],
         "waiting": [_job(job) for job in facts.held.rows],
         "failures": [_job(job) for job in facts.failures.rows],
         "limits": list(facts.limits),
@@ -107,6 +108,7 @@ def sections(facts: Facts) -> list[Section]:
     whole, jobs = f"lcp --json report {number}", f"lcp jobs --mission {number}"
     accepted = [text(check) for check in list_in(facts.mission.metrics.get("accepted_unmet"))]
     found = [
+        Section("unfulfilled", "Unfulfilled: asked for and not done", _unfulfilled_lines(facts, jobs)),
         Section("accepted", "Accepted by a person as it is", accepted),
         Section("files", "Files written", _listed(facts.files, _file_line, whole)),
         Section("undone", "Undone", _listed(facts.undone, _undone_line, f"lcp changes {number}")),
@@ -243,6 +245,23 @@ def _listed(excerpt: Excerpt[RowT], line: Callable[[RowT], str], command: str) -
     if excerpt.omitted:
         lines.insert((len(lines) + 1) // 2, f"… and {excerpt.omitted:,} more ({code(command)})")
     return lines
+
+
+def _unfulfilled_lines(facts: Facts, command: str) -> list[str]:
+    """The jobs whose effect did not happen, and that no later job made good."""
+    ids = facts.mission.unfulfilled if facts.mission.status.has_ended else []
+    known = {job.id: job for job in (*facts.held.rows, *facts.failures.rows)}
+    shown = [known[number] for number in ids if number in known]
+    lines = [_unfulfilled_line(job) for job in shown]
+    return [*lines, f"{len(ids) - len(shown):,} more ({code(command)})"] if len(shown) < len(ids) else lines
+
+
+def _unfulfilled_line(job: JobFact) -> str:
+    subject = _subject(job)
+    about = f" {code(subject)}" if subject else ""
+    return (
+        f"job {job.id} {text(job.kind)}{about}: {'waits for a person' if job.state == 'held' else job.state}"
+    )
 
 
 def _file_line(file: FileFact) -> str:

@@ -25,6 +25,7 @@ _Block: TypeAlias = Literal["list", "info", "warning"]
 
 MILESTONES: tuple[tuple[int, Milestone], ...] = ((100, "100%"), (75, "75%"), (50, "50%"), (25, "25%"))
 _BLOCKS: dict[str, _Block] = {
+    "unfulfilled": "warning",
     "waiting": "info",
     "failures": "warning",
     "limits": "warning",
@@ -200,7 +201,7 @@ def respond(facts: Facts, course: Course) -> StructuredResponse:
             response_type=_KINDS.get(mission.status, "conversational"),
             progress=_progress(mission, course, milestone),
             module_state=_module_state(mission, course),
-            emotion=emotion_of(mission.status, mission.outcome, milestone),
+            emotion=_emotion(mission, milestone),
         ),
     )
 
@@ -208,6 +209,12 @@ def respond(facts: Facts, course: Course) -> StructuredResponse:
 def milestone_of(before: int, now: int) -> Milestone | None:
     """The highest milestone above `before` that `now` has reached."""
     return next((name for share, name in MILESTONES if before < share <= now), None)
+
+
+def _emotion(mission: Mission, milestone: Milestone | None) -> Emotion:
+    if mission.status is MissionStatus.COMPLETED and mission.unfulfilled:
+        return "supportive"
+    return emotion_of(mission.status, mission.outcome, milestone)
 
 
 def emotion_of(status: MissionStatus, outcome: str | None, milestone: Milestone | None) -> Emotion:
@@ -237,11 +244,12 @@ def _blocks(facts: Facts, milestone: Milestone | None) -> list[TextBlock]:
     ]
     if milestone is not None:
         said = (
-            "The mission is complete."
+            _completed(facts.mission)
             if milestone == "100%"
             else f"**{milestone}** of the mission is reached."
         )
-        blocks.append(TextBlock(type="success", content=said))
+        is_whole = milestone != "100%" or not facts.mission.unfulfilled
+        blocks.append(TextBlock(type="success" if is_whole else "info", content=said))
     blocks += [TextBlock(type="warning", content=line) for line in error]
     said_by_planner = "\n".join(words(facts))
     if said_by_planner:
@@ -249,6 +257,13 @@ def _blocks(facts: Facts, milestone: Milestone | None) -> list[TextBlock]:
     for section in sections(facts):
         blocks += _listed(section)
     return blocks
+
+
+def _completed(mission: Mission) -> str:
+    left = len(mission.unfulfilled)
+    if not left:
+        return "The mission is complete."
+    return f"The mission has ended, with {left:,} job{'' if left == 1 else 's'} asked for and not done."
 
 
 def _listed(section: Section) -> list[TextBlock]:
@@ -272,8 +287,18 @@ def _next_step(mission: Mission, held: Excerpt[JobFact]) -> NextStep:
                 f"lcp watch {number}", "lcp work --until-idle", f"lcp say {number} TEXT", f"lcp cancel {number}",
             ]  # fmt: skip
         case MissionStatus.COMPLETED:
-            prompt = "It is complete. Check what it changed; all of it can be undone."
-            suggestions = [f"lcp changes {number}", f"lcp undo {number} --dry-run", f"lcp resume {number}"]
+            left = mission.unfulfilled
+            prompt = (
+                "It is complete. Check what it changed; all of it can be undone."
+                if not left
+                else "Not all that was asked for is done. Decide on it, or check what was changed."
+            )
+            suggestions = [
+                *_about_unfulfilled(left, held),
+                f"lcp changes {number}",
+                f"lcp undo {number} --dry-run",
+                f"lcp resume {number}",
+            ]
         case MissionStatus.FAILED | MissionStatus.CANCELLED:
             outcome = mission.outcome or ""
             limit = outcome.removeprefix("limit:")
@@ -285,6 +310,16 @@ def _next_step(mission: Mission, held: Excerpt[JobFact]) -> NextStep:
         case _:
             assert_never(mission.status)
     return NextStep(prompt=prompt, suggestions=suggestions)
+
+
+def _about_unfulfilled(ids: Sequence[int], held: Excerpt[JobFact]) -> list[str]:
+    """The commands that look at the first jobs whose effect did not happen, or decide on them."""
+    waiting = {job.id: job for job in held.rows}
+    return [
+        command
+        for number in ids[:_MOST_SUGGESTED]
+        for command in (commands_for(waiting[number]) if number in waiting else [f"lcp job {number}"])
+    ]
 
 
 def _waiting(held: Excerpt[JobFact]) -> str:

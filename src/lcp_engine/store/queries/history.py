@@ -30,7 +30,7 @@ Param: TypeAlias = int | str
 _READ: dict[str, Callable[[str], JsonValue]] = {
     **dict.fromkeys(
         ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
-         "errors"),
+         "errors", "unfulfilled"),
         from_json,
     ),
     "auto_dispatch": bool,
@@ -116,7 +116,7 @@ def _statement(sql: str, types: tuple[tuple[str, type[Param]], ...]) -> Statemen
 _MISSIONS = Columns(
     "mission_overview",
     ("id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
-     "limits", "turns", "jobs", "tokens", "created_at", "started_at", "ended_at"),
+     "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at"),
 )  # fmt: skip
 _JOBS = Columns(
     "job_history",

@@ -60,6 +60,8 @@ class Mission:
     """How many turns were asked."""
     jobs: dict[str, int]
     """How many jobs are in each state."""
+    unfulfilled: list[int]
+    """The jobs whose effect was refused, failed or waits for a person, and that no later job made good (R26)."""
     tokens: dict[str, int]
     """Tokens used by the planner: `input` and `output`."""
     created_at: datetime
@@ -87,6 +89,7 @@ class Mission:
             limits=object_in(json["limits"]),
             turns=int_in(json["turns"]),
             jobs=_counts(json["jobs"]),
+            unfulfilled=[int_in(number) for number in list_in(json["unfulfilled"])],
             tokens=_counts(json["tokens"]),
             created_at=datetime.fromisoformat(str(json["created_at"])),
             started_at=_time(json["started_at"]),

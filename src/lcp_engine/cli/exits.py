@@ -1,0 +1,76 @@
+"""The exit codes of all commands, and which one a mission or an error has."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from lcp_engine.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lcp_engine.api import Engine
+    from lcp_engine.store.queries.records import Mission
+
+
+class Exit(IntEnum):
+    """The exit codes of all commands; scripts may branch on them."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    WAITING = 3
+    LIMIT = 4
+    CONFLICT = 5
+    INTERRUPTED = 130
+
+
+MEANINGS: Mapping[Exit, str] = {
+    Exit.DONE: "done",
+    Exit.FAILED: "the mission failed or was cancelled, or the command failed: what it names is not there, or the "
+    "work could not be done",
+    Exit.USAGE: "wrong usage: an unknown command or option, or a value that no command could use",
+    Exit.WAITING: "the mission waits for a person",
+    Exit.LIMIT: "the mission ended on a limit or without progress, or completed with an effect unfulfilled",
+    Exit.CONFLICT: "conflict: a job, a mission or a file is not in the state that the command needs, or is not what "
+    "was approved",
+    Exit.INTERRUPTED: "interrupted",
+}
+"""As docs/interface.md lists them."""
+
+_OF_CODES: Mapping[ErrorCode, Exit] = {
+    ErrorCode.INVALID_ARGUMENT: Exit.USAGE,
+    ErrorCode.CONFLICT: Exit.CONFLICT,
+    ErrorCode.WRONG_STATE: Exit.CONFLICT,
+}
+
+
+def exit_of_error(code: ErrorCode) -> Exit:
+    """The exit code of a command that ended with this error."""
+    return _OF_CODES.get(code, Exit.FAILED)
+
+
+def exit_of_mission(engine: Engine, mission: Mission) -> Exit:
+    """The exit code for a mission that no runner is working on."""
+    match mission.status.value:
+        case "completed" if mission.unfulfilled:
+            return Exit.WAITING if held_effects(engine, mission) else Exit.LIMIT
+        case "completed":
+            return Exit.DONE
+        case "running" | "waiting":
+            return Exit.WAITING
+        case "failed" if mission.outcome is not None and (
+            mission.outcome.startswith("limit:") or mission.outcome == "no_progress"
+        ):
+            return Exit.LIMIT
+        case _:
+            return Exit.FAILED
+
+
+def held_effects(engine: Engine, mission: Mission) -> list[int]:
+    """Those of the mission's unfulfilled jobs that a person can still approve."""
+    if not (mission.unfulfilled and mission.jobs.get("held")):
+        return []
+    held = {job.id for job in engine.jobs(mission_id=mission.id, states=["held"])}
+    return [number for number in mission.unfulfilled if number in held]
