@@ -261,7 +261,7 @@ def test_a_path_that_policy_holds_waits_until_it_is_approved(root: Root) -> None
         ("write_file", {"rel_path": ".git/hooks/x", "content": "x"}, "PATH_DENIED"),
         ("list_files", {"root": "nope"}, "PATH_NOT_FOUND"),
         ("list_files", {"root": "a.txt"}, "PATH_NOT_FOUND"),
-        ("list_files", {"patterns": ["[z-a]"]}, "INVALID_PATTERN"),
+        ("list_files", {"patterns": ["[z"]}, "INVALID_PATTERN"),
     ],
 )
 def test_trouble_is_a_value(root: Root, kind: str, params: dict[str, JsonValue], expected: str) -> None:

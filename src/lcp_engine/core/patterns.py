@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
+from lcp_engine.core.gitignore import EVERYTHING, NeverMatches, translate, without_blanks
 from lcp_engine.errors import ErrorCode, LcpError
 
 MAX_PATTERNS = 256
@@ -39,7 +41,6 @@ class Side:
     match: Matcher | None = None
     size: int = 0
     tails: tuple[str, ...] = ()
-    cover: Matcher | None = None
 
     def has_file(self, name: str, path: str) -> bool:
         """Whether a pattern matches the file `path`, whose last part is `name`, leaving names of parents aside."""
@@ -58,7 +59,7 @@ class Side:
         return (
             self.everything
             or self.names_directory(name)
-            or (self.cover is not None and bool(self.cover(f"{path}/")))
+            or (self.match is not None and bool(self.match(f"{path}/")))
         )
 
     def matches(self, path: str) -> bool:
@@ -69,46 +70,98 @@ class Side:
 
 @dataclass(frozen=True)
 class Patterns:
-    """A compiled list: what it includes, what it excludes, each with or without regard to case."""
+    """A compiled list: what it includes and what it excludes."""
 
     include: Side
     exclude: Side
-    fold_include: bool = False
-    fold_exclude: bool = False
 
     def matches(self, path: str) -> bool:
-        """Whether the list selects the file `path` (relative, with "/")."""
-        return self.include.matches(_folded(path, self.fold_include)) and not self.exclude.matches(
-            _folded(path, self.fold_exclude)
+        """Whether the list selects the file `path` (relative, with "/"), or the directory, with "/" at its end."""
+        return self.include.matches(path) and not self.exclude.matches(path)
+
+
+@dataclass(frozen=True)
+class RulePatterns:
+    """The compiled list of a rule; what is in doubt (case, characters of several bytes) is decided for safety."""
+
+    include: tuple[_Reading, ...]
+    exclude: tuple[_Reading, ...]
+
+    def matches(self, path: str) -> bool:
+        """Like `Patterns.matches`."""
+        return any(one.matches(path) for one in self.include) and not any(
+            one.matches(path) for one in self.exclude
         )
-
-
-def compile_patterns(
-    patterns: Sequence[str], *, fold_include: bool = False, fold_exclude: bool = False
-) -> Patterns:
-    """The list as something that matches; a folded sign disregards case. Raises `LcpError` INVALID_PATTERN."""
-    if fold_include or fold_exclude:
-        return _compile_rule(tuple(patterns), fold_include, fold_exclude)
-    return _compile_plain(tuple(patterns))
-
-
-@lru_cache(maxsize=256)
-def _compile_rule(patterns: tuple[str, ...], fold_include: bool, fold_exclude: bool) -> Patterns:
-    return _compile(patterns, fold_include, fold_exclude)
 
 
 # These come from planners: each may be made to take all the memory it is given, so few are kept.
 @lru_cache(maxsize=16)
-def _compile_plain(patterns: tuple[str, ...]) -> Patterns:
-    return _compile(patterns, False, False)
+def _compile(patterns: tuple[str, ...]) -> Patterns:
+    positive, negative = _signed(patterns)
+    return Patterns(_side(positive), _side(negative))
 
 
-def _compile(patterns: tuple[str, ...], fold_include: bool, fold_exclude: bool) -> Patterns:
+def compile_patterns(patterns: Sequence[str]) -> Patterns:
+    """The list as something that matches. Raises `LcpError` INVALID_PATTERN."""
+    return _compile(tuple(patterns))
+
+
+@lru_cache(maxsize=256)
+def compile_rule(patterns: tuple[str, ...], *, grants: bool) -> RulePatterns:
+    """The list of a rule that grants or refuses. Raises `LcpError` INVALID_PATTERN.
+
+    A file system may disregard case, and git takes each byte for a character: a rule grants nothing, and refuses
+    everything, that one of these readings refuses.
+    """
+    positive, negative = _signed(patterns)
+    return RulePatterns(_readings(positive, wide=not grants), _readings(negative, wide=grants))
+
+
+class _View(StrEnum):
+    """How a path and a pattern are read."""
+
+    EXACT = "exact"
+    FOLDED = "folded"
+    BYTES = "bytes"
+
+    def of(self, text: str) -> str:
+        match self:
+            case _View.EXACT:
+                return text
+            case _View.FOLDED:
+                return text.casefold()
+            case _View.BYTES:
+                return text.encode(errors="surrogatepass").decode("latin-1")
+            case _:
+                assert_never(self)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    view: _View
+    side: Side
+
+    def matches(self, path: str) -> bool:
+        return self.side.matches(self.view.of(path))
+
+
+def _readings(patterns: Sequence[str], *, wide: bool) -> tuple[_Reading, ...]:
+    if not wide:
+        return (_Reading(_View.EXACT, _side(patterns)),)
+    folded = _Reading(_View.FOLDED, _side(patterns, fold=True))
+    if not any("?" in pattern or "[" in pattern for pattern in patterns):
+        return (folded,)
+    # "[^a]" matches less in a folded path, and "?" and "[^a]" one byte of several.
+    as_bytes = [_View.BYTES.of(pattern) for pattern in patterns]
+    return folded, _Reading(_View.EXACT, _side(patterns)), _Reading(_View.BYTES, _side(as_bytes))
+
+
+def _signed(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The positive and the negative patterns, without their sign."""
     _check_size(patterns)
     cleaned = [_clean(pattern) for pattern in patterns]
-    positive = [_folded(pattern, fold_include) for pattern in cleaned if not pattern.startswith("!")]
-    negative = [_folded(pattern[1:], fold_exclude) for pattern in cleaned if pattern.startswith("!")]
-    return Patterns(_side(positive or ["**"]), _side(negative), fold_include, fold_exclude)
+    positive = [pattern for pattern in cleaned if not pattern.startswith("!")]
+    return positive or ["**"], [pattern[1:] for pattern in cleaned if pattern.startswith("!")]
 
 
 def _check_size(patterns: Sequence[str]) -> None:
@@ -126,11 +179,7 @@ def _wild(pattern: str) -> int:
     return sum(map(pattern.count, ("*", "?", "["))) - pattern.count("**")
 
 
-def _folded(text: str, fold: bool) -> str:
-    return text.casefold() if fold else text
-
-
-_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\[\w.$-]+\\[\w.$-]")
 
 
 def _clean(pattern: str) -> str:
@@ -141,8 +190,7 @@ def _clean(pattern: str) -> str:
         raise _invalid(shown, f"has {len(pattern)} characters, at most {MAX_LENGTH} may be")
     while body.startswith("./"):
         body = body[2:]
-    if not body.endswith("\\ "):
-        body = body.rstrip()
+    body = without_blanks(body)
     if not body or (not sign and body.startswith("#")):
         raise _invalid(shown, "matches nothing: it is blank or a comment")
     if ".." in re.split(r"[/\\]", body) or _WINDOWS.match(body):
@@ -152,12 +200,12 @@ def _clean(pattern: str) -> str:
     return sign + body
 
 
-def _side(patterns: Iterable[str]) -> Side:
+def _side(patterns: Iterable[str], *, fold: bool = False) -> Side:
     suffixes: dict[str, None] = {}
     names, directories = set(), set()
     general = []
     for pattern in dict.fromkeys(patterns):
-        match _by_name(pattern):
+        match _by_name(pattern.casefold() if fold else pattern):
             case "suffix", text:
                 suffixes[text] = None
             case "name", text:
@@ -165,10 +213,9 @@ def _side(patterns: Iterable[str]) -> Side:
             case "directory", text:
                 directories.add(text)
             case _:
-                general.append((pattern, _translate(pattern)))
-    if any(regex == _EVERYTHING for _, regex in general):
+                general.append((pattern, _translate(pattern, fold=fold)))
+    if any(regex == EVERYTHING for _, regex in general):
         return Side(everything=True)
-    covering = [(pattern, regex) for pattern, regex in general if not regex.endswith(_NOT_BENEATH)]
     match = _matcher(general)
     return Side(
         suffixes=tuple(suffixes),
@@ -176,8 +223,9 @@ def _side(patterns: Iterable[str]) -> Side:
         directories=frozenset(directories),
         match=match,
         size=sum(len(pattern) for pattern, _ in general),
-        tails=tuple({_tail(pattern) for pattern, regex in general if not regex.endswith("/")}),
-        cover=match if covering == general else _matcher(covering),
+        tails=tuple(
+            {_tail(pattern, fold=fold) for pattern, _ in general if not pattern.endswith(("/", "/**"))}
+        ),
     )
 
 
@@ -199,28 +247,17 @@ def _by_name(pattern: str) -> tuple[str, str] | None:
 _SPECIAL = re.compile(r"[*?\[\]\\/]")
 
 
-def _tail(pattern: str) -> str:
+def _tail(pattern: str, *, fold: bool) -> str:
     """What the last part of a path that the pattern matches ends with."""
-    return _SPECIAL.split(pattern)[-1]
+    tail = _SPECIAL.split(pattern)[-1]
+    return tail.casefold() if fold else tail
 
 
-_EVERYTHING = "."
-_NOT_BENEATH = "/?$"
-"""How the regular expression of "a/*" ends, which matches what is in a, and not what is in a directory in a."""
-
-
-def _translate(pattern: str) -> str:
-    from pathspec.patterns.gitignore.basic import GitIgnoreBasicPattern  # slow to import, often not needed
-
-    # A sign or "#" at the start has had its meaning already.
-    text = f"\\{pattern}" if pattern[0] in "!#" else pattern
+def _translate(pattern: str, *, fold: bool) -> str:
     try:
-        regex: str | None = GitIgnoreBasicPattern.pattern_to_regex(text)[0]
-    except ValueError as error:
-        raise _invalid(pattern, "is not a gitignore-style pattern") from error
-    if regex is None:
-        raise _invalid(pattern, "matches nothing")
-    return regex
+        return translate(pattern, fold=fold)
+    except NeverMatches as reason:
+        raise _invalid(pattern, f"never matches, neither here nor in git: {reason}") from reason
 
 
 def _matcher(patterns: Sequence[tuple[str, str]]) -> Matcher | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from lcp_engine.core.patterns import Patterns, compile_patterns
+from lcp_engine.core.patterns import RulePatterns, compile_rule
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 
 
@@ -173,8 +173,8 @@ class _NamedRule:
     origin: str
     kinds: frozenset[str]
     paths: tuple[str, ...] | None
-    patterns: Patterns | None
-    exact: Patterns | None
+    patterns: RulePatterns | None
+    exact: RulePatterns | None
     ruling: Ruling
 
     def has_kind(self, kind: str) -> bool:
@@ -281,9 +281,9 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
     grants = rule.do is Verdict.AUTO
     patterns = exact = None
     if rule.paths is not None:
-        patterns = compile_patterns(rule.paths, fold_include=not grants, fold_exclude=grants)
+        patterns = compile_rule(rule.paths, grants=grants)
         # A hold refuses if it stands alone, and grants if it replaces a denial.
-        exact = compile_patterns(rule.paths, fold_include=False, fold_exclude=True)
+        exact = compile_rule(rule.paths, grants=True)
     return _NamedRule(
         _FINAL if is_final else origin,
         frozenset(rule.kinds),
