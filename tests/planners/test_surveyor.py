@@ -140,15 +140,16 @@ def test_a_python_project_is_described(tmp_path: Path) -> None:
         "# Survey of weather",
         "> Forecasts for everyone.",
         "| **Licence** | MIT |",
-        "| **Dependencies** | 1 to run, 1 for development and extras |",
-        "- **No lock file** for Python: two installations may get different versions.",
+        "| **Version** | `1.2` (`pyproject.toml`) |",
+        "| **Dependencies** | 1 to run, 1 dev |",
+        "- **No lock file** for Python.",
         "- **1 file above 1 MB**, 100 % of all bytes: `big.csv` (1.6 MB).",
         "| `src/weather/cli.py` | 5 | Ask from the command line. |",
         "- `weather` → `weather.cli:main` (`pyproject.toml`)",
         "| `make test` | `Run the tests` | `Makefile` |",
         "- to run (1): `httpx`",
-        "1 file, 11 % of the code with pytest. They lie in `tests` (1 file).",
-        "- GitHub Actions: `.github/workflows/ci.yml` — CI: runs `make test`",
+        "1 file (1 of source code, 11 % of it); named frameworks: pytest. They lie in `tests` (1 file).",
+        "- GitHub Actions: `.github/workflows/ci.yml` — CI: runs `make test` and more",
         "- `src/weather/cli.py:3` TODO: colours (2 times)",
     ):
         assert line in run.markdown
@@ -179,7 +180,7 @@ def test_packages_of_a_workspace_are_told_apart_and_node_modules_never_entered(t
     }
     run = survey(make(tmp_path, files))
     assert "node_modules/" not in run.markdown
-    assert "| &emsp;`packages/web/` | 2 | 924 B | TypeScript | JavaScript package @shop/web |" in run.markdown
+    assert "| &emsp;`packages/web/` | 2 | 924 B | TypeScript | @shop/web (JavaScript) |" in run.markdown
     assert "| `pnpm run test` | `vitest` | `package.json` |" in run.markdown
     assert "- `api` → `cli.js` (`packages/api/package.json`)" in run.markdown
 
@@ -193,7 +194,7 @@ def test_rust_and_go_side_by_side_are_both_described(tmp_path: Path) -> None:
     }
     run = survey(make(tmp_path, files))
     assert "| `src/lib.rs` | 2 | Runs engines. |" in run.markdown
-    assert "- `cmd/agent/main.go`, starts when it is run" in run.markdown
+    assert "- `cmd/agent/main.go`, a Go main package" in run.markdown
     assert "- to run (1): `x.org/a`" in run.markdown
     assert "- dev (1): `proptest`" in run.markdown
 
@@ -202,8 +203,9 @@ def test_other_peoples_code_is_counted_and_otherwise_left_alone(tmp_path: Path) 
     files = {"a.py": "x = 1\n", "env/lib/site-packages/b/c.py": "# TODO: theirs\n" * 999}
     run = survey(make(tmp_path, files))
     assert run.paths_read == ["a.py"]
-    assert "**Other people's code** by its directory: 1 file, 100 % of all bytes." in run.markdown
-    assert "| … other people's directories | 1 | 15.0 kB | Python | see what stands out |" in run.markdown
+    assert "have: `env/lib/site-packages/` (1 file, 15.0 kB). What follows is about the rest." in run.markdown
+    assert "| **Files** | 2 files, 15.0 kB, 1 of them set aside |" in run.markdown
+    assert "| … set aside | 1 | 15.0 kB | Python |  |" in run.markdown
     assert survey(tmp_path / "env").paths_read == ["lib/site-packages/b/c.py"], (
         "where there is nothing else it is read"
     )
@@ -246,7 +248,7 @@ def test_hostile_names_and_content_stay_words(tmp_path: Path) -> None:
     html = MarkdownIt("commonmark").enable("table").render(run.markdown)
     for tag in ("<script", "<img", "<a ", "<b>", "</table>\n#"):
         assert tag not in html
-    assert "<td><code>a|b.py</code></td>" in html
+    assert "<td><code>npm run x|y</code></td>" in html
 
 
 def test_names_of_secrets_and_names_that_no_reply_may_hold_are_not_read(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from lcp_engine.planners.surveyor.findings import commands, first_words, licence_of, open_ends, read_readme
+from lcp_engine.planners.surveyor.findings import commands, licence_of, open_ends
 from lcp_engine.planners.surveyor.languages import language_of
 from lcp_engine.planners.surveyor.manifests import is_manifest, read_manifest
 from lcp_engine.planners.surveyor.markdown import code, plain, size, table
+from lcp_engine.planners.surveyor.opening import first_words
+from lcp_engine.planners.surveyor.readme import read_readme
 from lcp_engine.planners.surveyor.tree import File, Tree
 
 POM = """
@@ -66,7 +68,7 @@ MANIFESTS = [
     (
         "CMakeLists.txt",
         "project(a VERSION 1.0)\nfind_package(B REQUIRED)\nadd_executable(run main.c)",
-        {"": ("B",)},
+        {"find_package": ("B",)},
     ),
     ("x.csproj", '<PackageId>a</PackageId><PackageReference Include="b" Version="1" />', {"": ("b",)}),
     (
@@ -144,13 +146,15 @@ READMES = [
 
 @pytest.mark.parametrize(("text", "title", "paragraph"), READMES)
 def test_a_readme_says_what_the_project_is(text: str, title: str, paragraph: str) -> None:
-    about = read_readme(text)
+    path = "README.rst" if text.startswith(("Tool\n", "=")) else "README.md"
+    about = read_readme(path, text, ["tool"])
     assert (about.title, about.paragraph) == (title, paragraph)
 
 
 @given(st.text("#=-`<>![]()*_ \n\tab\r\"'/\\.:", max_size=200))
 def test_no_readme_raises(text: str) -> None:
-    read_readme(text)
+    for name in ("README.md", "README.rst", "README.adoc"):
+        read_readme(name, text, ["a"])
     first_words(text)
 
 

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lcp_engine.planners.surveyor import makefile
 from lcp_engine.planners.surveyor.languages import Sort
 from lcp_engine.planners.surveyor.manifests import Manifest
 from lcp_engine.planners.surveyor.markdown import code, listing, number, share, size
-from lcp_engine.planners.surveyor.selection import is_ci, is_licence, is_readme
+from lcp_engine.planners.surveyor.selection import is_ci, is_licence, is_readme, is_version
 from lcp_engine.planners.surveyor.tree import File, Tree
 
 Texts = Mapping[str, str]
@@ -28,7 +29,10 @@ class OpenEnd:
 
 @dataclass(frozen=True)
 class Tests:
+    """Files of tests, with data in directories of tests; `code` of them are source code, of `size` bytes."""
+
     files: int
+    code: int
     size: int
     places: tuple[tuple[str, int], ...]
     frameworks: tuple[str, ...]
@@ -58,7 +62,7 @@ def _marked(line: str) -> str:
     for mark in _WORD.finditer(line):
         before, after = line[: mark.start()], line[mark.start() :]
         if _RIGHT_AFTER_SIGN.search(before[-20:]) or (mark[1] and _SIGN.search(before[-80:])):
-            return after.strip().removesuffix("*/").removesuffix("-->").strip()
+            return after.strip().rstrip("*/#-}> ").strip()
     return ""
 
 
@@ -67,7 +71,8 @@ _PHRASES: Sequence[tuple[str, str]] = (
     ("GNU LESSER GENERAL PUBLIC LICENSE", "LGPL"),
     ("GNU GENERAL PUBLIC LICENSE Version 3", "GPL-3.0"),
     ("GNU GENERAL PUBLIC LICENSE Version 2", "GPL-2.0"),
-    ("Apache License", "Apache-2.0"),
+    ("Apache License Version 2.0", "Apache-2.0"),
+    ("Apache License, Version 2.0", "Apache-2.0"),
     ("Mozilla Public License Version 2.0", "MPL-2.0"),
     ("Mozilla Public License, version 2.0", "MPL-2.0"),
     ("Eclipse Public License - v 2.0", "EPL-2.0"),
@@ -78,34 +83,70 @@ _PHRASES: Sequence[tuple[str, str]] = (
     ("PYTHON SOFTWARE FOUNDATION LICENSE", "PSF-2.0"),
     ("Permission to use, copy, modify, and/or distribute", "ISC or 0BSD"),
     ("Permission to use, copy, modify, and distribute this software for any purpose", "ISC"),
-    ("Neither the name", "BSD-3-Clause"),
     ("Redistribution and use in source and binary forms", "BSD-2-Clause"),
     ("Permission is hereby granted, free of charge", "MIT"),
 )
 
 
+_FAMILIES = (
+    "apache license", "vim license", "creative commons", "redistribution and use in source and binary forms",
+    "permission to use, copy, modify, and", "permission is hereby granted, free of", "gnu general public license",
+)  # fmt: skip
+
+
 def licence_of(text: str) -> str:
-    """The licence that `text` is, by a phrase of it; empty for one that is not known."""
-    start = " ".join(text[:20_000].split()).casefold()
-    return next((name for phrase, name in _PHRASES if phrase.casefold() in start), "")
+    """The licence that `text` begins with, by a phrase of it; empty for one that is not known, and for several."""
+    whole = " ".join(text[:200_000].split()).casefold()
+    places = [(whole[:2500].find(phrase.casefold()), name) for phrase, name in _PHRASES]
+    name = min((place for place in places if place[0] >= 0), default=(0, ""), key=lambda place: place[0])[1]
+    if name == "BSD-2-Clause" and re.search(r"neither the names?|may not be used to endorse", whole):
+        name = "BSD-3-Clause"
+    # The texts of these name the GPL themselves.
+    most = 1 + name.startswith(("MPL", "EPL", "EUPL"))
+    return name if sum(family in whole for family in _FAMILIES) <= most else ""
 
 
 def licence_files(tree: Tree) -> list[File]:
     return [file for file in tree.files if file.is_at_top and is_licence(file)]
 
 
+_VERSION = r"[vV]?(\d+(?:\.\d+)+[\w.+-]*)"
+
+
+def version_of(texts: Texts, tree: Tree, names: Iterable[str]) -> tuple[str, str]:
+    """(version, file) of a file called VERSION, or of a constant for it; of other headers only that of the project."""
+    folded = {re.sub(r"\W", "", name).casefold() for name in names}
+    for path, text in texts.items():
+        file = tree.by_path.get(path)
+        if file is None or file.is_beside or file.is_test:
+            continue
+        if is_version(file) and (found := re.match(rf"\s*{_VERSION}\s*$", text)):
+            return found[1], path
+        if is_version(file) and (
+            found := re.search(rf"(?m)^\s*(?:__version__|version|VERSION)\s*=\s*[\"']{_VERSION}[\"']", text)
+        ):
+            return found[1], path
+        for found in re.finditer(
+            rf"(?m)^\s*#\s*define\s+(?:(\w+)_)?VERSION(?:_STR(?:ING)?)?\s+\"{_VERSION}\"", text
+        ):
+            if is_version(file) or (found[1] or "").casefold() in folded:
+                return found[2], path
+    return "", ""
+
+
 _FRAMEWORKS = """
-    pytest hypothesis nose nose2 tox nox behave robotframework unittest2 jest vitest mocha jasmine ava tap cypress
-    playwright @playwright/test puppeteer karma qunit junit junit-jupiter testng mockito-core spock-core kotest
+    pytest hypothesis nose nose2 behave robotframework unittest2 jest vitest mocha jasmine ava tap cypress
+    @playwright/test karma qunit junit junit-jupiter testng mockito-core spock-core kotest
     rspec minitest cucumber phpunit/phpunit pestphp/pest xunit nunit mstest.testframework proptest quickcheck
-    criterion insta github.com/stretchr/testify github.com/onsi/ginkgo hspec tasty gtest catch2 ex_unit stream_data
+    insta github.com/stretchr/testify github.com/onsi/ginkgo hspec tasty gtest catch2 ex_unit stream_data
     flutter_test googletest bats
 """
 
 
 def find_tests(tree: Tree, manifests: Iterable[Manifest]) -> Tests:
-    """What of the sources are tests, where most of them lie, and with what they are written."""
-    files = [file for file in tree.code if file.is_test]
+    """Which files are tests, where most of them lie, and which frameworks the manifests name."""
+    files = [file for file in tree.own if file.is_test]
+    code_files = [file for file in files if file.is_code]
     places = Counter(_place(file) for file in files)
     named = {name for manifest in manifests for name in manifest.dependency_names}
     found = {name.rpartition(":")[2] for name in named} & {*_FRAMEWORKS.split()}
@@ -114,13 +155,14 @@ def find_tests(tree: Tree, manifests: Iterable[Manifest]) -> Tests:
     if any(file.name.endswith("_test.go") for file in files):
         found.add("go test")
     ordered = sorted(places.items(), key=lambda item: (-item[1], item[0]))
-    return Tests(len(files), sum(file.size for file in files), tuple(ordered), tuple(sorted(found)))
+    size = sum(file.size for file in code_files)
+    return Tests(len(files), len(code_files), size, tuple(ordered), tuple(sorted(found)))
 
 
 def _place(file: File) -> str:
     """The directory that gathers tests around `file`, else its own."""
     for depth, part in enumerate(file.parts[:-1]):
-        if part.lower() in ("test", "tests", "__tests__", "spec", "specs", "testing", "e2e", "testsuite"):
+        if part.lower() in ("test", "tests", "__tests__", "spec", "specs", "e2e", "testsuite", "testdir"):
             return "/".join(file.parts[: depth + 1])
     return "/".join(file.parts[:-1]) or "."
 
@@ -146,13 +188,13 @@ def find_ci(tree: Tree) -> dict[str, list[File]]:
 
 
 def commands(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[tuple[str, str, str]]:
-    """(command, what it runs, file): targets of make and just, scripts of manifests."""
+    """(command, what it runs, file): targets of make and just at the top, scripts of manifests."""
     found: list[tuple[str, str, str]] = []
     for path, text in texts.items():
-        name = path.rpartition("/")[2].lower()
-        if name in ("makefile", "gnumakefile", "justfile") and "/" not in path:
+        name = path.lower()
+        if name in ("makefile", "gnumakefile", "justfile"):
             tool = "just" if name == "justfile" else "make"
-            found += [(f"{tool} {target}", help_, path) for target, help_ in _targets(text)]
+            found += [(f"{tool} {target}", help_, path) for target, help_ in makefile.targets(text)]
     locks = {"pnpm-lock.yaml": "pnpm run", "yarn.lock": "yarn", "bun.lock": "bun run", "bun.lockb": "bun run"}
     node = next((runner for name, runner in locks.items() if name in tree.by_path), "npm run")
     for manifest in manifests:
@@ -161,137 +203,55 @@ def commands(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[tu
     return found
 
 
-def _targets(text: str) -> list[tuple[str, str]]:
-    """Targets with the comment beside them, else their first line; those of patterns and files are left out."""
-    found: dict[str, str] = {}
-    last = ""
-    for line in text.splitlines()[:2000]:
-        if match := re.match(
-            r"([a-zA-Z][\w-]*)(?: [\w\"'=*+ -]*)?:(?!=)[^#=]{0,200}(?:##?\s*(.*))?$", line[:400]
-        ):
-            last = match[1]
-            found.setdefault(last, (match[2] or "").strip())
-        elif line.strip() and not line[0].isspace():
-            last = ""
-        elif last and not found[last]:
-            found[last] = line.strip().lstrip("@-+")
-    return list(found.items())
+_GO_MAIN = re.compile(r"^package main\b[^\0]*^func main\(\)", re.MULTILINE)
 
 
-_PREAMBLE = re.compile(r"""\s*$|#!|#.*coding[:=]|<\?php|//go:build|// ?\+build|package |['"]use """)
-_BLOCKS = (r"[rR]?(\"\"\"|''')(.*?)\1", r"(/)\*+!?(.*?)\*/", r"(<)!--(.*?)-->", r"(\{)-\|?(.*?)-\}")
-_NO_CONTENT = re.compile(
-    r"copyright|\(c\)|©|spdx|licen[cs]ed|this file is part|all rights|authors?:|this source code is licen"
-    r"|permission is hereby|eslint|vim:|noqa|pylint|flake8|type:|mypy:|isort:|fmt:",
-    re.IGNORECASE,
-)
+def entry_points(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[str]:
+    """Where programs start, in Markdown: as manifests and makefiles state it, and as sources that were read show it."""
+    found: list[str] = []
+    for manifest in manifests:
+        stated = list(manifest.entries)
+        if manifest.ecosystem == "Rust" and manifest.name:
+            stated += _rust_programs(manifest, tree)
+        if manifest.ecosystem == "JavaScript" and manifest.directory:
+            stated = [pair for pair in stated if pair[0] not in ("main", "module")]
+        found += [_entry(name, target, manifest.path) for name, target in stated]
+    for path, text in texts.items():
+        file = tree.by_path.get(path)
+        if file is None or file.is_beside:
+            continue
+        if makefile_of_top(path):
+            found += [f"{code(name)}, linked by {code(path)}" for name in makefile.programs(text)]
+        elif file.language.name == "Go" and not file.is_test and _GO_MAIN.search(text):
+            found.append(f"{code(path)}, a Go main package")
+        elif text.startswith("#!") and file.parts[0] in ("bin", "sbin", "exe", "libexec"):
+            found.append(f"{code(path)}, a script: {code(text.splitlines()[0], 60)}")
+    packages = [f for f in tree.own if f.name == "__main__.py" and not f.is_beside and not f.is_at_top]
+    found += [f"{code(file.path)}, what `python -m` runs" for file in packages]
+    targets = {target.removeprefix("./") for manifest in manifests for _, target in manifest.entries}
+    twice = {f"{code(target)}, a script" for target in targets}
+    return [line for line in dict.fromkeys(found) if line.partition(":")[0] not in twice]
 
 
-def first_words(text: str) -> str:
-    """The first sentence of the comment that a source begins with; empty without one."""
-    lines = text[:8000].splitlines()
-    start = next((number for number, line in enumerate(lines) if not _PREAMBLE.match(line)), len(lines))
-    lines = lines[start:]
-    for pattern in _BLOCKS:
-        if found := re.match(pattern, "\n".join(lines), re.DOTALL):
-            return _sentence(found[2])
-    comment = []
-    for line in lines:
-        found = re.match(r"\s*(?:#+(?=\s|$)|//[/!]?|--+|;+|%+|\"(?= ))\s?(.*)", line)
-        if not found:
-            break
-        comment.append(found[1])
-    return _sentence("\n".join(comment))
+def makefile_of_top(path: str) -> bool:
+    """Whether it is the makefile of the tree, or of its sources."""
+    return path.lower().removeprefix("src/") in ("makefile", "gnumakefile")
 
 
-def _sentence(comment: str) -> str:
-    """The first paragraph that is no licence and no editor setting, to its first full stop."""
-    for block in re.split(r"\n\s*\n", re.sub(r"(?m)^[ \t]*\*[ \t]?", "", comment)):
-        words = " ".join(re.sub(r"[=*#~_-]{4,}|-\*-.*?-\*-|@\w+", " ", block).split())
-        if len(words) > 8 and not _NO_CONTENT.match(words):
-            return re.split(r"(?<=[.!?]) (?=[A-Z])", words, maxsplit=1)[0]
-    return ""
+def _entry(name: str, target: str, path: str) -> str:
+    return f"{code(name)} → {code(target)} ({code(path)})" if target else f"{code(name)} ({code(path)})"
 
 
-def scripts_with_main(texts: Texts) -> list[str]:
-    """The files among those read that start something when they are run."""
-    guard = re.compile(
-        r"^if __name__ == [\"']__main__[\"']:|^func main\(\)|^(?:pub )?fn main\(", re.MULTILINE
-    )
-    return [path for path, text in texts.items() if text.startswith("#!") or guard.search(text)]
-
-
-_MOST_README = 32 * 1024
-
-
-@dataclass(frozen=True)
-class About:
-    title: str = ""
-    paragraph: str = ""
-
-
-def read_readme(text: str) -> About:
-    """The first heading, and the paragraph that says what it is, else the first that is prose; empty without."""
-    blocks = [block.strip("\n") for block in re.split(r"\n[ \t]*\n", _without_markup(text[:_MOST_README]))]
-    title, under = "", ""
-    found: list[tuple[int, str]] = []
-    for block in blocks:
-        heading, rest = _heading(block)
-        title, under = title or heading, heading or under
-        prose = _prose(rest)
-        if len(prose) > 12 and " " in prose and prose != title:
-            found.append((_rank(prose, title, under), prose))
-    return About(title, min(found, key=lambda item: item[0])[1] if found else "")
-
-
-_SAYS_WHAT = re.compile(r"(?i)(?:what (?:it is|is\b.*)|about|overview|introduction|description|summary)\W*")
-
-
-def _rank(prose: str, title: str, under: str) -> int:
-    """How likely `prose` says what the project is, the likeliest first."""
-    if title and prose.casefold().startswith((f"{title.casefold()} ", f"the {title.casefold()} ")):
-        return 0
-    return 1 if _SAYS_WHAT.fullmatch(under) else 2
-
-
-def _without_markup(text: str) -> str:
-    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
-    text = re.sub(r"\A---\n[^\0]{0,4000}?\n---\n", "", text)
-    text = re.sub(r"<!--[^>]{0,2000}-->", "", text)
-    text = re.sub(r"(?m)^(```|~~~)[^\0]{0,4000}?^\1[^\n]*$", "", text)
-    text = re.sub(r"<h1[^>\n]*>([^<\n]+)</h1>", r"\n# \1\n\n", text)
-    text = re.sub(r"</?[a-zA-Z][^>\n]{0,500}>", " ", text)
-    text = re.sub(r"\[?!\[[^\]\n]{0,200}\]\([^)\n]{0,500}\)(?:\]\([^)\n]{0,500}\))?", "", text)
-    text = re.sub(r"\[?!\[[^\]\n]{0,200}\]\[[^\]\n]{0,200}\](?:\]\[[^\]\n]{0,200}\])?", "", text)
-    return re.sub(r"(?m)^\.\. [^\n]*(?:\n[ \t]+[^\n]*)*", "", text)
-
-
-def _heading(block: str) -> tuple[str, str]:
-    """The heading that `block` begins with, and the rest: `#` of Markdown, `=` of AsciiDoc, underlines."""
-    first, _, rest = block.partition("\n")
-    if found := re.match(r"(?:#{1,6}|={1,5})\s+(\S.*)", first):
-        return _prose(found[1].rstrip("# ")), rest
-    second, _, after = rest.partition("\n")
-    if first.strip() and re.fullmatch(r"([=\-~^*+#])\1{2,}\s*", second):
-        return _prose(first), after
-    if re.fullmatch(r"([=\-~^*+#])\1{2,}\s*", first) and rest:
-        return _prose(second if not second.strip() else rest.partition("\n")[0]), after.partition("\n")[2]
-    return "", block
-
-
-def _prose(block: str) -> str:
-    """The words of a paragraph; nothing for a list, a table or a block of code."""
-    no_words = re.compile(r"\s*(?:\[[^\]\n]*\]:|[=\-*_~]{3,}\s*$)")
-    lines = [line.strip() for line in block.splitlines() if not no_words.match(line)]
-    if not lines or re.match(r"[-+|]|\*(?!\*)|\d+[.)]|\$|>?\s*\[!", lines[0]):
-        return ""
-    if block.startswith(("    ", "\t")):
-        return ""
-    text = " ".join(line.lstrip("> ") for line in lines)
-    text = re.sub(r"\[([^\]\n]{1,300})\](?:\([^)\n]{0,500}\)|\[[^\]\n]{0,200}\])", r"\1", text)
-    text = re.sub(r"`([^`\n]{1,200})`_", r"\1", text)
-    text = re.sub(r"(\*\*|__|\*|`+)(?=\S)([^*`\n]{1,300}?)(?<=\S)\1", r"\2", text)
-    return " ".join(text.split())
+def _rust_programs(manifest: Manifest, tree: Tree) -> Iterator[tuple[str, str]]:
+    """Those that Cargo finds by itself: `src/main.rs`, and files of `src/bin`."""
+    stated = {target for _, target in manifest.entries} | {name for name, _ in manifest.entries}
+    start = f"{manifest.directory}src/"
+    if f"{start}main.rs" in tree.by_path and not {"src/main.rs", manifest.name} & stated:
+        yield manifest.name, "src/main.rs"
+    for path in tree.by_path:
+        found = re.fullmatch(rf"{re.escape(start)}bin/([^/]+)(?:\.rs|/main\.rs)", path)
+        if found and found[1] not in stated:
+            yield found[1], path.removeprefix(manifest.directory)
 
 
 _LARGE_FILE = 1_000_000
@@ -317,10 +277,13 @@ _LOCKS = {
 }
 
 
-def stand_outs(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tests) -> list[str]:
-    """Sentences in Markdown, the gravest first."""
+def stand_outs(
+    tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tests, broken: Sequence[str]
+) -> list[str]:
+    """Sentences in Markdown, the gravest first; `broken` are manifests that cannot be parsed."""
     return [
         *_sensitive(tree),
+        *(f"**{code(path)} cannot be parsed**: nothing below comes from it." for path in broken),
         *_missing(tree, manifests, licence, tests),
         *_large(tree),
         *_not_written_here(tree),
@@ -345,18 +308,18 @@ def _missing(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tes
     if not tree.files:
         return
     if not any(file.is_at_top and is_readme(file) for file in tree.files):
-        yield "**No readme** at the top: a newcomer has nowhere to start."
+        yield "**No readme** at the top."
     if not licence and not licence_files(tree):
-        yield "**No licence**: nobody but the authors may use or change it."
+        yield "**No licence** in a file at the top or in a manifest that was read."
     if tree.code and not tests.files:
-        yield f"**No tests** were found beside {number(len(tree.code), 'source file')}."
+        yield f"**No tests** by their names or places, beside {number(len(tree.code), 'source file')}."
     if len(tree.code) > 20 and not find_ci(tree):
         yield "**No continuous integration** is configured in a known place."
     names = {part for file in tree.files for part in file.parts[-2:]}
-    for ecosystem in sorted({m.ecosystem for m in manifests if m.dependencies}):
+    for ecosystem in sorted({m.ecosystem for m in manifests if "" in m.dependencies}):
         locks = _LOCKS.get(ecosystem)
         if locks and not any(name.startswith(locks) for name in names):
-            yield f"**No lock file** for {ecosystem}: two installations may get different versions."
+            yield f"**No lock file** for {ecosystem}."
 
 
 def _large(tree: Tree) -> Iterator[str]:
@@ -379,10 +342,15 @@ def _not_written_here(tree: Tree) -> Iterator[str]:
     generated = [file for file in tree.own if file.is_generated]
     if generated:
         yield f"**Generated files** by their names: {number(len(generated), 'file')}, such as {_paths(generated)}."
-    vendored = [file for file in tree.files if file.is_vendored]
-    if 0 < len(vendored) < len(tree.files):
-        part = share(sum(file.size for file in vendored), tree.size)
-        yield f"**Other people's code** by its directory: {number(len(vendored), 'file')}, {part} of all bytes."
+    if tree.aside and len(tree.own) < len(tree.files):
+        named = [
+            f"{code(name)} ({number(len(files), 'file')}, {size(sum(file.size for file in files))})"
+            for name, files in sorted(tree.aside.items(), key=lambda item: (-len(item[1]), item[0]))
+        ]
+        yield (
+            "**Set aside** because of names that other people's code and build output have: "
+            f"{listing(named, 8)}. What follows is about the rest."
+        )
 
 
 def _odd_names(tree: Tree) -> Iterator[str]:

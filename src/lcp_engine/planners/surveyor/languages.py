@@ -44,7 +44,6 @@ OTHER = Language("other", Sort.OTHER)
 _CODE = """
 Ada: adb ads
 Agda: agda
-Apex: cls trigger
 Assembly: s asm nasm
 Astro: astro
 AWK: awk
@@ -92,6 +91,8 @@ Less: less
 Liquid: liquid
 Lua: lua
 Makefile: mk mak make
+Automake: am
+M4: m4 ac
 MDX: mdx
 Meson: wrap
 Nim: nim nims
@@ -103,7 +104,7 @@ Pascal: pas pp dpr lpr
 Perl: pl pm pod
 PHP: php phtml php3 php4 php5
 PowerShell: ps1 psm1 psd1
-Prolog: pro prolog
+Prolog: prolog
 Protocol Buffers: proto
 Pug: pug jade
 PureScript: purs
@@ -122,7 +123,7 @@ Shell: sh bash zsh ksh
 Smalltalk: st
 Solidity: sol
 SQL: sql ddl dml
-Standard ML: sml sig
+Standard ML: sml
 Starlark: bzl star bazel
 Stylus: styl
 Svelte: svelte
@@ -145,7 +146,7 @@ Zig: zig
 _PROSE = """
 Markdown: md markdown mdown mkd
 reStructuredText: rst rest
-AsciiDoc: adoc asciidoc asc
+AsciiDoc: adoc asciidoc
 Org: org
 Text: txt text
 TeX: tex sty bib
@@ -166,6 +167,7 @@ Log: log
 Patch: patch diff
 Template: in tmpl tpl template
 Certificate: crt cer pem csr
+Signature: asc sig
 Environment: env
 """
 _BINARY = """

@@ -16,7 +16,10 @@ _MOST_SCANNED = 64 * 1024
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one manifest says. `dependencies` are names by group, `entries` and `commands` are (name, target)."""
+    """What one manifest says. `dependencies` are names by group, `entries` and `commands` are (name, target).
+
+    What is needed to run has the group ``""``.
+    """
 
     ecosystem: str
     path: str = ""
@@ -28,6 +31,13 @@ class Manifest:
     dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     entries: tuple[tuple[str, str], ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
+    cut: bool = False
+    """Whether only its beginning was looked at: it may name more than is here."""
+
+    @property
+    def directory(self) -> str:
+        """Where it lies, with `/` at the end; empty at the top."""
+        return self.path[: self.path.rfind("/") + 1]
 
     @property
     def dependency_names(self) -> set[str]:
@@ -43,11 +53,43 @@ def read_manifest(path: str, text: str) -> Manifest | None:
     reader = _reader(path)
     if reader is None:
         return None
+    text = text.removeprefix("\ufeff")
+    cut = reader in _SCANNED and len(text) > _MOST_SCANNED
     try:
-        found = reader(text[:_MOST_SCANNED] if reader in _SCANNED else text)
+        found = reader(text[:_MOST_SCANNED] if cut else text)
     except (ValueError, RecursionError, configparser.Error):
         return None
-    return replace(found, path=path)
+    if reader is _requirements_txt:
+        found = replace(found, dependencies=_by_file_name(path, found.dependencies))
+    return replace(found, path=path, cut=cut)
+
+
+def without_own(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """The same, without the dependencies on packages that are manifests among them."""
+    listed = list(manifests)
+    own = {_folded(manifest.name) for manifest in listed if manifest.name}
+    return [
+        replace(
+            manifest,
+            dependencies={
+                group: kept
+                for group, names in manifest.dependencies.items()
+                if (kept := tuple(name for name in names if _folded(name) not in own))
+            },
+        )
+        for manifest in listed
+    ]
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).casefold()
+
+
+def _by_file_name(path: str, groups: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """What `requirements-dev.txt` lists is needed for `dev`, and pins are only counted."""
+    name = path.rpartition("/")[2].removesuffix(".txt")
+    kind = re.sub(r"requirements|^[-_.]+|[-_.]+$", "", name).strip("-_.")
+    return {group or kind: names for group, names in groups.items()}
 
 
 def _pyproject(text: str) -> Manifest:
@@ -116,7 +158,7 @@ def _package_json(text: str) -> Manifest:
     name = whole.text("name")
     binary = whole.text("bin")
     entries = {name or "bin": binary} if binary else whole.table("bin").as_texts()
-    main = {key: whole.text(key) for key in ("main", "module", "browser") if whole.text(key)}
+    main = {key: whole.text(key) for key in ("main", "module") if whole.text(key)}
     return Manifest(
         "JavaScript",
         name=name,
@@ -126,10 +168,10 @@ def _package_json(text: str) -> Manifest:
         needs=", ".join(f"{tool} {version}" for tool, version in whole.table("engines").as_texts().items()),
         dependencies=_grouped(
             {
-                "": whole.table("dependencies").names(),
-                "peer": whole.table("peerDependencies").names(),
-                "optional": whole.table("optionalDependencies").names(),
-                "dev": whole.table("devDependencies").names(),
+                "": _from_elsewhere(whole.table("dependencies")),
+                "peer": _from_elsewhere(whole.table("peerDependencies")),
+                "optional": _from_elsewhere(whole.table("optionalDependencies")),
+                "dev": _from_elsewhere(whole.table("devDependencies")),
             }
         ),
         entries=tuple({**entries, **main}.items()),
@@ -137,11 +179,25 @@ def _package_json(text: str) -> Manifest:
     )
 
 
+def _from_elsewhere(table: _Table) -> list[str]:
+    """The names of a table of dependencies that do not lie in the tree itself."""
+    in_tree = ("workspace:", "file:", "link:", "portal:")
+    return [
+        name
+        for name, version in table.items()
+        if not (_text(version).startswith(in_tree) or _table(version).text("path"))
+    ]
+
+
 def _cargo_toml(text: str) -> Manifest:
     whole = _table(tomllib.loads(text))
     package, workspace = whole.table("package"), whole.table("workspace")
     shared = workspace.table("package")
-    platform = [n for target in whole.table("target").tables() for n in target.table("dependencies").names()]
+    tables = [whole.table("dependencies"), *(t.table("dependencies") for t in whole.table("target").tables())]
+    optional = [
+        name for t in tables for name, need in t.items() if _table(need).value.get("optional") is True
+    ]
+    needed = [name for table in tables for name in _from_elsewhere(table) if name not in optional]
     binaries = {item.text("name"): item.text("path") for item in whole.list_of_tables("bin")}
     return Manifest(
         "Rust",
@@ -152,9 +208,11 @@ def _cargo_toml(text: str) -> Manifest:
         needs=_prefixed("Rust", package.text("rust-version") or shared.text("rust-version")),
         dependencies=_grouped(
             {
-                "": whole.table("dependencies").names() + workspace.table("dependencies").names() + platform,
-                "dev": whole.table("dev-dependencies").names(),
-                "build": whole.table("build-dependencies").names(),
+                "": needed,
+                "optional": optional,
+                "dev": _from_elsewhere(whole.table("dev-dependencies")),
+                "build": _from_elsewhere(whole.table("build-dependencies")),
+                "named for the workspace": _from_elsewhere(workspace.table("dependencies")),
             }
         ),
         entries=tuple((name, path) for name, path in binaries.items() if name),
@@ -253,15 +311,24 @@ def _gradle(text: str) -> Manifest:
 
 
 def _gemfile(text: str) -> Manifest:
-    return Manifest(
-        "Ruby", dependencies=_grouped({"": re.findall(r"^[ \t]*gem\s+[\"']([^\"']+)", text, re.MULTILINE)})
-    )
+    groups: dict[str, list[str]] = {}
+    group = ""
+    for line in text.splitlines():
+        if found := re.match(r"\s*group\s*\(?\s*:?[\"']?(\w+).*\bdo\s*$", line):
+            group = found[1]
+        elif re.match(r"end\b", line):
+            group = ""
+        elif found := re.match(r"\s*gem\s*\(?\s*[\"']([^\"']+)", line):
+            own = re.search(r"\bgroups?(?::|\s*=>)\s*\[?:(\w+)", line)
+            groups.setdefault(own[1] if own else group, []).append(found[1])
+    return Manifest("Ruby", dependencies=_grouped(groups))
 
 
 def _gemspec(text: str) -> Manifest:
     def setting(name: str) -> str:
         return _first(rf"\.{name}\s*=\s*[\"']([^\"'\n]+)", text)
 
+    programs = _first(r"\.executables\s*=\s*(\[[^\]\n]*\]|[\"'][\w-]+[\"'])", text)
     found = re.findall(r"\.add_(?:(development|runtime)_)?dependency\s*\(?\s*[\"']([^\"']+)", text)
     groups = {"": [name for scope, name in found if scope != "development"]}
     groups["dev"] = [name for scope, name in found if scope == "development"]
@@ -273,29 +340,86 @@ def _gemspec(text: str) -> Manifest:
         licence=setting("license"),
         needs=_prefixed("Ruby", setting("required_ruby_version")),
         dependencies=_grouped(groups),
+        entries=tuple((name, "executable") for name in re.findall(r"[\"']([\w-]+)[\"']", programs)),
     )
 
 
 def _mix_exs(text: str) -> Manifest:
+    deps = re.findall(r"\{\s*:(\w+),\s*((?:\"|github:|git:)[^{}\n]*)", re.sub(r"(?m)^\s*#.*$", "", text))
+    groups = {"": [name for name, rest in deps if "only:" not in rest]}
+    groups["dev and test"] = [name for name, rest in deps if "only:" in rest]
     return Manifest(
         "Elixir",
         name=_first(r"\bapp:\s*:(\w+)", text),
-        version=_first(r"\bversion:\s*\"([^\"]+)", text),
+        version=_first(r"\bversion:\s*\"([^\"]+)", text) or _first(r"^\s*@version\s+\"([^\"]+)", text),
         description=_first(r"\bdescription:\s*\"([^\"]+)", text),
         needs=_prefixed("Elixir", _first(r"\belixir:\s*\"([^\"]+)", text)),
-        dependencies=_grouped({"": re.findall(r"\{\s*:(\w+),\s*(?:\"|github:|git:|path:)", text)}),
+        dependencies=_grouped(groups),
+        entries=tuple(
+            ("escript", module) for module in re.findall(r"escript:\s*\[[^\]]*?main_module:\s*([\w.]+)", text)
+        ),
     )
 
 
 def _cmake(text: str) -> Manifest:
-    targets = re.findall(r"^[ \t]*add_executable\s*\(\s*([\w.-]+)", text, re.MULTILINE | re.IGNORECASE)
+    text = re.sub(r"(?m)#.*$", "", text)
+    targets = re.findall(
+        r"^[ \t]*add_executable\s*\(\s*([\w.-]+)(?!\s+(?:IMPORTED|ALIAS))\b",
+        text,
+        re.MULTILINE | re.IGNORECASE,
+    )
+    parts = [_first(rf"(?i)^[ \t]*set\s*\(\w*_VERSION_{part}\s+\"?(\d+)\"?\s*\)", text) for part in _PARTS]
     return Manifest(
-        "C and C++",
+        "CMake",
         name=_first(r"(?i)^[ \t]*project\s*\(\s*\"?([\w.+-]+)", text),
-        version=_first(r"(?i)^[ \t]*project\s*\([^)]*VERSION\s+([\d.]+)", text),
-        needs=_prefixed("CMake", _first(r"(?i)cmake_minimum_required\s*\(\s*VERSION\s+([\d.]+)", text)),
-        dependencies=_grouped({"": re.findall(r"(?i)^[ \t]*find_package\s*\(\s*(\w+)", text, re.MULTILINE)}),
-        entries=tuple((name, "add_executable") for name in targets),
+        version=_first(r"(?i)^[ \t]*project\s*\([^)]*?\bVERSION\s+\"?(\d[\w.]*)", text)
+        or (".".join(parts) if all(parts) else ""),
+        needs=_prefixed("CMake", _first(r"(?i)cmake_minimum_required\s*\(\s*VERSION\s+(\d[\d.]*\d)", text)),
+        dependencies=_grouped(
+            {"find_package": re.findall(r"(?i)^[ \t]*find_package\s*\(\s*(\w+)", text, re.MULTILINE)}
+        ),
+        entries=tuple((name, "add_executable") for name in dict.fromkeys(targets)),
+    )
+
+
+_PARTS = ("MAJOR", "MINOR", "PATCH")
+
+
+def _configure_ac(text: str) -> Manifest:
+    text = re.sub(r"(?m)^\s*(?:dnl\b|#).*$", "", text)
+    found = re.search(r"\bAC_INIT\(\s*\[?([\w.+ -]+?)\]?\s*(?:,\s*\[?(\d[\w.+-]*)\]?\s*)?[,)]", text)
+    return Manifest("Autoconf", name=found[1] if found else "", version=(found[2] or "") if found else "")
+
+
+def _makefile_am(text: str) -> Manifest:
+    """`noinst_` and `check_` programs are not installed."""
+    lines = text.replace("\\\n", " ").splitlines()
+    stated = (re.match(r"(?:bin|sbin|libexec)_(PROGRAMS|SCRIPTS)\s*\+?=\s*([^#]*)", line) for line in lines)
+    pairs = [(name, f"bin_{found[1]}") for found in stated if found for name in found[2].split()]
+    return Manifest("Automake", entries=tuple((name, what) for name, what in pairs if "$" not in name))
+
+
+def _meson_build(text: str) -> Manifest:
+    text = re.sub(r"(?m)^\s*#.*$", "", text)
+    project = _first(r"^project\s*\(([^)]*)\)", text)
+    return Manifest(
+        "Meson",
+        name=_first(r"^\s*'([^']+)'", project),
+        version=_first(r"\bversion\s*:\s*'(\d[^']*)'", project),
+        licence=_first(r"\blicense\s*:\s*\[?\s*'([^']+)'", project),
+        entries=tuple((name, "executable") for name in re.findall(r"\bexecutable\s*\(\s*'([\w.-]+)'", text)),
+    )
+
+
+def _pkg_info(text: str) -> Manifest:
+    head = text.partition("\n\n")[0]
+    return Manifest(
+        "Python",
+        name=_first(r"^Name:\s*(\S+)", head),
+        version=_first(r"^Version:\s*(\S+)", head),
+        description=_first(r"^Summary:[ \t]*(\S.*)", head),
+        licence=_first(r"^License(?:-Expression)?:[ \t]*(\S[^\n]{0,60})$", head),
+        needs=_prefixed("Python", _first(r"^Requires-Python:\s*(\S+)", head)),
     )
 
 
@@ -335,15 +459,26 @@ def _package_swift(text: str) -> Manifest:
 
 
 def _cabal(text: str) -> Manifest:
-    lists = re.findall(r"(?im)^[ \t]*build-depends:((?:.*\n)(?:[ \t]+[,\w].*\n)*)", f"{text}\n")
-    names = re.findall(r"(?:^|,)\s*([a-zA-Z][\w-]*)", ",".join(lists))
+    text = re.sub(r"(?m)^\s*--.*$", "", f"{text}\n")
+    groups: dict[str, list[str]] = {"": []}
+    stanzas = re.split(
+        r"(?im)^(?=(?:library|executable|test-suite|benchmark|common|foreign-library|flag)\b)", text
+    )
+    for stanza in stanzas:
+        kind = {"test-suite": "test", "benchmark": "benchmark"}.get(_first(r"\A(\S+)", stanza).lower(), "")
+        lists = re.findall(
+            r"(?im)^([ \t]*)build-depends:(.*\n(?:(?:\1[ \t]+\S.*|[ \t]*,.*|[ \t]*)\n)*)", stanza
+        )
+        groups.setdefault(kind, []).extend(
+            re.findall(r"(?:^|,)\s*([a-zA-Z][\w-]*)", ",".join(body for _, body in lists))
+        )
     return Manifest(
         "Haskell",
         name=_first(r"(?i)^name:\s*(\S+)", text),
         version=_first(r"(?i)^version:\s*(\S+)", text),
         description=_first(r"(?i)^synopsis:\s*(.+)", text),
         licence=_first(r"(?i)^license:\s*(\S+)", text),
-        dependencies=_grouped({"": names}),
+        dependencies=_grouped(groups),
         entries=tuple((name, "executable") for name in re.findall(r"(?im)^executable\s+(\S+)", text)),
     )
 
@@ -364,7 +499,7 @@ def _prefixed(tool: str, version: str) -> str:
 
 def _requirements(lines: Iterable[str]) -> list[str]:
     """Names of PEP 508 requirements; options, comments and addresses are no names."""
-    found = (re.match(r"\s*([A-Za-z0-9][\w.-]*)", line) for line in lines)
+    found = (re.match(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:$|[\[<>=!~;@#,(\\])", line) for line in lines)
     return [match[1] for match in found if match]
 
 
@@ -434,6 +569,11 @@ _READERS: Mapping[str, _Reader] = {
     "Gemfile": _gemfile,
     "mix.exs": _mix_exs,
     "CMakeLists.txt": _cmake,
+    "configure.ac": _configure_ac,
+    "configure.in": _configure_ac,
+    "Makefile.am": _makefile_am,
+    "meson.build": _meson_build,
+    "PKG-INFO": _pkg_info,
     "pubspec.yaml": _pubspec,
     "Package.swift": _package_swift,
 }
@@ -444,16 +584,18 @@ _SCANNED = frozenset(
     {
         _cabal,
         _cmake,
+        _configure_ac,
         _csproj,
         _gemfile,
         _gemspec,
         _go_mod,
         _gradle,
+        _makefile_am,
+        _meson_build,
         _mix_exs,
         _package_swift,
         _pom_xml,
         _pubspec,
-        _requirements_txt,
         _setup_py,
     }
 )
@@ -462,6 +604,8 @@ _SCANNED = frozenset(
 
 def _reader(path: str) -> _Reader | None:
     name = path[path.rfind("/") + 1 :]
+    if name == "PKG-INFO" and name != path:
+        return None
     if name.endswith(".txt") and (name.startswith("requirements") or path.startswith("requirements/")):
         return _requirements_txt
     return _READERS.get(name) or _BY_SUFFIX.get(name[name.rfind(".") :] if "." in name else "")

@@ -44,12 +44,8 @@ def choose(tree: Tree, most: int) -> list[Choice]:
 
 
 def is_readme(file: File) -> bool:
-    name = file.name.lower()
-    return (
-        name.startswith("readme")
-        and file.language.sort in _SORTS_OF_TEXT
-        and name[6:7] in ("", ".", "_", "-")
-    )
+    """Whether it is the readme of its directory, and not one about a part or in another language."""
+    return bool(_README.fullmatch(file.name.lower()))
 
 
 def is_licence(file: File) -> bool:
@@ -57,32 +53,42 @@ def is_licence(file: File) -> bool:
     return bool(name) and not file.is_code
 
 
+def is_main_manifest(file: File) -> bool:
+    """Whether it is a manifest of the product, and not of its documentation, tests or tools."""
+    return is_manifest(file.path) and not file.is_beside
+
+
 def is_ci(file: File) -> bool:
     return bool(_CI.fullmatch(file.path))
 
 
 def is_build(file: File) -> bool:
-    return bool(_BUILD.fullmatch(file.name))
+    return bool(_BUILD.fullmatch(file.path))
 
 
 def is_entry(file: File) -> bool:
-    return bool(_ENTRY.fullmatch(file.path)) and not file.is_test
+    """Whether a program may start in it, by its name; only its content tells."""
+    return bool(_ENTRY.fullmatch(file.path)) and not file.is_test and not file.is_beside
 
 
-_SORTS_OF_TEXT = frozenset({Sort.PROSE, Sort.OTHER})
+def is_version(file: File) -> bool:
+    return bool(_VERSION.fullmatch(file.path)) and not file.is_test and not file.is_beside
+
+
+_README = re.compile(r"readme(?:\.(?:md|markdown|mdown|mkd|rst|rest|adoc|asciidoc|txt|text|org))?")
 _CI = re.compile(
     r"\.github/workflows/[^/]+\.ya?ml|\.gitlab-ci\.ya?ml|\.circleci/config\.yml|azure-pipelines[^/]*\.yml|Jenkinsfile"
     r"|\.travis\.yml|\.woodpecker\.ya?ml|\.woodpecker/[^/]+\.ya?ml|\.drone\.yml|bitbucket-pipelines\.yml|\.cirrus\.yml"
     r"|\.builds/[^/]+\.yml|\.buildkite/[^/]+\.ya?ml|appveyor\.yml|\.forgejo/workflows/[^/]+\.ya?ml|\.ci/[^/]+"
 )
 _BUILD = re.compile(
-    r"(?:GNU)?[Mm]akefile|[Jj]ustfile|Taskfile\.ya?ml|tox\.ini|noxfile\.py|Dockerfile|Containerfile|docker-compose\.ya?ml"
+    r"(?:src/)?(?:GNU)?[Mm]akefile|[Jj]ustfile|Taskfile\.ya?ml|tox\.ini|noxfile\.py|Dockerfile|Containerfile|docker-compose\.ya?ml"
     r"|compose\.ya?ml|Procfile"
 )
-_ENTRY = re.compile(
-    r"(?:.*/)?(?:__main__|main|cli|app|manage|server|wsgi|asgi)\.(?:py|js|ts|mjs|go|rs|rb|php|java|kt|swift|c|cc|cpp|dart|lua"
-    r"|jl|ex|exs|hs|zig|nim|cs)|(?:.*/)?(?:Main\.(?:java|hs)|Program\.cs|App\.(?:tsx|jsx|vue|svelte)|lib\.rs)"
-    r"|(?:.*/)?src/bin/[^/]+\.rs|(?:.*/)?cmd/[^/]+/[^/]+\.go|(?:src/)?index\.(?:js|ts|tsx|jsx|php|html)|(?:s?bin|exe)/[^/]+"
+_ENTRY = re.compile(r"main\.go|(?:.*/)?cmd/[^/]+/(?:main|[^/]+)\.go|(?:s?bin|exe|libexec)/[^/.]+")
+_VERSION = re.compile(
+    r"(?:[^/]+/)?VERSION(?:\.txt)?|(?:[^/]+/){0,2}version\.h|(?:src/)?[^/]+/(?:__about__|_?version|__version__)\.py"
+    r"|lib/[^/]+/version\.rb"
 )
 
 
@@ -93,15 +99,31 @@ def _shallow_first(file: File) -> tuple[int, str]:
 def _by_purpose(files: list[File]) -> Iterator[tuple[File, int | None]]:
     """Purposes in order, each with the most files it may take."""
     small = [file for file in files if file.size <= _LARGEST_WHOLE]
-    yield from ((file, _LINES_OF_PROSE) for file in [f for f in small if is_readme(f)][:1])
-    manifests = [f for f in small if is_manifest(f.path) and not f.lies_in_tests]
-    yield from ((file, None) for file in _varied(manifests, 8))
-    yield from ((file, _LINES_OF_PROSE) for file in [f for f in small if is_licence(f)][:2] if file.is_at_top)
+    top = [file for file in small if file.is_at_top]
+    readmes = sorted(
+        (f for f in top if is_readme(f)), key=lambda file: (file.language.name != "Markdown", file.path)
+    )
+    yield from ((file, _LINES_OF_PROSE) for file in readmes[:1])
+    yield from ((file, None) for file in _varied([f for f in small if is_main_manifest(f)], 8))
+    yield from ((file, _LINES_OF_PROSE) for file in [f for f in top if is_licence(f)][:2])
     yield from ((file, None) for file in [f for f in small if is_ci(f)][:2])
     yield from ((file, None) for file in [f for f in small if is_build(f)][:3])
+    yield from ((file, _LINES_OF_PROSE) for file in [f for f in small if is_version(f)][:2])
     entries = [f for f in small if is_entry(f) and f.size and f.language.sort in (Sort.CODE, Sort.OTHER)]
-    yield from ((file, _LINES_OF_SOURCE) for file in entries[:4])
+    yield from ((file, _LINES_OF_SOURCE) for file in _one_each(entries)[:6])
     yield from ((file, _LINES_OF_SOURCE) for file in _largest(files))
+
+
+def _one_each(entries: list[File]) -> list[File]:
+    """In turns from each directory, those called `main` first: the files of a program lie together."""
+    ordered = sorted(entries, key=lambda file: (not file.name.startswith("main."), *_shallow_first(file)))
+    seen: Counter[str] = Counter()
+    turns: dict[str, int] = {}
+    for file in ordered:
+        place = file.path.rpartition("/")[0]
+        turns[file.path] = seen[place] if file.is_code else 0
+        seen[place] += 1
+    return sorted(ordered, key=lambda file: turns[file.path])
 
 
 def _varied(manifests: list[File], most: int) -> list[File]:
@@ -111,15 +133,19 @@ def _varied(manifests: list[File], most: int) -> list[File]:
 
 
 def _largest(files: list[File]) -> list[File]:
-    """Sources that people wrote, the largest first, in turns from each directory; tests last."""
+    """Sources that people wrote, the largest first, in turns from each directory; tests and the like last."""
     written = [
         file for file in files if file.is_code and 0 < file.size <= _LARGEST_SOURCE and not file.is_generated
     ]
-    ordered = sorted(written, key=lambda file: (file.is_test, -file.size, file.path))
+    ordered = sorted(written, key=lambda file: (_is_aside(file), -file.size, file.path))
     neighbours: Counter[str] = Counter()
     ranks: dict[str, int] = {}
     for file in ordered:
         place = file.path.rpartition("/")[0]
         ranks[file.path] = neighbours[place] // _FROM_ONE_PLACE
         neighbours[place] += 1
-    return sorted(ordered, key=lambda file: (file.is_test, ranks[file.path]))
+    return sorted(ordered, key=lambda file: (_is_aside(file), ranks[file.path]))
+
+
+def _is_aside(file: File) -> bool:
+    return file.is_test or file.is_beside

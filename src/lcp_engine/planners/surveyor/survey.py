@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lcp_engine.planners.surveyor import findings
-from lcp_engine.planners.surveyor.findings import About, read_readme, stand_outs
+from lcp_engine.planners.surveyor.findings import stand_outs
 from lcp_engine.planners.surveyor.languages import Sort
 from lcp_engine.planners.surveyor.layout import Row, lay_out
-from lcp_engine.planners.surveyor.manifests import Manifest, is_manifest, read_manifest
+from lcp_engine.planners.surveyor.manifests import Manifest, is_manifest, read_manifest, without_own
 from lcp_engine.planners.surveyor.markdown import (
     bullets,
     code,
@@ -25,7 +25,9 @@ from lcp_engine.planners.surveyor.markdown import (
     table,
     visible,
 )
-from lcp_engine.planners.surveyor.selection import is_entry, is_readme
+from lcp_engine.planners.surveyor.opening import first_words
+from lcp_engine.planners.surveyor.readme import About, read_readme, same_name
+from lcp_engine.planners.surveyor.selection import is_readme
 from lcp_engine.planners.surveyor.tree import EXCLUDED, File, Tree
 
 
@@ -44,9 +46,29 @@ class Survey:
 
     @cached_property
     def manifests(self) -> list[Manifest]:
-        """The shallowest first."""
-        paths = sorted(self.texts, key=lambda path: (path.count("/"), path))
-        return [found for path in paths if (found := read_manifest(path, self.texts[path]))]
+        """Those that were read and can be parsed, the shallowest first."""
+        paths = sorted(self._manifest_paths, key=lambda path: (path.count("/"), path))
+        found = (read_manifest(path, self.texts[path]) for path in paths)
+        return without_own(
+            replace(manifest, cut=manifest.cut or manifest.path in self.partly)
+            for manifest in found
+            if manifest
+        )
+
+    @property
+    def _manifest_paths(self) -> list[str]:
+        return [path for path in self.texts if is_manifest(path)]
+
+    @cached_property
+    def broken(self) -> list[str]:
+        """The manifests that were read and cannot be parsed."""
+        parsed = {manifest.path for manifest in self.manifests}
+        return [path for path in self._manifest_paths if path not in parsed]
+
+    @cached_property
+    def unread_manifests(self) -> list[str]:
+        """The manifests that were only listed, those of documentation, tests and tools among them."""
+        return [f.path for f in self.tree.own if is_manifest(f.path) and f.path not in self.texts]
 
     @cached_property
     def tests(self) -> findings.Tests:
@@ -69,33 +91,58 @@ class Survey:
 
     @cached_property
     def licence(self) -> str:
-        stated = next((m.licence for m in self.manifests if m.licence and "/" not in m.path), "")
-        files = (
-            findings.licence_of(self.texts.get(file.path, "")) for file in findings.licence_files(self.tree)
-        )
-        return stated or next(filter(None, files), "")
+        """As a manifest at the top states it; else by the words of a file at the top, or the name of that file."""
+        stated = next((m.licence for m in self.manifests if m.licence and not m.directory), "")
+        files = findings.licence_files(self.tree)
+        known = ((findings.licence_of(self.texts.get(file.path, "")), file.path) for file in files)
+        by_words = next((f"{name} ({path})" for name, path in known if name), "")
+        return stated or by_words or (f"see {files[0].path}" if files else "")
 
     @cached_property
     def about(self) -> About:
-        readmes = [path for path in self.texts if "/" not in path and is_readme(File.of(path))]
-        return read_readme(self.texts[readmes[0]]) if readmes else About()
+        path = next((path for path in self.texts if "/" not in path and is_readme(File.of(path))), "")
+        names = [self.directory, *(manifest.name for manifest in self._at_top), self._go_name]
+        return read_readme(path, self.texts.get(path, ""), names)
+
+    @property
+    def _at_top(self) -> list[Manifest]:
+        return [manifest for manifest in self.manifests if not manifest.directory]
 
     @cached_property
     def main(self) -> Manifest | None:
         """The manifest at the top that says most."""
-        top = [manifest for manifest in self.manifests if "/" not in manifest.path]
-        return max(top, key=lambda m: (bool(m.name), bool(m.description), bool(m.version)), default=None)
+        return max(
+            self._at_top, key=lambda m: (bool(m.name), bool(m.description), bool(m.version)), default=None
+        )
+
+    @property
+    def _go_name(self) -> str:
+        """The last part of a Go module's path that is no major version."""
+        path = next((m.name for m in self._at_top if m.ecosystem == "Go"), "")
+        return re.sub(r"/v\d+$", "", path).rpartition("/")[2]
 
     @property
     def name(self) -> str:
-        stated = self.main.name if self.main else ""
-        if stated and self.main and self.main.ecosystem == "Go":
-            stated = stated.rpartition("/")[2]
-        return visible(short(stated or self.about.title or self.directory or "this directory", 80))
+        """As a manifest for packages states it; else as the readme spells it; else by a build file or the directory."""
+        built = self.main is not None and self.main.ecosystem in _NAME_TARGETS
+        stated = self.main.name if self.main and not built else ""
+        identifier = self._go_name or (self.main.name if self.main else "")
+        known = [self.directory, identifier]
+        spellings = [spelled for spelled in (self.about.title, self.about.subject) if spelled]
+        spelled = next((s for s in spellings if any(same_name(s, name) for name in known)), "")
+        found = stated or spelled or self.about.title or identifier or self.directory
+        return visible(short(found or "this directory", 80))
+
+    @cached_property
+    def version(self) -> tuple[str, str]:
+        """(version, the file that states it), both empty if none does."""
+        if stated := next((m for m in self._at_top if m.version), None):
+            return stated.version, stated.path
+        return findings.version_of(self.texts, self.tree, {self.name, self.directory})
 
     @cached_property
     def stand_outs(self) -> list[str]:
-        return stand_outs(self.tree, self.manifests, self.licence, self.tests)
+        return stand_outs(self.tree, self.manifests, self.licence, self.tests, self.broken)
 
     @cached_property
     def summary(self) -> str:
@@ -107,12 +154,18 @@ class Survey:
         named = [
             f"{name} {share(count, whole)}" for name, _, count in self.languages[:3] if count * 100 >= whole
         ]
-        written = f", written in {', '.join(named)}." if named else ", none of them source code."
-        facts = [f"the licence {self.licence}" if self.licence else "no stated licence"]
-        facts.append(number(self.tests.files, "test file") if self.tests.files else "no tests")
+        written = (
+            f"; its sources are, by their names, {', '.join(named)}."
+            if named
+            else ", none of them source code."
+        )
         systems = list(findings.find_ci(self.tree))
-        facts.append(f"CI by {listing(systems, 3)}" if systems else "no CI")
-        return f"{first}{written} It has {', '.join(facts[:-1])} and {facts[-1]}."
+        facts = (
+            f"Licence: {self.licence or 'none found'}",
+            f"tests: {number(self.tests.files, 'file') if self.tests.files else 'none found'}",
+            f"CI: {listing(systems, 3) if systems else 'none found'}",
+        )
+        return f"{first}{written} {'; '.join(facts)}."
 
     @property
     def metrics(self) -> dict[str, int]:
@@ -144,24 +197,27 @@ class Survey:
             "What stands out": bullets(self.stand_outs),
             "Languages": _languages(self),
             "Layout": _layout(self),
-            "What the sources say of themselves": _sources(self),
+            "What sources say of themselves": _sources(self),
             "Entry points": _entry_points(self),
             "Commands": _commands(self),
             "Dependencies": _dependencies(self),
             "Tests": _tests(self),
             "Continuous integration": _integration(self),
-            "Open ends": _open_ends(self),
+            "Open ends in the files that were read": _open_ends(self),
             "Largest files": _largest(self),
             "What was not looked at": _left_out(self),
         }
         yield from (f"## {title}\n\n{body}" for title, body in titled.items() if body)
 
 
+# What these name is an address or a target of the build, which the project itself may not be called by.
+_NAME_TARGETS = frozenset({"Go", "CMake", "Autoconf"})
 _MOST_LANGUAGES = 12
 _MOST_ROWS = 15
 _MOST_OPEN_ENDS = 20
 _MOST_NAMES = 25
-_NOT_CHOSEN = frozenset({"", "pinned", "indirect"})
+_ONLY_COUNTED = frozenset({"pinned", "indirect"})
+_NO_NEED = _ONLY_COUNTED | {"find_package"}
 
 
 def _glance(survey: Survey) -> str:
@@ -170,11 +226,11 @@ def _glance(survey: Survey) -> str:
         return ""
     code_size = sum(file.size for file in tree.code)
     rows = {
-        "Files": f"{number(len(tree.files), 'file')}, {size(tree.size)}{', and more' if tree.truncated else ''}",
+        "Files": f"{number(len(tree.files), 'file')}, {size(tree.size)}{_of_these(tree)}",
         "Source code": f"{number(len(tree.code), 'file')}, {size(code_size)}" if tree.code else "none",
-        "Version": code(main.version, 40) if main and main.version else "",
+        "Version": f"{code(survey.version[0], 40)} ({code(survey.version[1])})" if survey.version[0] else "",
         "Needs": plain(main.needs, 100) if main else "",
-        "Licence": plain(survey.licence, 60) or "none stated",
+        "Licence": plain(survey.licence, 60) or "not found",
         "Dependencies": _dependencies_in_short(survey),
         "Tests": _tests_in_short(survey) if tests.files else "none found",
         "CI": ", ".join(findings.find_ci(tree)) or "none found",
@@ -182,19 +238,34 @@ def _glance(survey: Survey) -> str:
     return table(["", ""], [[f"**{title}**", value] for title, value in rows.items() if value])
 
 
+def _of_these(tree: Tree) -> str:
+    others = len(tree.files) - len(tree.own)
+    return (f", {others:,} of them set aside" if others else "") + (", and more" if tree.truncated else "")
+
+
 def _dependencies_in_short(survey: Survey) -> str:
-    groups = [item for manifest in survey.manifests for item in manifest.dependencies.items()]
-    needed = {name for group, names in groups if not group for name in names}
-    further = {name for group, names in groups if group not in _NOT_CHOSEN for name in names}
-    counts = ((len(needed), "to run"), (len(further), "for development and extras"))
-    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+    groups: dict[str, set[str]] = {}
+    for manifest in survey.manifests:
+        for group, names in manifest.dependencies.items():
+            groups.setdefault(group, set()).update(names)
+    counted = {group: len(names) for group, names in groups.items() if group not in _NO_NEED}
+    some = [f"{count:,} {plain(group, 30) if group else 'to run'}" for group, count in counted.items()]
+    if not some:
+        return ""
+    unread = [path for path in survey.unread_manifests if not File.of(path).is_beside]
+    where = (
+        f" in {len(survey.manifests)} of {len(survey.manifests) + len(unread):,} manifests" if unread else ""
+    )
+    at_least = "at least " if any(manifest.cut for manifest in survey.manifests) else ""
+    return f"{at_least}{listing(some, 5)}{where}"
 
 
 def _tests_in_short(survey: Survey) -> str:
     tests = survey.tests
     code_size = sum(file.size for file in survey.tree.code)
-    with_ = f" with {plain(', '.join(tests.frameworks), 100)}" if tests.frameworks else ""
-    return f"{number(tests.files, 'file')}, {share(tests.size, code_size)} of the code{with_}"
+    with_ = f"; named frameworks: {plain(', '.join(tests.frameworks), 100)}" if tests.frameworks else ""
+    of_code = f"{tests.code:,} of source code, {share(tests.size, code_size)} of it"
+    return f"{number(tests.files, 'file')} ({of_code}){with_}" if tests.code else number(tests.files, "file")
 
 
 def _languages(survey: Survey) -> str:
@@ -249,9 +320,9 @@ def _layout(survey: Survey) -> str:
     if not rows:
         return ""
     return table(
-        ["Directory", "Files:", "Size:", "Mostly", "What it seems to be"],
+        ["Directory", "Files:", "Size:", "Mostly", "Package"],
         (
-            [_directory(row), f"{row.files:,}", size(row.size), row.mostly, plain(row.purpose, 80)]
+            [_directory(row), f"{row.files:,}", size(row.size), row.mostly, plain(row.package, 80)]
             for row in rows
         ),
     )
@@ -269,26 +340,16 @@ def _sources(survey: Survey) -> str:
     rows = []
     for path, text in sorted(survey.texts.items()):
         file = survey.tree.by_path.get(path)
-        if file and file.is_code and not is_manifest(path) and (said := findings.first_words(text)):
+        if file and file.is_code and not is_manifest(path) and (said := first_words(text)):
             more = "+" if path in survey.partly else ""
-            rows.append([code(path, 70), f"{len(text.splitlines()):,}{more}", plain(said, 160)])
+            rows.append([code(path, 70), f"{len(text.splitlines()):,}{more}", plain(said)])
     return table(["File", "Lines:", "Begins with"], rows) if rows else ""
 
 
 def _entry_points(survey: Survey) -> str:
-    stated = [
-        f"{code(name)} → {code(target)} ({code(manifest.path)})" if target else code(name)
-        for manifest in survey.manifests
-        for name, target in manifest.entries
-    ]
-    started = findings.scripts_with_main(survey.texts)
-    files = [file.path for file in survey.tree.own if is_entry(file)]
-    files = sorted({*files, *started}, key=lambda path: (path.count("/"), path))
-    why = dict.fromkeys(started, "starts when it is run")
-    by_name = (f"{code(path)}, {why.get(path, 'by its name')}" for path in files[:_MOST_ROWS])
-    lines = [*stated[:_MOST_ROWS], *by_name]
-    more = len(stated) + len(files) - len(lines)
-    return bullets([*lines, f"and {more:,} more"] if more > 0 else lines)
+    lines = findings.entry_points(survey.texts, survey.manifests, survey.tree)
+    more = len(lines) - _MOST_ROWS
+    return bullets([*lines[:_MOST_ROWS], f"and {more:,} more"] if more > 0 else lines)
 
 
 def _commands(survey: Survey) -> str:
@@ -297,29 +358,41 @@ def _commands(survey: Survey) -> str:
     shown = rows[:_MOST_ROWS]
     if len(rows) > len(shown):
         shown.append([f"and {len(rows) - len(shown):,} more", "", ""])
-    return table(["Command", "Runs, or says of itself", "Where"], shown) if shown else ""
+    return table(["Command", "Says or first runs", "Where"], shown) if shown else ""
 
 
 def _dependencies(survey: Survey) -> str:
     parts = [_dependencies_of(manifest) for manifest in survey.manifests if manifest.dependencies]
+    unread = survey.unread_manifests
+    beside = [path for path in unread if File.of(path).is_beside]
+    if main := [path for path in unread if path not in beside]:
+        parts.append(
+            f"Not read: {number(len(main), 'further manifest')}, {listing([code(p) for p in main], 3)}."
+        )
+    if beside:
+        what = number(len(beside), "manifest")
+        parts.append(
+            f"Left out: {what} of documentation, tests, examples or tools, {listing([code(p) for p in beside], 3)}."
+        )
     return "\n\n".join(parts)
 
 
 def _dependencies_of(manifest: Manifest) -> str:
     title = " ".join(filter(None, (manifest.name, manifest.version)))
     head = f"**{code(manifest.path)}** — {', '.join(filter(None, (manifest.ecosystem, plain(title, 80))))}"
-    groups = (
+    if manifest.cut:
+        head += "; only its beginning was looked at, so these are the least:"
+    groups = [
         f"{plain(name, 40) if name else 'to run'} ({len(names)}){_names(name, names)}"
-        for name, names in list(manifest.dependencies.items())[:8]
-    )
-    return f"{head}\n\n{bullets(groups)}"
+        for name, names in manifest.dependencies.items()
+    ]
+    further = [f"and {len(groups) - 8} further groups"] if len(groups) > 8 else []
+    return f"{head}\n\n{bullets([*groups[:8], *further])}"
 
 
 def _names(group: str, names: tuple[str, ...]) -> str:
     """Pinned and indirect dependencies are only counted."""
-    return (
-        "" if group in _NOT_CHOSEN - {""} else f": {listing([code(name, 60) for name in names], _MOST_NAMES)}"
-    )
+    return "" if group in _ONLY_COUNTED else f": {listing([code(name, 60) for name in names], _MOST_NAMES)}"
 
 
 def _tests(survey: Survey) -> str:
@@ -340,13 +413,12 @@ def _integration(survey: Survey) -> str:
 
 
 def _workflow(text: str) -> str:
-    """The name of a workflow and the first commands that it runs."""
-    name = re.search(r"(?m)^name:\s*[\"']?([^\n\"']+)", text)
-    runs = re.findall(r"(?m)^\s*-?\s*run:\s*([^|>\s][^\n]*)", text)
+    """The name of a workflow and the first commands of one line that it runs."""
+    name = re.search(r"(?m)^name:[ \t]*[\"']?([^\n\"']+)", text)
+    runs = re.findall(r"(?m)^[ \t]*-?[ \t]*run:[ \t]*([^|>\s][^\n]*)", text)
     said = f" — {plain(name[1], 60)}" if name else ""
-    return (
-        f"{said}: runs {listing([code(run.strip(), 60) for run in dict.fromkeys(runs)], 4)}" if runs else said
-    )
+    some = [code(run.strip().strip("\"'"), 60) for run in dict.fromkeys(runs)][:4]
+    return f"{said}: runs {', '.join(some)} and more" if some else said
 
 
 def _open_ends(survey: Survey) -> str:
@@ -370,8 +442,8 @@ def _largest(survey: Survey) -> str:
 
 def _left_out(survey: Survey) -> str:
     tree = survey.tree
-    names = listing([code(name) for name in EXCLUDED], 9)
-    lines = [f"Directories of version control, dependencies, caches and build output: {names} such names."]
+    names = ", ".join(code(name) for name in EXCLUDED)
+    lines = [f"Directories with these names were not entered, if there are any: {names}."]
     if tree.truncated:
         left = tree.total - len(tree.files)
         lines.append(f"**The listing was cut**: at least {number(left, 'file')} beyond the cap.")

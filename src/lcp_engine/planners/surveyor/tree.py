@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,40 +13,61 @@ from pydantic import JsonValue
 
 from lcp_engine.planners.surveyor.languages import Language, Sort, language_of
 
-# Excluded from the listing: directories of tools and of other people's code. Plain names only, because a walk can skip
-# a directory by its name without reading it.
+# Excluded from the listing: directories of tools and of installed packages. Plain names only, because a walk can skip a
+# directory by its name without reading it. Copies of other people's code and build output are listed and counted.
 EXCLUDED = (
-    ".git", "node_modules", "vendor", ".venv", "venv", "dist", "build", "target", "out", "__pycache__", "coverage",
-    ".hg", ".svn", "bower_components", "jspm_packages", "Pods", "virtualenv", ".tox", ".nox", ".eggs",
-    ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis", ".cache", ".next", ".nuxt",
-    ".svelte-kit", ".turbo", ".parcel-cache", ".gradle", ".terraform", ".dart_tool", ".stack-work", "dist-newstyle",
-    "_build", ".bundle", "htmlcov", ".idea", ".vs", "DerivedData",
+    ".git", ".hg", ".svn", "node_modules", "bower_components", "jspm_packages", ".venv", "venv", "virtualenv",
+    "__pycache__", ".tox", ".nox", ".eggs", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache",
+    ".hypothesis", ".cache", ".next", ".nuxt", ".svelte-kit", ".turbo", ".parcel-cache", ".gradle", ".terraform",
+    ".dart_tool", ".stack-work", "dist-newstyle", ".bundle", ".idea", ".vs", "DerivedData",
 )  # fmt: skip
 
 _SECRET = re.compile(
     r"(?:.*/)?(?:\.ssh|\.aws|\.gnupg|secrets?)/.*"
     r"|(?:.*/)?(?:\.env(?!\.(?:example|sample|template|dist)$)(?:\.[^/]*)?|id_[^/.]*|[._]netrc|\.npmrc|\.pypirc"
-    r"|\.git-credentials|\.htpasswd|[^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk|asc|gpg)"
+    r"|\.git-credentials|\.htpasswd|[^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)"
     r"|[^/]*(?:credential|secret|password|passwd)s?(?:\.(?:json|ya?ml|toml|ini|txt|cfg|conf|xml|properties))?)"
 )
 # A cheap test before the expression: 100,000 names are judged in every turn.
 _MAYBE_SECRET = re.compile(
-    r"\.(?:ssh|aws|gnupg|env|npmrc|pypirc|git-cred|htpass|netrc|pem|key|p12|pfx|jks|kdbx|ppk|asc|gpg)"
+    r"\.(?:ssh|aws|gnupg|env|npmrc|pypirc|git-cred|htpass|netrc|pem|key|p12|pfx|jks|kdbx|ppk)"
     r"|netrc|id_|secret|credential|passw"
 )
-_TEST_PLACE = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?|testing|e2e|testsuite|fixtures)/", re.IGNORECASE)
+_TEST_PLACE = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?|e2e|testsuite|testdir|fixtures)/", re.IGNORECASE)
+# Directories that hold nothing but tests and their data; `spec` may be a specification.
+_WHOLLY_TESTS = re.compile(r"(?:^|/)(?:tests?|__tests__|testsuite|testdir)/")
 _TEST_NAME = re.compile(
-    r"test_.+|.+_test\.\w+|.+\.(?:test|spec|cy|e2e)\.\w+|.+_spec\.\w+|.+Tests?\.(?:java|kt|cs|scala|swift|php|groovy)"
-    r"|conftest\.py|tests?\.(?:py|js|ts|rs|c|cpp)"
+    r"test_.+\.py|.+_test\.(?:go|exs|py|rb|cc|cpp|dart|[jt]sx?|erl)|.+\.(?:test|spec|cy|e2e)\.\w+|.+_spec\.(?:rb|lua)"
+    r"|.+Tests?\.(?:java|kt|cs|scala|swift|php|groovy)|conftest\.py|tests?\.(?:py|rs)"
 )
 _GENERATED = re.compile(
     r".+\.min\.(?:js|css|mjs)|.+\.(?:js|css)\.map|.+_pb2(?:_grpc)?\.pyi?|.+\.pb\.(?:go|cc|h)|.+\.g\.(?:dart|cs)"
     r"|.+\.generated\.\w+|.+[._-]generated\.\w+|.+\.designer\.cs|zz_generated.*|.+_string\.go|.+\.bundle\.js"
 )
-_VENDORED = re.compile(
-    r"(?:^|/)(?:third_?party|3rdparty|external|_vendor|vendored|extern|site-packages|dist-packages|\.venv[^/]*)/",
-    re.IGNORECASE,
+_ASIDE = re.compile(
+    r"(?:^|(?<=/))(?:(?P<others>third[_-]?party|3rdparty|external|extern|_?vendor(?:ed|s)?|site-packages|dist-packages"
+    r"|\.venv[^/]*)|(?P<output>dist|build|target|out|coverage|htmlcov|_build))/"
 )
+_BUNDLED = re.compile(r"deps/[^/]+/(?:licen[cs]e|copying|copyright)[^/]*", re.IGNORECASE)
+# A directory is build output only beside a manifest whose tools write there.
+_WRITERS: Mapping[str, tuple[str, ...]] = {
+    "dist": ("package.json", "pyproject.toml", "setup.py", "setup.cfg"),
+    "build": ("setup.py", "build.gradle", "build.gradle.kts", "pubspec.yaml"),
+    "target": ("Cargo.toml", "pom.xml", "build.sbt"),
+    "out": ("package.json",),
+    "coverage": ("package.json",),
+    "htmlcov": ("pyproject.toml", "setup.py", "setup.cfg"),
+    "_build": ("mix.exs", "dune-project"),
+}
+# Directories beside the product: what is in them is not needed to run it. The second ones only at the top.
+_BESIDE = frozenset(
+    {
+        "doc", "docs", "documentation", "website", "site", "www", "example", "examples", "demo", "demos", "sample",
+        "samples", "test", "tests", "__tests__", "testsuite", "testdir", "spec", "specs", "e2e", "fixtures", "testdata",
+        "bench", "benches", "benchmark", "benchmarks", "fuzz", "fuzzing", "script", "scripts", "tool", "tools",
+    }
+)  # fmt: skip
+_BESIDE_AT_TOP = frozenset({"util", "utils", "contrib", "ci", "hack", "template", "templates", "packaging"})
 
 
 class File(NamedTuple):
@@ -92,7 +114,10 @@ class File(NamedTuple):
 
     @property
     def is_test(self) -> bool:
-        return self.is_code and (self.lies_in_tests or bool(_TEST_NAME.fullmatch(self.name)))
+        """Whether it belongs to tests: code by its place or name, data only in a directory of tests."""
+        if not self.is_code:
+            return bool(_WHOLLY_TESTS.search(self.path))
+        return self.lies_in_tests or bool(_TEST_NAME.fullmatch(self.name))
 
     @property
     def lies_in_tests(self) -> bool:
@@ -103,8 +128,12 @@ class File(NamedTuple):
         return bool(_GENERATED.fullmatch(self.name))
 
     @property
-    def is_vendored(self) -> bool:
-        return bool(_VENDORED.search(self.path))
+    def is_beside(self) -> bool:
+        """Whether it lies in a directory for documentation, tests, examples, benchmarks, tools, or a hidden one."""
+        *places, _ = self.path.lower().split("/")
+        return bool(places) and (
+            places[0] in _BESIDE_AT_TOP or any(p in _BESIDE or p.startswith(".") for p in places)
+        )
 
 
 @dataclass(frozen=True)
@@ -125,9 +154,25 @@ class Tree:
         return sum(file.size for file in self.files)
 
     @cached_property
+    def aside(self) -> Mapping[str, tuple[File, ...]]:
+        """The files of directories that hold other people's code or build output, by directory."""
+        names = {file.path for file in self.files}
+        bundles = any(_BUNDLED.fullmatch(file.path) for file in self.files if file.path.startswith("deps/"))
+        found: dict[str, list[File]] = {}
+        for file in self.files:
+            if (
+                directory := "deps/"
+                if bundles and file.path.startswith("deps/")
+                else _aside(file.path, names)
+            ):
+                found.setdefault(directory, []).append(file)
+        return {directory: tuple(files) for directory, files in found.items()}
+
+    @cached_property
     def own(self) -> tuple[File, ...]:
-        """The files outside of other people's directories; all files if there are no others."""
-        return tuple(file for file in self.files if not file.is_vendored) or self.files
+        """The files that are not set aside; all files if there are no others."""
+        others = {file.path for files in self.aside.values() for file in files}
+        return tuple(file for file in self.files if file.path not in others) or self.files
 
     @cached_property
     def code(self) -> tuple[File, ...]:
@@ -147,12 +192,50 @@ def read_listing(result: Mapping[str, JsonValue], without: Iterable[str]) -> Tre
     sized = len(sizes) == len(names)
     left_out = frozenset(without)
     pairs = zip(names, sizes if sized else [0] * len(names), strict=True)
-    files = tuple(File.of(path, size) for path, size in pairs if path not in left_out)
+    files = _with_headers(File.of(path, size) for path, size in pairs if path not in left_out)
     total = result.get("total")
     omitted = max(0, total - len(names)) if isinstance(total, int) else int(result.get("truncated") is True)
     skipped = result.get("skipped")
     unlisted = tuple(str(path) for path in skipped) if isinstance(skipped, list) else ()
     return Tree(files, len(files) + omitted, sized, unlisted)
+
+
+def _aside(path: str, names: set[str]) -> str:
+    """The outermost directory of `path` that is set aside; empty for none."""
+    for found in _ASIDE.finditer(path):
+        directory, start = path[: found.end()], path[: found.end()].rstrip("/").rpartition("/")[0]
+        beside = f"{start}/" if start else ""
+        if found["others"] or any(f"{beside}{name}" in names for name in _WRITERS[found["output"]]):
+            return directory
+    return ""
+
+
+def _with_headers(files: Iterable[File]) -> tuple[File, ...]:
+    """`.h` is C++ where the sources of its directory are, else those of the nearest directory above it."""
+    listed = tuple(files)
+    cpp = language_of("x.cc")
+    if not any(file.language is cpp for file in listed):
+        return listed
+    votes: Counter[str] = Counter()
+    for file in listed:
+        if vote := {"C": -1, cpp.name: 1}.get("" if file.name.endswith(".h") else file.language.name):
+            directory = file.path
+            while directory:
+                directory = directory.rpartition("/")[0]
+                votes[directory] += vote
+    return tuple(
+        file._replace(language=cpp) if file.name.endswith(".h") and _vote(file.path, votes) > 0 else file
+        for file in listed
+    )
+
+
+def _vote(path: str, votes: Counter[str]) -> int:
+    directory = path
+    while directory:
+        directory = directory.rpartition("/")[0]
+        if directory in votes:
+            return votes[directory]
+    return 0
 
 
 def group(files: Iterable[File], depth: int = 0) -> dict[str, list[File]]:
