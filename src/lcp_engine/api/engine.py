@@ -43,8 +43,9 @@ from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.people import Sight, find_awaited_replies, find_expiries
+from lcp_engine.store.people import Sight
 from lcp_engine.store.queries import history
+from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries
 from lcp_engine.store.queries.history import known_id
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts

@@ -11,10 +11,10 @@ from lcp_engine.engine.reports.files_on_disk import compared
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.people import hold_code
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
+from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.queries.progress import find_course
 from lcp_engine.store.queries.records import Job
 

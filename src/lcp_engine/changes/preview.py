@@ -20,8 +20,8 @@ from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted, confin
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import fingerprint
-from lcp_engine.store.ledger import spec_and_root
 from lcp_engine.store.people import Sight
+from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 
 

@@ -22,11 +22,12 @@ from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess
 from lcp_engine.sandbox.locks import Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again, left_open, what
+from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again, left_open
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
+from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.registry import UNDO_KIND

@@ -18,8 +18,9 @@ from lcp_engine.store import changes
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.people import Sight, met, see
+from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries import history
+from lcp_engine.store.queries.held_jobs import met
 from lcp_engine.store.queries.mission_facts import DiskState
 from lcp_engine.store.row_types import ChangeRow
 

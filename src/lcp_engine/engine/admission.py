@@ -23,7 +23,8 @@ from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.people import NO_PERSON, Sight, see
+from lcp_engine.store.people import Sight, see
+from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import equal_jobs

@@ -22,7 +22,6 @@ from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import (
-    NO_PERSON,
     Sight,
     approved_sight,
     due_holds,
@@ -34,6 +33,7 @@ from lcp_engine.store.people import (
     seen,
     set_params,
 )
+from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.ask_user import KIND, AskUserResult

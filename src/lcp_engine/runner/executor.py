@@ -51,8 +51,9 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
-from lcp_engine.store.ledger import ledger_of, spec_and_root
+from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
+from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker

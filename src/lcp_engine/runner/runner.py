@@ -28,7 +28,8 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import Host, LivenessFile, this_host, watch_for_deaths
 from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.host.wakeup import IdleThreads
-from lcp_engine.store.ledger import ledger_of, spec_and_root
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
 
 POLL_SECONDS = 1.0

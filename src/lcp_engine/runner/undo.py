@@ -20,11 +20,12 @@ from lcp_engine.sandbox.atomic_write import Digest, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import applied_changes_of_files, intend, keep, kept_size, what
+from lcp_engine.store.changes import applied_changes_of_files, intend, keep, kept_size
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
 from lcp_engine.store.queries.archive import missing_blobs
+from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.history import find_job, known_id
 from lcp_engine.store.queue import find_jobs, live_jobs
 from lcp_engine.store.row_types import ChangeRow

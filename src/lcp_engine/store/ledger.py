@@ -13,7 +13,7 @@ from operator import attrgetter, is_not
 
 from pydantic import JsonValue
 
-from lcp_engine.clock import SECOND, Micros, iso
+from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import CREATIONS, SETTLED, START, SUCCEED, Role, State, Transition
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, LcpError
@@ -22,6 +22,7 @@ from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.people import hold_seconds
+from lcp_engine.store.queries.mission_spec import missing_mission, was_pruned
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, job_row
 
 
@@ -55,26 +56,6 @@ _NEW_COLUMNS = (
     *("mission_id", "created_at", "ended_at", "settled_seq", "held_until"),
 )
 _IS_GIVEN = partial(is_not, None)
-
-
-def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
-    """A mission's spec as text and its root, read without a lock. Raises `NOT_FOUND`."""
-    row = tx.row(ledger_sql.SPEC, id=mission_id)
-    if row is None:
-        raise _not_found(mission_id)
-    if row[2] is not None:
-        raise was_pruned(mission_id, row[2])
-    return row[0], row[1]
-
-
-def _not_found(mission_id: int) -> LcpError:
-    return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
-
-
-def was_pruned(mission_id: int, at: Micros) -> LcpError:
-    """The error for a mission that was pruned."""
-    gone = "its history, and the contents that an undo would need, are gone"
-    return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} was pruned at {iso(at)}; {gone}")
 
 
 def ledger_of(tx: Tx) -> Ledger:
@@ -124,7 +105,7 @@ class Ledger:
                 if rows:
                     self._keep(rows[0])
                 elif is_next:
-                    raise _not_found(mission_id)
+                    raise missing_mission(mission_id)
 
         return read
 
@@ -140,7 +121,7 @@ class Ledger:
         statement = ledger_sql.MISSION if mission_id > self._highest else ledger_sql.MISSION_AT_ONCE
         row = self.tx.row(statement, id=mission_id)
         if row is None:
-            raise _not_found(mission_id)
+            raise missing_mission(mission_id)
         return self._keep(row)
 
     def plan(self, plan_id: int) -> PlanRow:

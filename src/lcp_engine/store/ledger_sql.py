@@ -50,9 +50,6 @@ MISSION_IF_FREE = Statement(_select(missions, MissionRow).with_for_update(skip_l
 PLAN = Statement(_select(plans, PlanRow))
 JOB = Statement(_select(jobs, JobRow))
 RESULT = Statement(select(large_results.RESULT).where(jobs.c.id == bindparam("id")))
-SPEC = Statement(
-    select(missions.c.spec, missions.c.root, missions.c.pruned_at).where(missions.c.id == bindparam("id"))
-)
 _FIXED = {
     "id",
     "uid",

@@ -9,20 +9,14 @@ from functools import lru_cache
 
 from sqlalchemy import bindparam, literal_column, select, text, update
 
-from lcp_engine.clock import Micros, iso
+from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, HOLD, HOLD_AGAIN, RETRY_HELD
 from lcp_engine.core.reasons import Reason, ReasonCode, because, recorded, recorded_code
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.store.schema import approvals, events, jobs, missions, reviews, turns
-
-NO_PERSON = ""
-"""The person of the review that is made when a job is held."""
-
-
-_AT_ONCE = 500
+from lcp_engine.store.schema import approvals, events, jobs, reviews, turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +77,6 @@ def seen(tx: Tx, job_id: int, person: str) -> Sight | None:
     """What the person last saw of the job; None if they never saw it."""
     row = tx.row(_SEEN, job=job_id, who=person)
     return None if row is None else Sight(*row)
-
-
-def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
-    """Which of these jobs the person has seen, or were recorded when they were held."""
-    found: set[int] = set()
-    for start in range(0, len(job_ids), _AT_ONCE):
-        some = reviews.c.job_id.in_(job_ids[start : start + _AT_ONCE])
-        clause = select(reviews.c.job_id).where(some, reviews.c.person.in_((person, NO_PERSON)))
-        found.update(row[0] for row in tx.query(clause))
-    return found
 
 
 def see(tx: Tx, job_id: int, person: str, sight: Sight) -> None:
@@ -199,12 +183,6 @@ _DUE = Statement(
     .limit(bindparam("most"))
     .offset(bindparam("none"))
 )
-_EXPIRING = Statement(select(jobs.c.id, jobs.c.held_until).where(_HELD, jobs.c.held_until.is_not(None)))
-_AWAITED = Statement(
-    select(jobs.c.id)
-    .join(missions, missions.c.id == jobs.c.mission_id)
-    .where(_HELD, missions.c.asking == jobs.c.id)
-)
 MOST = 100
 
 
@@ -218,16 +196,6 @@ def hold_seconds(spec: str) -> float | None:
 def due_holds(tx: Tx, now: Micros) -> Sequence[tuple[int, int]]:
     """Held jobs whose deadline has passed, at most `MOST`: each with its mission."""
     return [(row[0], row[1]) for row in tx.rows(_DUE, now=now, most=MOST, none=0)]
-
-
-def find_expiries(tx: Tx) -> dict[int, str]:
-    """When each held job that expires does, as ISO 8601."""
-    return {row[0]: iso(row[1]) for row in tx.rows(_EXPIRING)}
-
-
-def find_awaited_replies(tx: Tx) -> frozenset[int]:
-    """Held turns that wait for a person to bring the planner's reply."""
-    return frozenset(row[0] for row in tx.rows(_AWAITED))
 
 
 SAID = "said"

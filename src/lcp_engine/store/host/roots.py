@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, func, select, text
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.schema import jobs, missions
 
 _SIBLINGS = Statement(

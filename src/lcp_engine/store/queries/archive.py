@@ -12,7 +12,7 @@ from lcp_engine.core.job_states import Role
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.large_results import RESULT
-from lcp_engine.store.ledger import spec_and_root
+from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import attempts, blobs, changes, events, jobs, missions, runners, turns
 

@@ -4,41 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-
-from pydantic import JsonValue
-from sqlalchemy import ColumnElement, Select, case, func, select
+from typing import TYPE_CHECKING
 
 from lcp_engine.core.job_states import State
-from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.mission_facts import JobFact
-from lcp_engine.store.schema import jobs
+from lcp_engine.store.queries.selection import Columns, Condition
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from lcp_engine.store.db.json_text import JsonObject
 
 LARGEST = 16 * 1024
 """Params with more characters are read one job at a time, and only what they are about is kept."""
 ABOUT = ("rel_path", "path", "patterns", "question", "options", "user_prompt")
 
-_IS_LARGE = func.length(jobs.c.params) > LARGEST
-JOB: tuple[ColumnElement[object], ...] = (
-    jobs.c.id,
-    jobs.c.kind,
-    jobs.c.name,
-    jobs.c.state,
-    jobs.c.reason,
-    jobs.c.error,
-    case((_IS_LARGE, None), else_=jobs.c.params).label("params"),
-)
+JOB = Columns("jobs", ("id", "kind", "name", "state", "reason", "error"), large={"params": LARGEST})
 """What `read_jobs` reads."""
+_PARAMS = Sql("SELECT params FROM jobs WHERE id = :job", job=int)
 
 
 def excerpt(
-    tx: Tx, clause: Select[*tuple[object, ...]], key: ColumnElement[int], total: int, most: int
+    tx: Tx, columns: Columns, where: Sequence[Condition], total: int, most: int, *, order: str = "id"
 ) -> list[Row]:
-    """Of `total` rows in the order of `key` at most `most`: the first ones and, where some are left out, the last."""
+    """Of `total` rows in `order` at most `most`: the first ones and, where some are left out, the last."""
     if total <= most:
-        return tx.query(clause.order_by(key).limit(most))
-    last = tx.query(clause.order_by(key.desc()).limit(most // 2))
-    return [*tx.query(clause.order_by(key).limit(most - most // 2)), *reversed(last)]
+        return columns.rows(tx, *where, order=order, limit=most)
+    last = columns.rows(tx, *where, order=order, newest_first=True, limit=most // 2)
+    return [*columns.rows(tx, *where, order=order, limit=most - most // 2), *reversed(last)]
 
 
 def read_jobs(tx: Tx, rows: Sequence[Row]) -> list[JobFact]:
@@ -61,6 +56,6 @@ def _job(tx: Tx, row: Row) -> JobFact:
 
 
 def _about(tx: Tx, job_id: int) -> dict[str, JsonValue]:
-    text = tx.query(select(jobs.c.params).where(jobs.c.id == job_id))[0][0]
+    text = tx.rows(_PARAMS, job=job_id)[0][0]
     params: JsonObject = json.loads(text)
     return {name: params[name] for name in ABOUT if name in params}

@@ -7,111 +7,22 @@ many there are to find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
-
-from pydantic import JsonValue
-from sqlalchemy import BigInteger, Text, TextClause, bindparam, select, text
+from functools import cache
+from typing import TYPE_CHECKING
 
 from lcp_engine.core.job_states import CREATIONS, SETTLED, Role, State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.changes import explained
 from lcp_engine.store.conditions import LIVE
-from lcp_engine.store.db.json_text import JsonObject, from_json
-from lcp_engine.store.db.statements import Statement
-from lcp_engine.store.db.transaction import Row, Tx
-from lcp_engine.store.ledger import spec_and_root
-from lcp_engine.store.schema import jobs, missions, plans
+from lcp_engine.store.db.sql import Param, Sql
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries.file_changes import explained
+from lcp_engine.store.queries.mission_spec import missing_mission, spec_and_root
+from lcp_engine.store.queries.selection import Columns, Condition, among, equal, find
 
-Param: TypeAlias = int | str
-_READ: dict[str, Callable[[str], JsonValue]] = {
-    **dict.fromkeys(
-        ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
-         "errors", "unfulfilled"),
-        from_json,
-    ),
-    "auto_dispatch": bool,
-}  # fmt: skip
-
-
-class Condition(NamedTuple):
-    """A condition on rows, in the SQL of both databases; its params are written `:name`."""
-
-    sql: str
-    params: Mapping[str, Param] = MappingProxyType({})
-
-    @property
-    def clause(self) -> TextClause:
-        return text(self.sql).bindparams(*(bindparam(name, value) for name, value in self.params.items()))
-
-
-def equal(name: str, value: Param) -> Condition:
-    return Condition(f"{name} = :{name}", {name: value})
-
-
-def among(name: str, values: Sequence[str]) -> Condition:
-    """The column has one of the values."""
-    params: dict[str, Param] = {f"{name}_{n}": value for n, value in enumerate(values)}
-    return Condition(f"{name} IN ({', '.join(f':{param}' for param in params) or 'NULL'})", params)
-
-
-class Columns:
-    """What is read of a view: columns by their names, those of `large` as None above so many characters."""
-
-    def __init__(self, view: str, names: Sequence[str], *, large: Mapping[str, int] | None = None) -> None:
-        large = large or {}
-        cut = (f"CASE WHEN length({name}) <= {most} THEN {name} END" for name, most in large.items())
-        self._sql = f"SELECT {', '.join((*names, *cut))} FROM {view}"
-        self._names = (*names, *large)
-        self._read = [(at, _READ[name]) for at, name in enumerate(self._names) if name in _READ]
-
-    def read(
-        self,
-        tx: Tx,
-        *where: Condition,
-        order: str = "id",
-        newest_first: bool = False,
-        limit: int | None = None,
-    ) -> list[JsonObject]:
-        """The rows for which every condition holds, as objects."""
-        rows = self.rows(tx, *where, order=order, newest_first=newest_first, limit=limit)
-        return [self._object(row) for row in rows]
-
-    def rows(
-        self,
-        tx: Tx,
-        *where: Condition,
-        order: str = "id",
-        newest_first: bool = False,
-        limit: int | None = None,
-    ) -> list[Row]:
-        """The rows for which every condition holds, as they are stored."""
-        sql = self._sql
-        params = {name: value for condition in where for name, value in condition.params.items()}
-        if where:
-            sql += f" WHERE {' AND '.join(condition.sql for condition in where)}"
-        sql += f" ORDER BY {order}{' DESC' if newest_first else ''}"
-        if limit is not None:
-            sql, params = f"{sql} LIMIT :most", {**params, "most": limit}
-        types = tuple((name, type(value)) for name, value in params.items())
-        return tx.rows(_statement(sql, types), **params)
-
-    def _object(self, row: Row) -> JsonObject:
-        values = list(row)
-        for at, read in self._read:
-            if values[at] is not None:
-                values[at] = read(values[at])
-        return dict(zip(self._names, values, strict=True))
-
-
-@lru_cache(maxsize=500)
-def _statement(sql: str, types: tuple[tuple[str, type[Param]], ...]) -> Statement:
-    binds = (bindparam(name, type_=BigInteger() if kind is int else Text()) for name, kind in types)
-    return Statement(text(sql).bindparams(*binds))
-
+if TYPE_CHECKING:
+    from lcp_engine.store.db.json_text import JsonObject
 
 _MISSIONS = Columns(
     "mission_overview",
@@ -134,6 +45,11 @@ _CHANGES = Columns(
      "size_bytes", "intended_at", "closed_at"),
 )  # fmt: skip
 _EVENTS = Columns("event_history", ("mission_id", "seq", "job_id", "at", "event", "data"))
+_STEPS = Sql(
+    "SELECT jobs.id, plans.job_id FROM jobs JOIN plans ON plans.id = jobs.plan_id "
+    f"WHERE jobs.mission_id = :mission AND jobs.role = '{Role.TURN}' AND plans.job_id IS NOT NULL",
+    mission=int,
+)
 
 
 LARGEST = 2**63 - 1
@@ -157,7 +73,7 @@ def find_mission(tx: Tx, mission_id: int) -> JsonObject:
     found = _MISSIONS.read(tx, equal("id", known_id("mission", mission_id)))
     if not found:
         spec_and_root(tx, mission_id)
-        raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+        raise missing_mission(mission_id)
     return found[0]
 
 
@@ -214,7 +130,7 @@ def find_events(
 
 def count_events(tx: Tx) -> dict[int, int]:
     """The number of the last event of every mission, by the mission's id."""
-    return {row[0]: row[1] for row in tx.query(select(missions.c.id, missions.c.events))}
+    return {row[0]: row[1] for row in find(tx, "SELECT id, events FROM missions")}
 
 
 def find_turns(tx: Tx, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
@@ -226,9 +142,7 @@ def find_turns(tx: Tx, mission_id: int, *, job_id: int | None = None) -> list[Js
 
 def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
     """The job that began the sub-plan of each later turn of one, by the turn's job."""
-    clause = select(jobs.c.id, plans.c.job_id).join(plans, plans.c.id == jobs.c.plan_id)
-    of_mission = (jobs.c.mission_id == in_column(mission_id), jobs.c.role == Role.TURN.value)
-    return {row[0]: row[1] for row in tx.query(clause.where(*of_mission, plans.c.job_id.is_not(None)))}
+    return {row[0]: row[1] for row in tx.rows(_STEPS, mission=in_column(mission_id))}
 
 
 def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
@@ -260,10 +174,6 @@ class Where:
     count: int
     conditions: tuple[Condition, ...]
 
-    @property
-    def clauses(self) -> list[TextClause]:
-        return [condition.clause for condition in self.conditions]
-
 
 def find_where(tx: Tx, mission_id: int | None, states: Sequence[str] = ()) -> Where:
     """The conditions for jobs in some states, of one mission or all; no states are all states."""
@@ -287,10 +197,10 @@ def _in(states: tuple[str, ...]) -> str:
 
 
 @cache
-def _look(states: tuple[str, ...], has_mission: bool, has_span: bool) -> Statement:
+def _look(states: tuple[str, ...], has_mission: bool, has_span: bool) -> Sql:
     """Counts the jobs in some states, and finds the ids of the first and the last job of a mission."""
     counted = " + ".join(f"coalesce(sum({state}), 0)" for state in states or tuple(State))
     of_mission = " WHERE id = :mission" if has_mission else ""
     span = f", ({_FIRST}), ({_LAST})" if has_span else ""
-    clause = text(f"SELECT {counted}{span} FROM missions{of_mission}")
-    return Statement(clause.bindparams(bindparam("mission", type_=BigInteger())) if has_mission else clause)
+    sql = f"SELECT {counted}{span} FROM missions{of_mission}"
+    return Sql(sql, mission=int) if has_mission else Sql(sql)

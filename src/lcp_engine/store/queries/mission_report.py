@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TypeVar
-
-from sqlalchemy import ColumnElement, TextClause, bindparam, func, or_, select
+from typing import TYPE_CHECKING, TypeVar
 
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode
-from lcp_engine.store.changes import has_undone, timeline_of
-from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
-from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
+from lcp_engine.store.queries.file_changes import has_undone, timeline_of
 from lcp_engine.store.queries.history import find_mission, find_where
 from lcp_engine.store.queries.mission_facts import Excerpt, Facts, FileFact, JobFact, TurnFact, UndoneFact
 from lcp_engine.store.queries.records import Mission
-from lcp_engine.store.schema import changes, jobs, turns
+from lcp_engine.store.queries.selection import Columns, Condition, equal, find
+
+if TYPE_CHECKING:
+    from lcp_engine.store.db.json_text import JsonObject
 
 MOST = 1000
 """Of each list that many rows are enough for a program; a person gets fewer."""
-_TURN_KIND = "agent_plan"
-_REFUSED_FOR_A_LIMIT = f'%"error_code":"{ErrorCode.LIMIT_REACHED}"%'
+_IS_TURN = Condition("kind = 'agent_plan'")
+_IS_NO_TURN = Condition("kind <> 'agent_plan'")
+_REFUSED_FOR_A_LIMIT = Condition(
+    "error LIKE :refused AND reason IS NOT NULL", {"refused": f'%"error_code":"{ErrorCode.LIMIT_REACHED}"%'}
+)
+_IS_APPLIED = Condition("state = 'applied' AND undoes IS NULL")
+_IS_INVALID = Condition("errors IS NOT NULL")
+# A turn that verified said whether it is so, not what was found.
+_HAS_SAID = Condition("result IS NOT NULL AND params NOT LIKE :verifies", {"verifies": '%"verifies":%'})
 _TURN = ("number", "turn", "job_id", "action", "errors", "input_tokens", "output_tokens", "latency")
-_CHANGE = Statement(
-    select(
-        changes.c.path,
-        changes.c.sha256_before,
-        changes.c.sha256_after,
-        changes.c.size_bytes,
-        changes.c.job_id,
-        changes.c.intended_at,
-    ).where(changes.c.id == bindparam("change"))
+_TURNS = Columns("turns", _TURN)
+_CHANGE = Sql(
+    "SELECT path, sha256_before, sha256_after, size_bytes, job_id, intended_at FROM changes WHERE id = :change",
+    change=int,
 )
 T = TypeVar("T")
 
@@ -43,17 +44,17 @@ T = TypeVar("T")
 def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | None = None) -> Facts:
     """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`."""
     mission = Mission.read(find_mission(tx, mission_id))
-    of_mission = turns.c.mission_id == mission_id
+    of_mission = equal("mission_id", mission_id)
     files, undone = _files(tx, mission_id, most)
     return Facts(
         mission=mission,
         done=_done(tx, mission_id),
         turns=_turns(tx, most, of_mission),
-        invalid_replies=_turns(tx, most, of_mission, turns.c.errors.is_not(None)),
+        invalid_replies=_turns(tx, most, of_mission, _IS_INVALID),
         files=files,
         undone=undone,
         held=_jobs(tx, mission_id, most_held or most, (State.HELD,)),
-        failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), jobs.c.kind != _TURN_KIND),
+        failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), _IS_NO_TURN),
         limits=_limits(tx, mission_id, mission.outcome or "", most),
         said=_said(tx, mission_id),
     )  # fmt: skip
@@ -61,29 +62,24 @@ def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | No
 
 def _done(tx: Tx, mission_id: int) -> dict[str, int]:
     """How many jobs of each kind succeeded."""
-    counted = select(jobs.c.kind, func.count()).where(
-        *find_where(tx, mission_id, (State.SUCCEEDED,)).clauses, jobs.c.kind != _TURN_KIND
-    )
-    return {
-        str(kind): int(count) for kind, count in tx.query(counted.group_by(jobs.c.kind).order_by(jobs.c.kind))
-    }
+    where = find_where(tx, mission_id, (State.SUCCEEDED,)).conditions
+    counted = "SELECT kind, count(*) FROM jobs"
+    rows = find(tx, counted, *where, _IS_NO_TURN, then="GROUP BY kind ORDER BY kind")
+    return {str(kind): int(count) for kind, count in rows}
 
 
-def _jobs(
-    tx: Tx, mission_id: int, most: int, states: Sequence[State], *where: ColumnElement[bool]
-) -> Excerpt[JobFact]:
+def _jobs(tx: Tx, mission_id: int, most: int, states: Sequence[State], *where: Condition) -> Excerpt[JobFact]:
     found = find_where(tx, mission_id, states)
     if not found.count:
         return Excerpt()
-    those: list[ColumnElement[bool] | TextClause] = [*found.clauses, *where]
-    total = int(tx.query(select(func.count()).select_from(jobs).where(*those))[0][0])
-    return Excerpt(read_jobs(tx, excerpt(tx, select(*JOB).where(*those), jobs.c.id, total, most)), total)
+    those = (*found.conditions, *where)
+    total = JOB.count(tx, *those)
+    return Excerpt(read_jobs(tx, excerpt(tx, JOB, those, total, most)), total)
 
 
-def _turns(tx: Tx, most: int, *where: ColumnElement[bool]) -> Excerpt[TurnFact]:
-    total = int(tx.query(select(func.count()).select_from(turns).where(*where))[0][0])
-    clause = select(*(turns.c[name] for name in _TURN)).where(*where)
-    return Excerpt([_turn(row) for row in excerpt(tx, clause, turns.c.number, total, most)], total)
+def _turns(tx: Tx, most: int, *where: Condition) -> Excerpt[TurnFact]:
+    total = _TURNS.count(tx, *where)
+    return Excerpt([_turn(row) for row in excerpt(tx, _TURNS, where, total, most, order="number")], total)
 
 
 def _turn(row: Row) -> TurnFact:
@@ -94,13 +90,11 @@ def _turn(row: Row) -> TurnFact:
 
 def _files(tx: Tx, mission_id: int, most: int) -> tuple[Excerpt[FileFact], Excerpt[UndoneFact]]:
     """Each file that was changed, from its first change to its last; and each that was taken back, with the job."""
-    of_mission = select(changes.c.id, changes.c.file).where(
-        changes.c.mission_id == mission_id, changes.c.state == "applied", changes.c.undoes.is_(None)
-    )
+    of_mission = (equal("mission_id", mission_id), _IS_APPLIED)
     by = timeline_of(tx, mission_id).undone_by if has_undone(tx, mission_id) else {}
     spans: dict[str, tuple[int, int, int]] = {}
     undone: dict[str, tuple[int, int]] = {}
-    for change, file in tx.query(of_mission.order_by(changes.c.id)):
+    for change, file in find(tx, "SELECT id, file FROM changes", *of_mission, then="ORDER BY id"):
         if change in by:
             undone[file] = (change, by[change].job_id)
         else:
@@ -140,36 +134,28 @@ def _file(tx: Tx, first: int, last: int, times: int) -> FileFact:
 
 def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
     """Limits that made a turn the last or ended the mission, then why jobs were refused for one."""
-    of_turns = select(turns.c.last_turn).where(
-        turns.c.mission_id == mission_id, turns.c.last_turn.is_not(None)
-    )
-    found = [
-        str(row[0])
-        for row in tx.query(of_turns.group_by(turns.c.last_turn).order_by(func.min(turns.c.number)))
-    ]
+    last = (equal("mission_id", mission_id), Condition("last_turn IS NOT NULL"))
+    in_order = "GROUP BY last_turn ORDER BY min(number)"
+    found = [str(row[0]) for row in find(tx, "SELECT last_turn FROM turns", *last, then=in_order)]
     if outcome.startswith("limit:"):
         found.append(outcome.removeprefix("limit:"))
     rejected = find_where(tx, mission_id, (State.REJECTED,))
     if not rejected.count:
         return [*dict.fromkeys(found)]
-    refused = select(jobs.c.reason).where(
-        *rejected.clauses,
-        jobs.c.error.like(_REFUSED_FOR_A_LIMIT),
-        jobs.c.reason.is_not(None),
+    reasons = find(
+        tx,
+        "SELECT reason FROM jobs",
+        *rejected.conditions,
+        _REFUSED_FOR_A_LIMIT,
+        then="GROUP BY reason ORDER BY min(id) LIMIT :most",
+        most=most,
     )
-    reasons = tx.query(refused.group_by(jobs.c.reason).order_by(func.min(jobs.c.id)).limit(most))
     return list(dict.fromkeys([*found, *(str(row[0]) for row in reasons)]))
 
 
 def _said(tx: Tx, mission_id: int) -> JsonObject:
     """The newest reply that could be read, as the result of its turn."""
-    result = select(RESULT).where(
-        *find_where(tx, mission_id, (State.SUCCEEDED,)).clauses,
-        jobs.c.kind == _TURN_KIND,
-        or_(jobs.c.result.is_not(None), jobs.c.result_sha256.is_not(None)),
-        # A turn that verified said whether it is so, not what was found.
-        jobs.c.params.not_like('%"verifies":%'),
-    )
-    found = tx.query(result.order_by(jobs.c.id.desc()).limit(1))
+    where = (*find_where(tx, mission_id, (State.SUCCEEDED,)).conditions, _IS_TURN, _HAS_SAID)
+    found = find(tx, "SELECT result FROM job_history", *where, then="ORDER BY id DESC LIMIT 1")
     said: JsonObject = json.loads(found[0][0]) if found else {}
     return said

@@ -6,14 +6,13 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import text
-
 from lcp_engine.core.job_states import TRANSITIONS
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries.history import Columns, Condition, equal, find_where, in_column
+from lcp_engine.store.queries.history import find_where, in_column
+from lcp_engine.store.queries.selection import Columns, Condition, equal
 
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""
@@ -37,9 +36,9 @@ _TURNS = Columns("turn_history", _TURN)
 _WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))
 _MOVES = Columns("event_history", ("job_id", "at", "event"))
 _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
-_COUNT_RUNNERS = Statement(text("SELECT count(*) FROM runners WHERE ended_at IS NULL AND alive_until > :now"))
-_ANY_CHANGE = Statement(
-    text("SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' LIMIT 1")
+_COUNT_RUNNERS = Sql("SELECT count(*) FROM runners WHERE ended_at IS NULL AND alive_until > :now", now=int)
+_ANY_CHANGE = Sql(
+    "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' LIMIT 1", mission=int
 )
 _SEARCHED_TEXT = ("name", "kind", "reason")
 _SEARCHED_JSON = ("params", "error", "result")

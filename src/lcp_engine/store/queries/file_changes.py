@@ -1,0 +1,69 @@
+"""Read what a mission did to files, and what was undone since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lcp_engine.core.change_history import Effect, Timeline, timeline
+from lcp_engine.store.db.sql import Sql
+from lcp_engine.store.db.transaction import Tx
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+_OF_FILES = Sql(
+    "SELECT id, mission_id, job_id, file, undoes FROM changes WHERE state = 'applied' "
+    "AND file IN (SELECT file FROM changes WHERE mission_id = :mission) ORDER BY id",
+    mission=int,
+)
+_LAST_UNDO = Sql(
+    "SELECT max(id) FROM changes WHERE mission_id = :mission AND undoes IS NOT NULL", mission=int
+)
+_KEPT = Sql(
+    "SELECT changes.id, changes.undoes, blobs.size, length(blobs.data) FROM changes "
+    "LEFT JOIN blobs ON changes.sha256_before = blobs.sha256 WHERE changes.mission_id = :mission ORDER BY changes.id",
+    mission=int,
+)
+
+
+def timeline_of(tx: Tx, mission_id: int) -> Timeline:
+    """What the files of a mission went through, by whatever mission."""
+    return timeline(Effect(*row) for row in tx.rows(_OF_FILES, mission=mission_id))
+
+
+def has_undone(tx: Tx, mission_id: int) -> bool:
+    """Whether anything of the mission was ever taken back."""
+    row = tx.row(_LAST_UNDO, mission=mission_id)
+    return row is not None and row[0] is not None
+
+
+def explained(
+    tx: Tx, mission_id: int, found: Sequence[Mapping[str, JsonValue]]
+) -> list[dict[str, JsonValue]]:
+    """The changes of a mission with what they did, what they take back, and which job took them back."""
+    undone_by = timeline_of(tx, mission_id).undone_by if has_undone(tx, mission_id) else {}
+    kept = {row[0]: tuple(row[1:]) for row in tx.rows(_KEPT, mission=mission_id)}
+    explained_: list[dict[str, JsonValue]] = []
+    for change in found:
+        change_id = int(str(change["id"]))
+        undoes, size_before, stored = kept.get(change_id, (None, None, None))
+        by = undone_by.get(change_id)
+        explained_.append(
+            {
+                **change,
+                "change": what(change["sha256_before"], change["sha256_after"]),
+                "size_before": size_before,
+                "has_pre_image": change["sha256_before"] is None or bool(stored),
+                "undoes": undoes,
+                "undone_by": None if by is None else by.job_id,
+            }
+        )
+    return explained_
+
+
+def what(before: object, after: object) -> str:
+    """What a change does to its file, from the hashes of its contents: None is no file."""
+    if after is None:
+        return "removed"
+    return "created" if before is None else "changed"

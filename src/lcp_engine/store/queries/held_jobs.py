@@ -1,0 +1,39 @@
+"""Read how long held jobs wait, for what, and who has seen them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lcp_engine.clock import iso
+from lcp_engine.store.db.sql import Sql
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries.selection import Condition, find
+
+NO_PERSON = ""
+"""The person of the review that is made when a job is held."""
+_AT_ONCE = 500
+_EXPIRING = Sql("SELECT id, held_until FROM jobs WHERE state = 'held' AND held_until IS NOT NULL")
+_AWAITED = Sql(
+    "SELECT jobs.id FROM jobs JOIN missions ON missions.id = jobs.mission_id "
+    "WHERE state = 'held' AND missions.asking = jobs.id"
+)
+
+
+def find_expiries(tx: Tx) -> dict[int, str]:
+    """When each held job that expires does, as ISO 8601."""
+    return {row[0]: iso(row[1]) for row in tx.rows(_EXPIRING)}
+
+
+def find_awaited_replies(tx: Tx) -> frozenset[int]:
+    """Held turns that wait for a person to bring the planner's reply."""
+    return frozenset(row[0] for row in tx.rows(_AWAITED))
+
+
+def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
+    """Which of these jobs the person has seen, or were recorded when they were held."""
+    found: set[int] = set()
+    by_whom = Condition("person IN (:who, :no_person)", {"who": person, "no_person": NO_PERSON})
+    for start in range(0, len(job_ids), _AT_ONCE):
+        some = Condition(f"job_id IN ({', '.join(map(str, job_ids[start : start + _AT_ONCE]))})")
+        found.update(row[0] for row in find(tx, "SELECT job_id FROM reviews", some, by_whom))
+    return found

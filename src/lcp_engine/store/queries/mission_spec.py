@@ -1,0 +1,31 @@
+"""Read the spec and the root of a mission, or say why it has none."""
+
+from __future__ import annotations
+
+from lcp_engine.clock import Micros, iso
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.sql import Sql
+from lcp_engine.store.db.transaction import Tx
+
+_SPEC = Sql("SELECT spec, root, pruned_at FROM missions WHERE id = :id", id=int)
+
+
+def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
+    """A mission's spec as text and its root, read without a lock. Raises `NOT_FOUND`."""
+    row = tx.row(_SPEC, id=mission_id)
+    if row is None:
+        raise missing_mission(mission_id)
+    if row[2] is not None:
+        raise was_pruned(mission_id, row[2])
+    return row[0], row[1]
+
+
+def missing_mission(mission_id: int) -> LcpError:
+    """The error for a mission that is not in the database."""
+    return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} is not in the database")
+
+
+def was_pruned(mission_id: int, at: Micros) -> LcpError:
+    """The error for a mission that was pruned."""
+    gone = "its history, and the contents that an undo would need, are gone"
+    return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} was pruned at {iso(at)}; {gone}")
