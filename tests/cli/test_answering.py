@@ -31,6 +31,14 @@ def test_an_answer_picks_an_option_and_the_mission_goes_on(asking: Lcp) -> None:
     assert asking("show", 1, "--json").object["status"] == "completed"
 
 
+def test_a_number_of_no_option_is_refused_with_the_options(asking: Lcp) -> None:
+    done = asking("answer", 2, "3")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "job 2 has no option 3; the options are 1) red, 2) blue; `lcp answer 2 --words 3`" in done.err
+    assert asking("job", 2, "--json").object["state"] == "held"
+    assert asking("answer", 2, "--words", "3", "-q").out == "job 2 answered: 3 (in your own words)\n"
+
+
 def test_an_answer_comes_from_stdin_or_a_file(asking: Lcp) -> None:
     assert asking("answer", 2, "-", stdin="neither,\nreally\n").out.startswith(
         "job 2 answered: neither,\\nreally"

@@ -211,7 +211,7 @@ def test_a_question_takes_the_number_of_an_option_or_words(lcp: Lcp) -> None:
     with Terminal(lcp, *RUN) as terminal:
         assert "Which\\x1b[2J colour?\r\n  1) red\r\n  2) blue" in terminal.expect("(empty: later): ")
         terminal.answer("3")
-        assert "options are 1 to 2" in terminal.expect("(empty: later): ")
+        assert "the options are 1) red, 2) blue" in terminal.expect("(empty: later): ")
         terminal.answer("2")
         terminal.expect("your answer (empty: later): ")
         terminal.answer("because")

@@ -116,6 +116,32 @@ def test_an_option_that_is_a_number_is_meant_by_itself_first() -> None:
     assert pick(["3", "2", "1"], "1") == 3
 
 
+@pytest.mark.parametrize("said", ["0", "4", " 99\n", "-1", "+7", "9" * 5000, "re", "RE"])
+def test_what_looks_like_a_choice_and_is_none_is_refused_unless_it_is_meant(lab: Lab, said: str) -> None:
+    lab.run(ask(question(options=[*COLOURS])), DONE)
+    job_id = lab.jobs()[0].id
+    problem = refused("INVALID_ARGUMENT", lambda: lab.engine.answer(job_id, said))
+    assert "1) red, 2) reddish brown, 3) Blue" in problem
+    assert lab.states() == ["held"]
+    assert lab.engine.answer(job_id, said, words=True)
+    result = lab.jobs()[0].result
+    assert result is not None
+    assert (result["answer"], result["option"]) == (said.strip(), None)
+
+
+def test_own_words_select_an_option_by_its_whole_text_only(lab: Lab) -> None:
+    lab.run(ask(question("One?", options=[*COLOURS]), question("Two?", options=[*COLOURS])), DONE)
+    for job, said in zip(lab.jobs(), ("2", "BLUE"), strict=True):
+        assert lab.engine.answer(job.id, said, words=True)
+    results = [job.result for job in lab.jobs() if job.result]
+    assert [(result["answer"], result["option"]) for result in results] == [("2", None), ("Blue", 3)]
+
+
+def test_a_number_answers_a_question_without_options(lab: Lab) -> None:
+    lab.run(ask(question("How many?")), DONE)
+    assert lab.engine.answer(lab.jobs()[0].id, "42")
+
+
 def test_words_of_a_persons_own_are_an_answer_to_a_question_with_options(lab: Lab) -> None:
     lab.run(ask(question(options=[*COLOURS])), DONE)
     assert lab.engine.answer(lab.jobs()[0].id, "none of them")

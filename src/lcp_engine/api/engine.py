@@ -372,13 +372,14 @@ class Engine:
         """
         return self.instance.write(reject, known_id("job", job_id), reason, by=by or user_name())
 
-    def answer(self, job_id: int, text: str, *, by: str | None = None) -> bool:
+    def answer(self, job_id: int, text: str, *, by: str | None = None, words: bool = False) -> bool:
         """Answer a held question (R13). False if it was given the same answer before.
 
-        If the question has options, `text` may be the number of one, or the beginning of exactly one. Raises
-        `NOT_FOUND`, `INVALID_ARGUMENT`, `WRONG_STATE`.
+        If the question has options, `text` may be the number of one, or the beginning of exactly one; `words` takes it
+        as the person's own words (R14). Raises `NOT_FOUND`, `WRONG_STATE`, and `INVALID_ARGUMENT`, also for a number
+        that no option has and the beginning of several.
         """
-        return self.instance.write(answer, known_id("job", job_id), text, by=by or user_name())
+        return self.instance.write(answer, known_id("job", job_id), text, by=by or user_name(), words=words)
 
     def say(self, mission_id: int, text: str, *, job_id: int | None = None, by: str | None = None) -> None:
         """Send the planner a message, perhaps about a job, for its next turn; it decides nothing (R14).

@@ -359,6 +359,7 @@ def _scalar(text: str) -> JsonValue:
     examples=(
         'lcp answer 12 "the second paragraph"',
         "lcp answer 12 2                         the second option",
+        "lcp answer 12 --words 7                 your own words, not the seventh option",
         "lcp answer 12 --file answer.txt",
         "lcp answer 12 - < answer.txt",
         "lcp answer 14 --file reply.json         submit the reply of a human planner",
@@ -367,16 +368,20 @@ def _scalar(text: str) -> JsonValue:
 @click.argument("job", type=int, metavar="J")
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--file", metavar="FILE", help="Read the answer from FILE; - is stdin.")
+@click.option("--words", is_flag=True, help="Your own words, even if they look like the choice of an option.")
 @pass_invocation
-def answer_command(invocation: Invocation, job: int, text: str | None, file: str | None) -> int:
+def answer_command(
+    invocation: Invocation, *, job: int, text: str | None, file: str | None, words: bool
+) -> int:
     """Answer question J, or submit the reply to turn J of a human planner.
 
-    If the question has options, give the number or the unique beginning of one, or an answer of your own. The same
-    answer twice is harmless. Exit code 5: the question was answered differently before.
+    If the question has options, give the number or the unique beginning of one, or an answer of your own. A number of
+    no option, and a beginning of several, is refused unless --words says that it is meant. The same answer twice is
+    harmless. Exit code 5: the question was answered differently before.
     """
     said = read_words(text, file)
     with invocation.engine() as engine:
-        is_new = engine.answer(job, said)
+        is_new = engine.answer(job, said, words=words)
         answered = engine.job(job)
     if invocation.json:
         print_json(answered.json)

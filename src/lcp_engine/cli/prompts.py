@@ -188,9 +188,6 @@ class JobPrompt:
             words = read_line(f"{how} (empty: later): ")
             if not words:
                 return PromptResult.LATER
-            if count and words.isascii() and words.isdigit() and not 1 <= int(words[:9]) <= count:
-                print_line(f"  the options are 1 to {count}")
-                continue
             decided = self._answer(job, words)
             if decided is not None:
                 return decided

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from os.path import normpath
 
@@ -11,6 +13,7 @@ from lcp_engine.core.job_states import ANSWER, APPROVE, APPROVE_BLOCKED, REJECT,
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.messages import spoken
@@ -43,6 +46,7 @@ from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 DRIFT = "drift"
 """The reason of a job that is held again because its file is not the one that was approved."""
 BY = "hold_timeout"
+_NUMBER = re.compile("[+-]?[0-9]+", re.ASCII)
 
 
 def approve(
@@ -165,12 +169,13 @@ def _rejection(ledger: Ledger, job: JobRow, reason: Reason) -> str:
     return agent_error(failed, ledger.mission(job.mission_id).uid, ledger.tx.now)
 
 
-def answer(ledger: Ledger, job_id: int, text: str, *, by: str) -> bool:
+def answer(ledger: Ledger, job_id: int, text: str, *, by: str, words: bool = False) -> bool:
     """Complete a question with a person's answer, or take the reply of a planner that is a person (R21).
 
     False if it was given the same answer before, which is harmless. The number of an option, or the beginning of
-    exactly one, selects it. Raises `NOT_FOUND`; `INVALID_ARGUMENT` for a blank or too long answer and for a job that is
-    not a question; `WRONG_STATE` for a question that was decided otherwise.
+    exactly one, selects it; with `words` only its whole text does, and any other answer is in the person's own words
+    (R14). Raises `NOT_FOUND`; `INVALID_ARGUMENT` for a blank or too long answer, for a number or a beginning that
+    selects no option, and for a job that is not a question; `WRONG_STATE` for a question that was decided otherwise.
     """
     ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
     job = ledger.job(job_id)
@@ -181,7 +186,11 @@ def answer(ledger: Ledger, job_id: int, text: str, *, by: str) -> bool:
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     said = spoken(text, f"the answer to job {job_id}")
     options = _options(job)
-    number = pick(options, said)
+    number = _find(options, said) if words else pick(options, said)
+    if number is None and not words and (problem := _slip(options, said)):
+        listed = ", ".join(f"{place}) {shortened(option, 40)}" for place, option in enumerate(options, 1))
+        way = f"`lcp answer {job_id} --words {shlex.quote(said)}` answers in your own words"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"job {job_id} {problem}; the options are {listed}; {way}")
     chosen = said if number is None else options[number - 1].strip()
     result = AskUserResult(answer=chosen, option=number, by=by)
     if job.state is not State.HELD:
@@ -198,14 +207,33 @@ def pick(options: Sequence[str], said: str) -> int | None:
 
     Its whole text selects an option, its number, or a beginning that no other option has; case does not matter.
     """
-    folded = [option.strip().casefold() for option in options]
-    wanted = said.strip().casefold()
-    if wanted in folded:
-        return folded.index(wanted) + 1
+    found = _find(options, said)
+    if found is not None:
+        return found
+    wanted = said.strip()
     if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= len(options):
         return int(wanted)
-    close = [number for number, option in enumerate(folded, 1) if option.startswith(wanted)]
+    close = _beginning(options, said)
     return close[0] if len(close) == 1 else None
+
+
+def _find(options: Sequence[str], said: str) -> int | None:
+    """The number of the option whose whole text was said."""
+    wanted = said.strip().casefold()
+    return next((at for at, option in enumerate(options, 1) if option.strip().casefold() == wanted), None)
+
+
+def _beginning(options: Sequence[str], said: str) -> list[int]:
+    wanted = said.strip().casefold()
+    return [at for at, option in enumerate(options, 1) if option.strip().casefold().startswith(wanted)]
+
+
+def _slip(options: Sequence[str], said: str) -> str | None:
+    """Why an answer that selects no option looks like one that should; None for an answer in own words."""
+    if options and _NUMBER.fullmatch(said.strip()):
+        return f"has no option {shortened(said.strip(), 20)}"
+    count = len(_beginning(options, said))
+    return f"has {count} options that begin with {shortened(said.strip(), 40)!r}" if count > 1 else None
 
 
 def _options(job: JobRow) -> list[str]:

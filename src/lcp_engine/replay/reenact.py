@@ -382,7 +382,7 @@ def _decide(scratch: Scratch, event: PastEvent) -> None:
             scratch.write(approvals.reject, job_id, reason, by=by)
         case "answer":
             text = str(from_json(past.result or "{}").get("answer", ""))
-            scratch.write(answer, job_id, text, by=by)
+            scratch.write(answer, job_id, text, by=by, words=True)
         case "reply":
             reply = _reply_of_person(scratch, event)
             scratch.write(_bring_reply, job_id, reply, by)

@@ -59,7 +59,8 @@ def answer(context: PageContext, request: Request, form: Form) -> Response:
     job_id = number(request.path_params["job"])
     text = form.text("answer")
     try:
-        decided = context.engine.answer(job_id, text or _option(context, job_id, form.text("option")))
+        said = text or _option(context, job_id, form.text("option"))
+        decided = context.engine.answer(job_id, said, words=True)  # an option is sent as its whole text
     except LcpError as refused:
         return show_job(
             context, request, status=status_of(refused), problem=str(refused), entered={"answer": text}
