@@ -205,7 +205,7 @@ def test_other_peoples_code_is_counted_and_otherwise_left_alone(tmp_path: Path) 
     assert run.paths_read == ["a.py"]
     assert "have: `env/lib/site-packages/` (1 file, 15.0 kB). What follows is about the rest." in run.markdown
     assert "| **Files** | 2 files, 15.0 kB, 1 of them set aside |" in run.markdown
-    assert "| … set aside | 1 | 15.0 kB | Python |  |" in run.markdown
+    assert "| … set aside | 1 | 15.0 kB |  |  |" in run.markdown
     assert survey(tmp_path / "env").paths_read == ["lib/site-packages/b/c.py"], (
         "where there is nothing else it is read"
     )

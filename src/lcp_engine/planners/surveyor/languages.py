@@ -157,6 +157,7 @@ _DATA = """
 JSON: json jsonc json5 jsonl ndjson geojson webmanifest map
 YAML: yaml yml
 TOML: toml
+Cabal: cabal
 XML: xml xsd wsdl plist xib storyboard resx csproj fsproj vbproj props targets
 INI: ini cfg conf properties editorconfig desktop service
 CSV: csv tsv psv

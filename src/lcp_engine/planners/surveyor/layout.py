@@ -32,7 +32,7 @@ def lay_out(tree: Tree, manifests: Sequence[Manifest]) -> list[Row]:
     rows = list(_rows(tree.own, "", 0, sum(file.size for file in tree.code) or tree.size, named))
     if len(tree.own) < len(tree.files):
         others = [file for files in tree.aside.values() for file in files]
-        rows.append(_place("… set aside", 0, others, ""))
+        rows.append(Row("… set aside", 0, len(others), sum(file.size for file in others), "", ""))
     return rows
 
 

@@ -33,6 +33,8 @@ class Manifest:
     commands: tuple[tuple[str, str], ...] = ()
     cut: bool = False
     """Whether only its beginning was looked at: it may name more than is here."""
+    broken: bool = False
+    """Whether it cannot be parsed, and tells nothing."""
 
     @property
     def directory(self) -> str:
@@ -49,7 +51,7 @@ def is_manifest(path: str) -> bool:
 
 
 def read_manifest(path: str, text: str) -> Manifest | None:
-    """The content of the manifest `path`; None if it is not a manifest or cannot be parsed."""
+    """The content of the manifest `path`, `broken` if it cannot be parsed; None if it is not a manifest."""
     reader = _reader(path)
     if reader is None:
         return None
@@ -57,11 +59,17 @@ def read_manifest(path: str, text: str) -> Manifest | None:
     cut = reader in _SCANNED and len(text) > _MOST_SCANNED
     try:
         found = reader(text[:_MOST_SCANNED] if cut else text)
-    except (ValueError, RecursionError, configparser.Error):
+    except _NoManifestError:
         return None
+    except (ValueError, RecursionError, configparser.Error):
+        return Manifest("", path=path, broken=True)
     if reader is _requirements_txt:
         found = replace(found, dependencies=_by_file_name(path, found.dependencies))
     return replace(found, path=path, cut=cut)
+
+
+class _NoManifestError(Exception):
+    """The file is called like a manifest and is something else."""
 
 
 def without_own(manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -237,6 +245,9 @@ def _composer_json(text: str) -> Manifest:
 
 
 def _setup_py(text: str) -> Manifest:
+    if not re.search(r"\bsetup\s*\(", text):
+        raise _NoManifestError
+
     def argument(name: str) -> str:
         return _first(rf"\b{name}\s*=\s*[\"']([^\"'\n]+)[\"']", text)
 
@@ -364,7 +375,7 @@ def _mix_exs(text: str) -> Manifest:
 def _cmake(text: str) -> Manifest:
     text = re.sub(r"(?m)#.*$", "", text)
     targets = re.findall(
-        r"^[ \t]*add_executable\s*\(\s*([\w.-]+)(?!\s+(?:IMPORTED|ALIAS))\b",
+        r"^[ \t]*add_executable\s*\(\s*([\w.-]+)(?=[\s)])(?!\s+(?:IMPORTED|ALIAS))",
         text,
         re.MULTILINE | re.IGNORECASE,
     )
@@ -605,6 +616,9 @@ _SCANNED = frozenset(
 def _reader(path: str) -> _Reader | None:
     name = path[path.rfind("/") + 1 :]
     if name == "PKG-INFO" and name != path:
+        return None
+    # Deeper down it is rather a module that sets something up.
+    if name == "setup.py" and path.count("/") > 1:
         return None
     if name.endswith(".txt") and (name.startswith("requirements") or path.startswith("requirements/")):
         return _requirements_txt

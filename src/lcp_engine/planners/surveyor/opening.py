@@ -25,8 +25,8 @@ _NOTICE = re.compile(
     r"|(?:auto|automatically )generated|do not (?:edit|modify)|\$id|written by|\bauthors?\b|maintainer"
     r"|contributed by|e-?mail|\S@\S"
     r"|conditions of distribution|software is (?:being )?provided|\bas[- ]is\b|in no event|under the terms"
-    r"|distributed under|\b(?:eslint|jshint|vim:|noqa|pylint|flake8|mypy:|isort:|clang-format|@ts-|jscs:|istanbul"
-    r"|rubocop|prettier|c8 ignore|autodoc|shellcheck)|<reference",
+    r"|distributed under|\b(?:eslint|jshint|vim:|noqa|pylint|pyright|flake8|mypy:|isort:|clang-format|@ts-|jscs:"
+    r"|istanbul|rubocop|prettier|c8 ignore|autodoc|shellcheck)|<reference",
     re.IGNORECASE,
 )
 _FIELD = re.compile(r"\s*[\\@]?[A-Z][\w -]{1,20}?\s*:(?:\s+\S.*|\s*)$")
@@ -63,6 +63,9 @@ def _sentence(comment: str) -> str:
     """Of the first paragraph that does not begin with a notice about rights or tools; nothing if one follows on it."""
     for block in re.split(r"\n[\s*#/;-]*\n", comment.strip("\n")):
         lines = [line.strip() for line in block.splitlines() if not _is_field(line)]
+        # The heading of a module's own name, as in `requests.api`.
+        if len(lines) == 1 and re.fullmatch(r"`*\w+(?:[./]\w+)+`*", lines[0]):
+            continue
         until = next((at for at, line in enumerate(lines) if _NOTICE.search(line)), len(lines))
         if until:
             follows_on = until < len(lines) and lines[until][:1].islower()

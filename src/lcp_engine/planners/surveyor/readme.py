@@ -40,7 +40,11 @@ def read_readme(path: str, text: str, names: Iterable[str]) -> About:
     title = _title(blocks)
     folded = {_fold(name) for name in (*names, title) if _fold(name)}
     said = [(heading, block.text) for heading, block in _leading(blocks)]
-    subjects = [(subject, prose) for _, prose in said if (subject := _subject(prose, folded))]
+    subjects = [
+        (subject, prose)
+        for heading, prose in said
+        if (subject := _subject(prose, folded | {_fold(heading.removeprefix("What is "))}))
+    ]
     subject = subjects[0][0] if subjects else ""
     for _, prose in subjects:
         if sentences := whole_sentences(prose):

@@ -27,7 +27,7 @@ from lcp_engine.planners.surveyor.markdown import (
 )
 from lcp_engine.planners.surveyor.opening import first_words
 from lcp_engine.planners.surveyor.readme import About, read_readme, same_name
-from lcp_engine.planners.surveyor.selection import is_readme
+from lcp_engine.planners.surveyor.selection import is_main_manifest, is_readme
 from lcp_engine.planners.surveyor.tree import EXCLUDED, File, Tree
 
 
@@ -45,30 +45,31 @@ class Survey:
     """The files that could not be read, with the reasons."""
 
     @cached_property
-    def manifests(self) -> list[Manifest]:
-        """Those that were read and can be parsed, the shallowest first."""
-        paths = sorted(self._manifest_paths, key=lambda path: (path.count("/"), path))
+    def _all_manifests(self) -> list[Manifest]:
+        main = (path for path in self.texts if is_main_manifest(File.of(path)))
+        paths = sorted(main, key=lambda path: (path.count("/"), path))
         found = (read_manifest(path, self.texts[path]) for path in paths)
-        return without_own(
+        return [
             replace(manifest, cut=manifest.cut or manifest.path in self.partly)
             for manifest in found
             if manifest
-        )
+        ]
 
-    @property
-    def _manifest_paths(self) -> list[str]:
-        return [path for path in self.texts if is_manifest(path)]
+    @cached_property
+    def manifests(self) -> list[Manifest]:
+        """Those that were read and can be parsed, the shallowest first."""
+        return without_own(manifest for manifest in self._all_manifests if not manifest.broken)
 
     @cached_property
     def broken(self) -> list[str]:
         """The manifests that were read and cannot be parsed."""
-        parsed = {manifest.path for manifest in self.manifests}
-        return [path for path in self._manifest_paths if path not in parsed]
+        return [manifest.path for manifest in self._all_manifests if manifest.broken]
 
     @cached_property
     def unread_manifests(self) -> list[str]:
-        """The manifests that were only listed, those of documentation, tests and tools among them."""
-        return [f.path for f in self.tree.own if is_manifest(f.path) and f.path not in self.texts]
+        """The manifests that nothing is taken from: only listed, or of documentation, tests, tools and the like."""
+        listed = (file for file in self.tree.own if is_manifest(file.path))
+        return [file.path for file in listed if file.is_beside or file.path not in self.texts]
 
     @cached_property
     def tests(self) -> findings.Tests:
@@ -130,7 +131,8 @@ class Survey:
         known = [self.directory, identifier]
         spellings = [spelled for spelled in (self.about.title, self.about.subject) if spelled]
         spelled = next((s for s in spellings if any(same_name(s, name) for name in known)), "")
-        found = stated or spelled or self.about.title or identifier or self.directory
+        subject = self.about.subject if self.about.subject != "This" else ""
+        found = stated or spelled or self.about.title or subject or identifier or self.directory
         return visible(short(found or "this directory", 80))
 
     @cached_property
@@ -248,7 +250,11 @@ def _dependencies_in_short(survey: Survey) -> str:
     for manifest in survey.manifests:
         for group, names in manifest.dependencies.items():
             groups.setdefault(group, set()).update(names)
-    counted = {group: len(names) for group, names in groups.items() if group not in _NO_NEED}
+    counted = {
+        group: len(names)
+        for group, names in sorted(groups.items(), key=lambda item: bool(item[0]))
+        if group not in _NO_NEED
+    }
     some = [f"{count:,} {plain(group, 30) if group else 'to run'}" for group, count in counted.items()]
     if not some:
         return ""
@@ -383,7 +389,7 @@ def _dependencies_of(manifest: Manifest) -> str:
     if manifest.cut:
         head += "; only its beginning was looked at, so these are the least:"
     groups = [
-        f"{plain(name, 40) if name else 'to run'} ({len(names)}){_names(name, names)}"
+        f"{plain(name, 40) if name else 'to run'} ({len(names):,}){_names(name, names)}"
         for name, names in manifest.dependencies.items()
     ]
     further = [f"and {len(groups) - 8} further groups"] if len(groups) > 8 else []

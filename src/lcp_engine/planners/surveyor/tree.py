@@ -38,7 +38,7 @@ _TEST_PLACE = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?|e2e|testsuite|testd
 _WHOLLY_TESTS = re.compile(r"(?:^|/)(?:tests?|__tests__|testsuite|testdir)/")
 _TEST_NAME = re.compile(
     r"test_.+\.py|.+_test\.(?:go|exs|py|rb|cc|cpp|dart|[jt]sx?|erl)|.+\.(?:test|spec|cy|e2e)\.\w+|.+_spec\.(?:rb|lua)"
-    r"|.+Tests?\.(?:java|kt|cs|scala|swift|php|groovy)|conftest\.py|tests?\.(?:py|rs)"
+    r"|.+Tests?\.(?:java|kt|cs|scala|swift|php|groovy)|conftest\.py|tests\.(?:py|rs)"
 )
 _GENERATED = re.compile(
     r".+\.min\.(?:js|css|mjs)|.+\.(?:js|css)\.map|.+_pb2(?:_grpc)?\.pyi?|.+\.pb\.(?:go|cc|h)|.+\.g\.(?:dart|cs)"
