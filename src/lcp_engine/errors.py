@@ -52,6 +52,8 @@ class ErrorCode(StrEnum):
     CLARIFICATION_EXHAUSTED = "CLARIFICATION_EXHAUSTED"
     PLANNER_FAILED = "PLANNER_FAILED"
     PLANNER_REFUSED = "PLANNER_REFUSED"
+    PLANNER_GAVE_UP = "PLANNER_GAVE_UP"
+    NO_PROGRESS = "NO_PROGRESS"
     NO_PLANNER = "NO_PLANNER"
     NO_WORKER = "NO_WORKER"
     WORKER_FAILED = "WORKER_FAILED"
@@ -78,12 +80,14 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.INPUT, "No file or directory has that path.", "Check the path; list its directory first."
     ),
     ErrorCode.PATH_OUTSIDE_ROOT: Meaning(
-        _T.PERMISSION, "The path leaves the mission's root.", "Name a path beneath the root, relative to it."
+        _T.PERMISSION,
+        "The path leaves the mission's root.",
+        "Name a path beneath the root, relative to it; `root_aliases` of the mission lists other names of the root.",
     ),
     ErrorCode.PATH_DENIED: Meaning(
         _T.PERMISSION,
         "Policy or the file system denies this path.",
-        "Leave the file alone, or allow it with a user's rule or with its permissions.",
+        "Leave the file alone; the message names the rule or the permission that denies it.",
     ),
     ErrorCode.NOT_A_FILE: Meaning(
         _T.INPUT, "The path is a directory, FIFO, device or socket.", "Name a regular file."
@@ -91,7 +95,7 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ErrorCode.TOO_LARGE: Meaning(
         _T.RESOURCE,
         "The file or the content is larger than its cap.",
-        "Read a part with offset and limit, or raise the cap.",
+        "Use less at once, or raise the cap in the configuration file.",
     ),
     ErrorCode.BINARY: Meaning(_T.INPUT, "The file is not text.", "Read text files only."),
     ErrorCode.CONFLICT: Meaning(
@@ -108,21 +112,25 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ErrorCode.INVALID_PARAMS: Meaning(
         _T.INPUT,
         "The params of a job do not fit its kind.",
-        "Correct the params; `lcp schema KIND` shows them.",
+        "Correct the param that the message names.",
     ),
     ErrorCode.INVALID_PATTERN: Meaning(
         _T.INPUT,
         "A pattern is not a valid gitignore-style pattern, or costs too much to match.",
         "Write a simpler pattern.",
     ),
-    ErrorCode.INVALID_MISSION: Meaning(_T.INPUT, "The mission file is not valid.", "Correct the named key."),
+    ErrorCode.INVALID_MISSION: Meaning(
+        _T.INPUT, "The mission is not valid.", "Correct the key that the message names."
+    ),
     ErrorCode.INVALID_REPLY: Meaning(
         _T.INPUT,
         "The planner's reply is not one valid LCP action.",
-        "Read the errors of the turn; try another planner.",
+        "Correct the reply as its errors say; a planner that repeats them needs other instructions or another model.",
     ),
     ErrorCode.INVALID_ARGUMENT: Meaning(
-        _T.INPUT, "An argument has a value that cannot be used.", "Correct the argument."
+        _T.INPUT,
+        "An argument or a setting has a value that cannot be used.",
+        "Correct the value that the message names.",
     ),
     ErrorCode.SCRIPT_EXHAUSTED: Meaning(
         _T.INPUT, "A scripted planner has no reply left.", "Add a reply that ends the mission."
@@ -133,15 +141,30 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         "State the goal more precisely, then launch the mission again.",
     ),
     ErrorCode.PLANNER_FAILED: Meaning(
-        _T.SYSTEM, "The planner did not reply.", "Check that it is reachable.", retry=True
+        _T.SYSTEM,
+        "The planner did not reply.",
+        "Correct what the message names; `lcp doctor --planner NAME` tests a model's server.",
+        retry=True,
     ),
     ErrorCode.PLANNER_REFUSED: Meaning(
         _T.INPUT,
         "The planner's server rejects the request: the key, the model, the address or an option is wrong.",
         "Correct what the message names; `lcp doctor --planner NAME` finds it. Then resume the mission.",
     ),
+    ErrorCode.PLANNER_GAVE_UP: Meaning(
+        _T.EXECUTION,
+        "The planner ended the mission with an error of its own.",
+        "Correct what its message names, then resume the mission.",
+    ),
+    ErrorCode.NO_PROGRESS: Meaning(
+        _T.EXECUTION,
+        "The planner asked for nothing new several times in a row.",
+        "Look at what it repeated; resume the mission and tell its planner what to do instead.",
+    ),
     ErrorCode.NO_PLANNER: Meaning(
-        _T.INPUT, "No installed planner has that name.", "Use the name of an installed planner."
+        _T.INPUT,
+        "No installed planner has that name.",
+        "Use the name of an installed planner; the message lists them.",
     ),
     ErrorCode.NO_WORKER: Meaning(
         _T.INPUT,
@@ -149,10 +172,16 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         "Install or register a worker for it, or reject the job.",
     ),
     ErrorCode.WORKER_FAILED: Meaning(
-        _T.EXECUTION, "The worker raised an exception.", "Read the details of the attempt.", retry=True
+        _T.EXECUTION,
+        "The worker raised an exception.",
+        "Read the details of the attempt; they hold the traceback.",
+        retry=True,
     ),
     ErrorCode.WORKER_DIED: Meaning(
-        _T.SYSTEM, "The process that executed the job died.", "Find out what killed it.", retry=True
+        _T.SYSTEM,
+        "The process that executed the job died.",
+        "Find out what killed it; the log of the system names a lack of memory.",
+        retry=True,
     ),
     ErrorCode.OUT_OF_MEMORY: Meaning(
         _T.RESOURCE,
@@ -176,18 +205,22 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         retry=True,
     ),
     ErrorCode.LIMIT_REACHED: Meaning(
-        _T.RESOURCE, "A limit of the mission is used up.", "Resume the mission with a higher limit."
+        _T.RESOURCE,
+        "A limit of the mission is used up.",
+        "Resume the mission with a higher limit, once it has ended.",
     ),
     ErrorCode.NOT_ALLOWED: Meaning(
         _T.PERMISSION,
         "The job is not allowed: by the permission level of its kind, by a person, or by its deadline.",
-        "Launch the mission with that permission.",
+        "Propose something else, or nothing.",
     ),
     ErrorCode.NOT_FOUND: Meaning(
         _T.INPUT, "Nothing has that id or name.", "List the ids and names that exist."
     ),
     ErrorCode.WRONG_STATE: Meaning(
-        _T.INPUT, "The job or mission is in a state that does not permit this.", "Check its state first."
+        _T.INPUT,
+        "The job or mission is in a state that does not permit this.",
+        "Look at its state; the message says which one is expected.",
     ),
     ErrorCode.DATABASE_BUSY: Meaning(
         _T.RESOURCE,
@@ -198,7 +231,7 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ErrorCode.DATABASE_VERSION: Meaning(
         _T.SYSTEM,
         "The database does not belong to this version of the engine.",
-        "Upgrade the engine or the database.",
+        "Use the engine of that version or a newer one, or another database.",
     ),
     ErrorCode.DATABASE_FAILED: Meaning(
         _T.SYSTEM, "The database refused a statement.", "Check that it is reachable, writable and not full."
@@ -219,9 +252,19 @@ class Failed:
     """What to do about it, if the advice of the code does not fit."""
 
     @property
+    def recommendation(self) -> str:
+        """What to do about it: its own advice, else that of its code."""
+        return self.advice or self.meaning.advice
+
+    @property
     def meaning(self) -> Meaning:
         """What the code means, advises, and whether another attempt can succeed."""
         return MEANINGS[self.code]
+
+
+def install(extra: str) -> str:
+    """The command that installs an optional part of the engine, as an advice."""
+    return f"pip install '.[{extra}]' in a clone of lcp-engine"
 
 
 _BY_ERRNO: Mapping[int, str] = {
@@ -244,9 +287,12 @@ def refused_by_system(error: OSError) -> Failed:
     paths = [str(path) for path in (error.filename, error.filename2) if path is not None]
     about = f"{' to '.join(map(repr, paths))}: " if paths else "the operating system reported an error: "
     details: dict[str, Json] = {} if error.errno is None else {"errno": error.errno}
-    return Failed(
-        ErrorCode.FILE_SYSTEM, f"{about}{_reason(error)}", details, advice=_BY_ERRNO.get(error.errno or 0)
-    )
+    return Failed(ErrorCode.FILE_SYSTEM, f"{about}{_reason(error)}", details, advice=system_advice(error))
+
+
+def system_advice(error: OSError) -> str | None:
+    """What to do about a refusal of the operating system; None if the advice of `FILE_SYSTEM` fits."""
+    return _BY_ERRNO.get(error.errno or 0)
 
 
 def _reason(error: OSError) -> str:
@@ -266,13 +312,20 @@ class LcpError(Exception):
     codes: ClassVar[frozenset[ErrorCode]] = frozenset()
     """The codes of this class."""
 
-    def __new__(cls, code: ErrorCode, *_: object) -> Self:
+    def __new__(cls, code: ErrorCode, *_: object, **__: object) -> Self:
         """An error of the subclass that `code` belongs to."""
         return super().__new__(next((one for one in cls.__subclasses__() if code in one.codes), cls))
 
-    def __init__(self, code: ErrorCode, message: str, details: Mapping[str, Json] | None = None) -> None:
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        details: Mapping[str, Json] | None = None,
+        advice: str | None = None,
+    ) -> None:
+        """`advice` says what to do about it if the advice of the code does not fit here."""
         super().__init__(message)
-        self.failed = Failed(code, message, details or {})
+        self.failed = Failed(code, message, details or {}, advice)
 
     @property
     def code(self) -> ErrorCode:
@@ -335,6 +388,8 @@ class ExecutionFailed(LcpError):
         {
             _C.PLANNER_FAILED,
             _C.PLANNER_REFUSED,
+            _C.PLANNER_GAVE_UP,
+            _C.NO_PROGRESS,
             _C.WORKER_FAILED,
             _C.WORKER_DIED,
             _C.RUNNER_DIED,
@@ -366,7 +421,7 @@ class AgentError:
     @classmethod
     def of(cls, failed: Failed, *, error_id: str, request_id: str, timestamp: str) -> AgentError:
         """`failed` in the published form; ids are typed (`err-…`, `req-…`), the timestamp is ISO 8601."""
-        action = "system_retry" if failed.meaning.retry else "user_action"
+        action = "system_retry" if failed.meaning.retry and failed.advice is None else "user_action"
         return cls(
             error_id=error_id,
             request_id=request_id,
@@ -375,9 +430,7 @@ class AgentError:
             error_code=failed.code.value,
             user_message=failed.message,
             technical_details=dict(failed.details),
-            recommended_actions=[
-                {"description": failed.advice or failed.meaning.advice, "action_type": action}
-            ],
+            recommended_actions=[{"description": failed.recommendation, "action_type": action}],
         )
 
     def as_json(self) -> dict[str, Json]:

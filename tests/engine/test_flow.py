@@ -167,7 +167,7 @@ def test_an_error_keeps_the_code_that_the_planner_gave(lab: Lab) -> None:
 
 def test_a_code_of_the_planners_own_is_kept_in_the_details(lab: Lab) -> None:
     mission = lab.run({"ok": False, "action": "error", "error": "bad moon", "error_code": "MOON"})
-    assert mission.error["error_code"] == "PLANNER_FAILED"
+    assert mission.error["error_code"] == "PLANNER_GAVE_UP"
     assert lab.dig(mission.error, "technical_details", "error_code") == "MOON"
 
 

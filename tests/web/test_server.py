@@ -141,7 +141,10 @@ def test_without_the_extra_the_command_says_how_to_install_it(tmp_path: Path) ->
     )
     code, err = _Process(tmp_path, path=tmp_path / "site").fail()
     assert code == 2
-    assert err == "the page needs the extra 'web' (starlette is missing): pip install 'lcp-engine[web]'\n"
+    assert (
+        err
+        == "the page needs the extra 'web' (starlette is missing): pip install '.[web]' in a clone of lcp-engine\n"
+    )
 
 
 def test_bound_everywhere_its_own_link_works_and_the_danger_is_named(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def existing_directory(root: str | os.PathLike[str]) -> Path:
     if not exists:
         raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root {path} does not exist; a directory is expected")
     if not is_directory:
-        raise LcpError(ErrorCode.NOT_A_FILE, f"root {path} is a file; a directory is expected")
+        message = f"root {path} is a file; a directory is expected"
+        raise LcpError(ErrorCode.NOT_A_FILE, message, advice="Name a directory.")
     return path.resolve()
 
 
@@ -78,7 +79,10 @@ def known_worker(workers: Workers, kind: str) -> Worker[BaseModel]:
     worker = workers.get(kind)
     if worker is None:
         known = ", ".join(sorted(workers))
-        raise LcpError(ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}; the kinds are {known}")
+        message = f"no worker executes kind {kind!r}; the kinds are {known}"
+        raise LcpError(
+            ErrorCode.NO_WORKER, message, advice="Use one of these kinds, or install a worker for it."
+        )
     return worker
 
 

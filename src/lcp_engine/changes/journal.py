@@ -29,7 +29,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import ChangeRow, JobRow
-from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
+from lcp_engine.workers.base import WRITE_LESS, Applied, Caps, FileEffect, Hold
 
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
@@ -180,7 +180,7 @@ class Journal:
         data = compose(None if before is None else before.data, effect.content, effect.mode)
         if len(data) > self.cap:
             message = f"{effect.path!r} would have {len(data)} bytes, at most {self.cap} are written"
-            raise LcpError(ErrorCode.TOO_LARGE, message)
+            raise LcpError(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
         write.before, write.data = before, data
         write.change = self._intent(write)
 
@@ -195,7 +195,7 @@ class Journal:
             return None if there is None else _Before(there.sha256, len(there.data), there.data, True)
         if write.effect.mode == "append" and there > self.cap:
             message = f"{file.path!r} has {there} bytes already, at most {self.cap} are written"
-            raise LcpError(ErrorCode.TOO_LARGE, message)
+            raise LcpError(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
         if not self.database.read(lambda tx: was_held_for(tx, write.job, ReasonCode.IRREVERSIBLE)):
             return Hold(because(ReasonCode.IRREVERSIBLE, size=there, most=self.keeps))
         if there > self.cap:

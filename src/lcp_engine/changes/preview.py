@@ -22,7 +22,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import fingerprint
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.mission_spec import spec_and_root
-from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
+from lcp_engine.workers.base import WRITE_LESS, Context, FileEffect, Hold, Worker
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,11 @@ def preview_of(
         case Failed() as failed:
             return Preview("", failed.code, refused=failed)
         case Hold(reason):
-            return Preview("", ErrorCode.NOT_ALLOWED, refused=Failed(ErrorCode.NOT_ALLOWED, str(reason)))
+            return Preview(
+                "",
+                ErrorCode.NOT_ALLOWED,
+                refused=Failed(ErrorCode.NOT_ALLOWED, str(reason), advice="Approve the job to let it run."),
+            )
         case _:
             return None
 
@@ -150,14 +154,16 @@ def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Previe
     found = None if current is None else current.sha256
     if current is not None and current.data is None and effect.mode == "append":
         message = f"{effect.path!r} has {current.size} bytes already, at most {cap} are written"
-        return Preview(effect.path, found, refused=Failed(ErrorCode.TOO_LARGE, message))
+        return Preview(effect.path, found, refused=Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS))
     try:
         after = compose(before, effect.content, effect.mode)
     except LcpError as error:
         return Preview(effect.path, found, before, refused=error.failed)
     if len(after) > cap:
         message = f"{effect.path!r} would have {len(after)} bytes, at most {cap} are written"
-        return Preview(effect.path, found, before, refused=Failed(ErrorCode.TOO_LARGE, message))
+        return Preview(
+            effect.path, found, before, refused=Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
+        )
     return Preview(
         effect.path,
         found,

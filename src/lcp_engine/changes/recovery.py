@@ -117,7 +117,10 @@ def open_root(path: str) -> Root:
     root = Root(path)
     if root.path != path:
         root.close()
-        raise LcpError(ErrorCode.PATH_DENIED, f"root {path!r} is or passes a symbolic link now")
+        message = f"root {path!r} is or passes a symbolic link now"
+        raise LcpError(
+            ErrorCode.PATH_DENIED, message, advice="Put a directory back at that path, then try again."
+        )
     return root
 
 
@@ -144,7 +147,11 @@ def _bring_back(database: Database, change: ChangeRow, file: LockedFile) -> None
         return
     data = database.read(lambda tx: content(tx, after))
     if data is None:
-        raise LcpError(ErrorCode.NOT_FOUND, f"{change.path!r}: its content before is not in the database")
+        message = f"{change.path!r}: its content before is not in the database"
+        advice = (
+            "Restore the file from a backup; contents above caps.preimage_bytes and pruned ones are not kept."
+        )
+        raise LcpError(ErrorCode.NOT_FOUND, message, advice=advice)
     mode = from_json(change.result).get("mode")
     file.replace(data, change.temporary, mode if isinstance(mode, int) else None)
 

@@ -83,7 +83,9 @@ def naming(url: str) -> Iterator[None]:
     except LcpError as error:
         if error.code is not ErrorCode.DATABASE_VERSION:
             raise
-        raise LcpError(error.code, f"{shown_url(url)}: {error}", error.failed.details) from error
+        raise LcpError(
+            error.code, f"{shown_url(url)}: {error}", error.failed.details, error.failed.advice
+        ) from error
 
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)

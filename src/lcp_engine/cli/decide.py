@@ -455,7 +455,11 @@ def _read(file: str) -> str:
         code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
         raise LcpError(code, f"{source!r} cannot be read: {refused.strerror}") from refused
     if len(data) > MOST_BYTES:
-        raise LcpError(ErrorCode.TOO_LARGE, f"{source} is larger than {MOST_BYTES:,} bytes")
+        raise LcpError(
+            ErrorCode.TOO_LARGE,
+            f"{source} is larger than {MOST_BYTES:,} bytes",
+            advice="Name a file with one reply.",
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as refused:

@@ -227,7 +227,12 @@ def _new_database(url: str, shown: str) -> Finding:
     place = backend.path.parent if isinstance(backend, Sqlite) else None
     if place is not None and not os.access(place, os.W_OK | os.X_OK):
         return broken(
-            "database", Failed(ErrorCode.FILE_SYSTEM, f"{place} is not writable; {shown} is created there")
+            "database",
+            Failed(
+                ErrorCode.FILE_SYSTEM,
+                f"{place} is not writable; {shown} is created there",
+                advice="Make it writable, or name another database with --db or LCP_DATABASE_URL.",
+            ),
         )
     return well("database", f"{shown} does not exist yet; the first command creates it")
 

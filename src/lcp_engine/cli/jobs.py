@@ -131,7 +131,10 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
         turns = engine.turns(found.mission_id, job_id=job) if found.kind == TURN_KIND else []
     prompt = turns[0]["prompt"] if turns else None
     if only_prompt and not isinstance(prompt, str):
-        raise LcpError(ErrorCode.NOT_FOUND, f"job {job} has no stored prompt; only turns do")
+        message = f"job {job} has no stored prompt; only turns do"
+        raise LcpError(
+            ErrorCode.NOT_FOUND, message, advice="Name a turn: a job of kind agent_plan that was asked."
+        )
     if invocation.json:
         print_json({**found.json, "events": [*events], **({"prompt": prompt} if turns else {})})
     elif only_prompt:

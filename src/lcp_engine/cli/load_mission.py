@@ -11,7 +11,7 @@ from pathlib import Path
 from lcp_engine.core.mission.parse import outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import json_line
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner, usual_planner
 from lcp_engine.settings import resolve_root
@@ -80,16 +80,22 @@ def _bytes(path: Path) -> bytes:
 
 
 def _not_readable(path: Path, refused: OSError) -> LcpError:
-    return LcpError(ErrorCode.INVALID_MISSION, f"mission {str(path)!r} cannot be read: {refused.strerror}")
+    return LcpError(
+        ErrorCode.INVALID_MISSION,
+        f"mission {str(path)!r} cannot be read: {refused.strerror}",
+        advice=system_advice(refused),
+    )
 
 
 def _decoded(data: bytes, source: str) -> str:
     if len(data) > MOST_BYTES:
         raise LcpError(
-            ErrorCode.INVALID_MISSION, f"{source} is larger than {MOST_BYTES:,} bytes, the limit of a mission"
+            ErrorCode.INVALID_MISSION,
+            f"{source} is larger than {MOST_BYTES:,} bytes, the limit of a mission",
+            advice="Name a mission file.",
         )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as refused:
         message = f"{source}: byte {refused.start} is not UTF-8"
-        raise LcpError(ErrorCode.INVALID_MISSION, message) from refused
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Save the file as UTF-8.") from refused

@@ -152,7 +152,8 @@ def _defect(error: BaseException) -> Failed:
     fact = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     kept = _keep_traceback(error)
     where = f"; the traceback is in {kept}" if kept else ""
-    return Failed(ErrorCode.WORKER_FAILED, f"internal error of lcp: {fact}{where}")
+    message = f"internal error of lcp: {fact}{where}"
+    return Failed(ErrorCode.WORKER_FAILED, message, advice="Report it with the traceback.")
 
 
 def _keep_traceback(error: BaseException) -> Path | None:

@@ -13,7 +13,7 @@ from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json_line, print_out
 from lcp_engine.cli.signals import POLL_SECONDS, catching_interrupts
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, LcpError, install
 
 if TYPE_CHECKING:
     from lcp_engine.web.server import PageServer
@@ -71,8 +71,8 @@ def _load() -> type[PageServer]:
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("lcp_engine"):
             raise
-        message = f"the page needs the extra 'web' ({missing.name} is missing): pip install 'lcp-engine[web]'"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from missing
+        message = f"the page needs the extra 'web' ({missing.name} is missing): {install('web')}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=f"{install('web')}.") from missing
     return PageServer
 
 

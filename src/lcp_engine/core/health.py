@@ -42,8 +42,8 @@ def doubtful(about: str, fact: str, advice: str) -> Finding:
 
 
 def broken(about: str, failed: Failed) -> Finding:
-    """A failure, with the advice of its error code."""
-    return Finding(about, Grade.FAIL, failed.message, failed.advice or failed.meaning.advice)
+    """A failure, with its advice."""
+    return Finding(about, Grade.FAIL, failed.message, failed.recommendation)
 
 
 def is_sound(findings: Sequence[Finding]) -> bool:

@@ -86,9 +86,21 @@ _SENTENCES: Mapping[ReasonCode, str] = {
 }
 
 
+_USERS_RULE = "Leave the file alone; only a rule in the user's configuration that names it allows it."
 _ADVICE: Mapping[ReasonCode, str] = {
+    ReasonCode.ADMIN_NOT_ALLOWED: "Do without it; only who launches a mission can allow such kinds (allow_admin).",
+    ReasonCode.DEFAULT_DENIALS: _USERS_RULE,
+    ReasonCode.ENGINE_FILES: "Leave the engine's own files alone.",
+    ReasonCode.GIT_CONFIG: _USERS_RULE,
+    ReasonCode.GIT_FILES: _USERS_RULE,
     ReasonCode.HOLD_TIMEOUT: "Propose it again once a person can decide, or raise hold_timeout in the mission file.",
+    ReasonCode.MAX_BYTES_WRITTEN: "Write less; a higher limits.max_bytes_written counts when the mission is resumed.",
+    ReasonCode.MAX_DEPTH: "Do it in this plan instead of a further one.",
+    ReasonCode.MAX_JOBS: "Finish with what is there; a higher limits.max_jobs counts when the mission is resumed.",
     ReasonCode.REJECTED: "Read the person's reason, and propose something else or nothing.",
+    ReasonCode.RULE: "Do without it; only a change of that rule allows it.",
+    ReasonCode.SECRETS: _USERS_RULE,
+    ReasonCode.STEP_REFUSED: "Correct the step before it, then propose both again.",
 }
 
 

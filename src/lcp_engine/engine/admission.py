@@ -84,7 +84,8 @@ def store(
     error = None
     if job.refusal is not None:
         about = subject({"name": request.spec.name, "params": request.spec.params})
-        failed = Failed(job.refusal, f"{f'{request.spec.kind} {about}'.strip()} is not allowed: {job.reason}")
+        message = f"{f'{request.spec.kind} {about}'.strip()} is not allowed: {job.reason}"
+        failed = Failed(job.refusal, message, advice=None if job.reason is None else job.reason.advice)
         error = agent_error(failed, mission.uid, ledger.tx.now)
     mission.requested += state is not State.REJECTED
     job_id = ledger.create(

@@ -151,7 +151,7 @@ def _check_policy(
     spec = spec_of(mission.spec)
     verdict, reason, code = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
     if verdict is Verdict.DENY:
-        raise LcpError(code, f"job {job.id} may not run: {reason}")
+        raise LcpError(code, f"job {job.id} may not run: {reason}", advice=reason.advice)
 
 
 def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:
@@ -160,7 +160,9 @@ def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:
     message = f"job {job.id} is {job.state}; only held jobs can be {word}"
     if decision is None:
         return LcpError(ErrorCode.WRONG_STATE, message)
-    return LcpError(ErrorCode.CONFLICT, f"{message}: {decision}")
+    return LcpError(
+        ErrorCode.CONFLICT, f"{message}: {decision}", advice="Nothing is left to decide about it."
+    )
 
 
 def _rejection(ledger: Ledger, job: JobRow, reason: Reason) -> str:

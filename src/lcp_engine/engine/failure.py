@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import uuid4
 
 from lcp_engine.clock import Micros, iso
-from lcp_engine.core.decide import End
+from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.protocol.actions import Action, ErrorAction, Malformed
 from lcp_engine.errors import AgentError, ErrorCode, Failed, Json
 from lcp_engine.store.db.json_text import to_json
 
-_CODES = {
-    "error": ErrorCode.PLANNER_FAILED,
-    "invalid_reply": ErrorCode.INVALID_REPLY,
-    "job_failed": ErrorCode.WORKER_FAILED,
+_CODES: Mapping[str, ErrorCode] = {
+    Outcome.ERROR: ErrorCode.PLANNER_GAVE_UP,
+    Outcome.INVALID_REPLY: ErrorCode.INVALID_REPLY,
+    Outcome.JOB_FAILED: ErrorCode.WORKER_FAILED,
+    Outcome.NO_PROGRESS: ErrorCode.NO_PROGRESS,
 }
 
 
@@ -34,17 +36,35 @@ def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:
     return to_json(error.as_json())
 
 
-def failure_of(end: End, reply: Action | Malformed | None = None) -> Failed:
-    """Why a plan has failed; a planner that gives up may name one of our codes itself."""
+def failure_of(end: End, mission_id: int, reply: Action | Malformed | None = None) -> Failed:
+    """Why a plan has failed; a planner that gives up may name one of our codes, and what helps."""
     code = end.code or _CODES.get(end.outcome, ErrorCode.LIMIT_REACHED)
     details: dict[str, Json] = {"outcome": end.outcome}
+    advice = _advice(end, mission_id)
     if isinstance(reply, ErrorAction):
         said = reply.model_dump(exclude_none=True, exclude={"ok", "action", "error", "commentary"})
         details |= said
         code = ErrorCode(reply.error_code) if reply.error_code in set(ErrorCode) else code
+        advice = reply.recovery_suggestion or advice
     if isinstance(reply, Malformed):
         details["errors"] = _problems(reply)
-    return Failed(code, end.message or end.outcome, details)
+    return Failed(code, end.message or end.outcome, details, advice)
+
+
+def _advice(end: End, mission_id: int) -> str | None:
+    """What helps after that end; None if the advice of the code does."""
+    resume = f"`lcp resume {mission_id}`"
+    if end.code is not None:
+        return None
+    if end.limit is not None:
+        higher = f"`lcp resume {mission_id} --set limits.{end.limit}=N`"
+        return f"Resume mission {mission_id} with a higher {end.limit} ({higher})."
+    if end.outcome == Outcome.NO_PROGRESS:
+        told = f"{resume}, `lcp say {mission_id} TEXT`"
+        return f"Resume mission {mission_id} and tell its planner what to do instead ({told})."
+    if end.outcome == Outcome.INVALID_REPLY:
+        return f"Read the errors of its last turns, correct the planner, then resume mission {mission_id} ({resume})."
+    return f"Correct what the message names, then resume mission {mission_id} ({resume})."
 
 
 def malformed_error(malformed: Malformed) -> Failed:

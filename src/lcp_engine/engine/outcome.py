@@ -49,21 +49,25 @@ def outcome_of(
         return failure_from_exception(who, error)
 
 
+_WRONG_RESULT = "Correct the worker: what it returns has to be its result model."
+
+
 def storable_failure(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.WORKER_FAILED) -> Failed:
     """`failed` in a form that can be stored: a message of one line, and `otherwise` if its code is not an ErrorCode."""
     code: object = failed.code  # a plug-in is not type-checked
     if not isinstance(code, ErrorCode):
         said = f"it failed with code {code!r}, which is not an ErrorCode: {failed.message}"
-        return Failed(otherwise, one_line(f"{who}: {said}"))
+        advice = "Correct the plug-in: the code of a Failed has to be an ErrorCode."
+        return Failed(otherwise, one_line(f"{who}: {said}"), advice=advice)
     message = one_line(str(failed.message))
     try:
         _check_details(failed.details)
     except (TypeError, ValueError, RecursionError) as error:
         said = f"{message} (its details cannot be stored: {error})"
-        return Failed(failed.code, one_line(said))
+        return Failed(failed.code, one_line(said), advice=failed.advice)
     if message == failed.message:
         return failed
-    return Failed(failed.code, message, {"message": str(failed.message), **failed.details})
+    return Failed(failed.code, message, {"message": str(failed.message), **failed.details}, failed.advice)
 
 
 def failure_from_exception(
@@ -107,15 +111,15 @@ def _stored(worker: Worker[BaseModel], who: str, result: object) -> str:
         message = (
             f"its worker returned {type(result).__name__}, a model of {worker.result.__name__} is expected"
         )
-        raise LcpError(ErrorCode.WORKER_FAILED, f"{who}: {message}")
+        raise LcpError(ErrorCode.WORKER_FAILED, f"{who}: {message}", advice=_WRONG_RESULT)
     try:
         text = _in_json(result)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"{who}: the result of its worker is not a JSON object: {error}"
-        raise LcpError(ErrorCode.WORKER_FAILED, message) from error
+        raise LcpError(ErrorCode.WORKER_FAILED, message, advice=_WRONG_RESULT) from error
     if len(text) > MAX_RESULT:
         message = f"{who}: its result has {len(text)} characters, at most {MAX_RESULT} are stored"
-        raise LcpError(ErrorCode.TOO_LARGE, message)
+        raise LcpError(ErrorCode.TOO_LARGE, message, advice="Return less, or write it to a file.")
     return text
 
 

@@ -51,7 +51,9 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
     plan = ledger.plan(job.plan_id)
     end = answered_end(ledger, job) if plan.outcome is None else None
     if end is not None:
-        failed = None if end.succeeded else agent_error(failure_of(end), mission.uid, ledger.tx.now)
+        failed = (
+            None if end.succeeded else agent_error(failure_of(end, mission.id), mission.uid, ledger.tx.now)
+        )
         end_plan(ledger, plan, end, failed)
         return
     spec = spec_of(mission.spec)
@@ -89,7 +91,9 @@ def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> Non
     """End the plan of a turn that a person refused to reply to, as if its planner had failed."""
     mission.asking = None
     message = f"turn {turn.id} got no reply: {turn.reason}"
-    error = agent_error(Failed(ErrorCode.PLANNER_FAILED, message), mission.uid, ledger.tx.now)
+    advice = f"Resume mission {mission.id} to be asked again (`lcp resume {mission.id}`)."
+    failed = Failed(ErrorCode.PLANNER_FAILED, message, advice=advice)
+    error = agent_error(failed, mission.uid, ledger.tx.now)
     end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
     end_plan(ledger, acting_plan(ledger, turn), end, error)
     if turn.role is Role.STEP:

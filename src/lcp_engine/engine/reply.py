@@ -249,7 +249,7 @@ def _malformed(reply: Action | Malformed, decision: Decision) -> Malformed | Non
 def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, now: int) -> str | None:
     """Why the plan has failed, or else what is wrong with the reply."""
     if isinstance(decision, End):
-        failed = None if decision.succeeded else failure_of(decision, reply)
+        failed = None if decision.succeeded else failure_of(decision, mission.id, reply)
     else:
         malformed = _malformed(reply, decision)
         failed = None if malformed is None else malformed_error(malformed)

@@ -15,13 +15,13 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.policy import Policy
 from lcp_engine.engine.outcome import Succeeded, outcome_of
-from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError
+from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
-from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Worker, Workers
+from lcp_engine.workers.base import WRITE_LESS, Applied, Caps, Context, FileEffect, Hold, Worker, Workers
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,16 @@ def _answer(kind: str, outcome: Succeeded | FileEffect | Hold | Failed) -> JobRe
         case Failed() as failed:
             return _failed(failed)
         case Hold(reason):
-            return _failed(Failed(ErrorCode.NOT_ALLOWED, f"{kind} is held for a person: {reason}"))
+            message = f"{kind} is held for a person: {reason}"
+            advice = "Request it in a mission: there a person can approve it."
+            return _failed(Failed(ErrorCode.NOT_ALLOWED, message, advice=advice))
         case FileEffect(path):
             return _failed(
-                Failed(ErrorCode.WORKER_FAILED, f"{kind}: the effect on {path!r} returned another effect")
+                Failed(
+                    ErrorCode.WORKER_FAILED,
+                    f"{kind}: the effect on {path!r} returned another effect",
+                    advice="Correct the worker: what its effect returns has to be its result model.",
+                )
             )
         case _:
             assert_never(outcome)
@@ -94,7 +100,9 @@ def _worker(kind: str, workers: Workers | None) -> Worker[BaseModel]:
         workers = BUILT_IN if kind in BUILT_IN else find_workers()
     if kind not in workers:
         raise LcpError(
-            ErrorCode.NO_WORKER, f"no worker executes kind {kind!r}, there is {', '.join(sorted(workers))}"
+            ErrorCode.NO_WORKER,
+            f"no worker executes kind {kind!r}, there is {', '.join(sorted(workers))}",
+            advice="Use one of these kinds, or install a worker for it.",
         )
     return workers[kind]
 
@@ -116,6 +124,7 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
                 return Failed(
                     ErrorCode.TOO_LARGE,
                     f"{effect.path!r} would have {len(data)} bytes, at most {context.caps.write_bytes} are written",
+                    advice=WRITE_LESS,
                 )
             applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
             result = effect.result(applied)
@@ -124,7 +133,10 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
         return error.failed
     except OSError as error:
         return Failed(
-            ErrorCode.FILE_SYSTEM, f"{effect.path!r}: {error.strerror or error}", {"errno": error.errno}
+            ErrorCode.FILE_SYSTEM,
+            f"{effect.path!r}: {error.strerror or error}",
+            {"errno": error.errno},
+            system_advice(error),
         )
     return result
 

@@ -114,6 +114,7 @@ class PlannerError(LcpError):
         code: ErrorCode,
         message: str,
         details: Mapping[str, Json] | None = None,
+        advice: str | None = None,
         *,
         input_tokens: int = 0,
         output_tokens: int = 0,
@@ -121,7 +122,7 @@ class PlannerError(LcpError):
         """`code` is `PLANNER_FAILED`, or `PLANNER_REFUSED` if asking again would not help."""
         # The engine reads the tokens of any `LcpError` from its details, where they are stored too.
         tokens: dict[str, Json] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
-        super().__init__(code, message, {**(details or {}), **tokens})
+        super().__init__(code, message, {**(details or {}), **tokens}, advice)
         self.input_tokens = input_tokens
         self.output_tokens = output_tokens
 

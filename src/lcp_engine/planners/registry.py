@@ -19,6 +19,8 @@ from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Placeable, Planne
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]
 
+_BROKEN = "Correct the plug-in or install it again; `lcp doctor --planner NAME` tests it."
+
 BUILT_IN: Mapping[str, str] = {
     "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
     "human": "lcp_engine.planners.simple:HumanPlanner",
@@ -58,7 +60,7 @@ def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EM
         raise LcpError(ErrorCode.INVALID_MISSION, f"planner {spec.type!r}: {refused}") from refused
     except Exception as raised:  # a plug-in may raise anything; the user needs a sentence
         message = f"planner {spec.type!r}: {type(raised).__name__}: {raised}"
-        raise LcpError(ErrorCode.NO_PLANNER, message) from raised
+        raise LcpError(ErrorCode.NO_PLANNER, message, advice=_BROKEN) from raised
 
 
 def _speaking(planner: Planner, spec: PlannerSpec) -> Planner:
@@ -122,16 +124,16 @@ def _load(point: EntryPoint) -> Factory:
         factory: object = point.load()
     except (ImportError, AttributeError) as missing:
         message = f"planner {point.name!r}: {point.value} cannot be imported: {missing}"
-        raise LcpError(ErrorCode.NO_PLANNER, message) from missing
+        raise LcpError(ErrorCode.NO_PLANNER, message, advice=_BROKEN) from missing
     except Exception as raised:  # importing runs a plug-in's code, which may raise anything
         message = (
             f"planner {point.name!r}: {point.value} cannot be imported: {type(raised).__name__}: {raised}"
         )
-        raise LcpError(ErrorCode.NO_PLANNER, message) from raised
+        raise LcpError(ErrorCode.NO_PLANNER, message, advice=_BROKEN) from raised
     if not callable(factory):
         kind = type(factory).__name__
         message = f"planner {point.name!r}: {point.value} should be callable, it is a {kind}"
-        raise LcpError(ErrorCode.NO_PLANNER, message)
+        raise LcpError(ErrorCode.NO_PLANNER, message, advice=_BROKEN)
     return factory
 
 

@@ -63,7 +63,8 @@ class ReplayPlanner:
         stored = next((turn for turn in self.turns if turn.number == question.number), None)
         if stored is None or stored.reply is None:
             message = f"question {question.number} has no stored reply to replay"
-            raise LcpError(ErrorCode.SCRIPT_EXHAUSTED, message)
+            advice = "Fork the mission at its last turn to go on with a planner."
+            raise LcpError(ErrorCode.SCRIPT_EXHAUSTED, message, advice=advice)
         return Reply(stored.reply, stored.prompt, stored.input_tokens, stored.output_tokens)
 
 

@@ -143,7 +143,11 @@ def _answer(ledger: Ledger, job_id: int, reply: str) -> None:
     mission, plan = ledger.mission(job.mission_id), acting_plan(ledger, job)
     asked = new_question(ledger, job, mission, plan, from_json(job.params))
     if asked is None:
-        raise LcpError(ErrorCode.LIMIT_REACHED, "a limit of the mission is reached; the turn cannot be asked")
+        raise LcpError(
+            ErrorCode.LIMIT_REACHED,
+            "a limit of the mission is reached; the turn cannot be asked",
+            advice="Fork an earlier turn, or with higher limits.",
+        )
     keep_reply(ledger, asked, StoredReply(reply, None, None, None, 0.0))
 
 

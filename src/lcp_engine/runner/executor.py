@@ -279,12 +279,12 @@ class Turns:
             failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
             if (tokens := paid_tokens(failed)) is not None:
                 self._database.write(lambda tx: keep_cost(ledger_of(tx), asked.turn, tokens))
-            raise LcpError(failed.code, failed.message, failed.details) from error
+            raise LcpError(failed.code, failed.message, failed.details, failed.advice) from error
         except BaseException as error:  # a plug-in may raise anything, and must not end the runner
             failed = failure_from_exception(
                 label(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED
             )
-            raise LcpError(failed.code, failed.message, failed.details) from error
+            raise LcpError(failed.code, failed.message, failed.details, failed.advice) from error
         if isinstance(reply, Relayed):
             prompt = reply.prompt or ""
             self._database.write(lambda tx: hold_turn(ledger_of(tx), job.copy(), asked.turn, prompt))
@@ -333,20 +333,23 @@ def _says_done(reply: Action | Malformed) -> bool:
     return isinstance(reply, MissionComplete | AnalysisResult)
 
 
+_WRONG_REPLY = "Correct the planner: what it returns has to be a whole Reply."
+
+
 def _storable_reply(job: JobRow, reply: object) -> Reply:
     """What the planner returned, if it can be stored. Raises `PLANNER_FAILED`."""
     if not isinstance(reply, Reply):
         fact = f"the planner returned {type(reply).__name__}, a Reply is expected"
-        raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}")
+        raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
     texts: tuple[tuple[str, object], ...] = (("text", reply.text), ("prompt", reply.prompt or ""))
     for name, text in texts:
         if not isinstance(text, str):
             fact = f"the planner's reply has {name} of type {type(text).__name__}, a str is expected"
-            raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}")
+            raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
     for name, count in (("input_tokens", reply.input_tokens), ("output_tokens", reply.output_tokens)):
         if count is not None and (type(count) is not int or not 0 <= count < MAX_TOKENS):
             fact = f"the planner's reply has {name} {_number_text(count)}, an int from 0 to 2**53 - 1 is expected"
-            raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}")
+            raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
     return reply
 
 

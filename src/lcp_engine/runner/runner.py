@@ -81,7 +81,7 @@ class Runner:
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:
             message = f"no worker executes kind {unknown[0]!r}; there are {', '.join(known)}"
-            raise LcpError(ErrorCode.NO_WORKER, message)
+            raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker.")
         self._threads = threads
         self._until_idle = until_idle
         self._max_claim = max_claim

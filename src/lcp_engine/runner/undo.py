@@ -92,7 +92,11 @@ def undo(
         if decided is not None:
             break
     else:
-        raise LcpError(ErrorCode.WRONG_STATE, f"{scope.name} was changed {_TRIES} times during the undo")
+        raise LcpError(
+            ErrorCode.WRONG_STATE,
+            f"{scope.name} was changed {_TRIES} times during the undo",
+            advice="Undo it when no runner works on it.",
+        )
     if dry_run:
         return Undo(scope.mission_id, None, files, dry_run=True, resumed=resumed)
     _carry_out(instance, scope.mission_id)
@@ -169,7 +173,8 @@ def check_quiet(ledger: Ledger, scope: Scope) -> None:
     counts = [(mission.queued, "queued"), (mission.running, "running")]
     fact = " and ".join(f"{count} {word}" for count, word in counts if count)
     message = f"mission {mission.id} must have no queued or running jobs for an undo; it has {fact}"
-    raise LcpError(ErrorCode.WRONG_STATE, message)
+    advice = f"Wait until its jobs have run, or cancel mission {mission.id} first."
+    raise LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
 
 
 def restorations(tx: Tx, scope: Scope) -> list[Restoration]:
@@ -338,7 +343,8 @@ def _keep(instance: Instance, scope: Scope, one: Restoration, held: Held) -> Non
 def _refusal(scope: Scope, faults: Mapping[str, str]) -> LcpError:
     """Why nothing is undone, by path."""
     message = f"{scope.name} cannot be undone: {'; '.join(faults.values())}"
-    return LcpError(ErrorCode.CONFLICT, message, {"files": list(faults)})
+    advice = "Keep the newer content, or put back what the job wrote, then undo it again."
+    return LcpError(ErrorCode.CONFLICT, message, {"files": list(faults)}, advice)
 
 
 def _record(

@@ -60,7 +60,9 @@ OWN_FILES = OwnFiles()
 def refusal_of_own(path: str) -> LcpError:
     """The refusal of a path that leads to a database file."""
     return LcpError(
-        ErrorCode.PATH_DENIED, f"{path!r} leads to the engine's own database, which no job may touch"
+        ErrorCode.PATH_DENIED,
+        f"{path!r} leads to the engine's own database, which no job may touch",
+        advice="Leave the engine's own files alone.",
     )
 
 

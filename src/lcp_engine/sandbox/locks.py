@@ -290,7 +290,11 @@ def _check_target(directory: int, path: str) -> None:
     if status is None or stat.S_ISREG(status.st_mode):
         return
     if stat.S_ISLNK(status.st_mode):
-        raise LcpError(ErrorCode.PATH_DENIED, f"{path!r} is a symbolic link, which is not written through")
+        raise LcpError(
+            ErrorCode.PATH_DENIED,
+            f"{path!r} is a symbolic link, which is not written through",
+            advice="Name the file that the link leads to, if it is beneath the root.",
+        )
     raise not_a_file(path, status.st_mode)
 
 

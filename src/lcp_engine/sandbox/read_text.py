@@ -155,7 +155,10 @@ def _position(text: str, feeds: int, line: int) -> int:
 
 def _too_large(path: str, size: int, cap: int) -> LcpError:
     return LcpError(
-        ErrorCode.TOO_LARGE, f"{path!r} has {size} bytes, at most {cap} are read at once", {"size": size}
+        ErrorCode.TOO_LARGE,
+        f"{path!r} has {size} bytes, at most {cap} are read at once",
+        {"size": size},
+        "Read a part with offset and limit, or raise caps.read_bytes in the configuration file.",
     )
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.syscalls import (
     RESOLVE_BENEATH,
@@ -171,6 +171,9 @@ class Root:
         return place[len(root) + 1 :]
 
 
+_LINK = "Name the file that the link leads to, if it is beneath the root."
+
+
 def refusal(error: OSError, path: str) -> LcpError:
     """The `LcpError` for an error of the file system at `path`."""
     match error.errno:
@@ -181,13 +184,21 @@ def refusal(error: OSError, path: str) -> LcpError:
                 ErrorCode.PATH_NOT_FOUND, f"{path!r} does not exist: a part of it is not a directory"
             )
         case errno.EXDEV:
-            return LcpError(ErrorCode.PATH_OUTSIDE_ROOT, f"{path!r} leads out of the root through a link")
+            return LcpError(
+                ErrorCode.PATH_OUTSIDE_ROOT, f"{path!r} leads out of the root through a link", advice=_LINK
+            )
         case errno.ELOOP:
             return LcpError(
-                ErrorCode.PATH_DENIED, f"{path!r} is or passes a symbolic link, which is not followed"
+                ErrorCode.PATH_DENIED,
+                f"{path!r} is or passes a symbolic link, which is not followed",
+                advice=_LINK,
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return LcpError(ErrorCode.PATH_DENIED, f"{path!r} is denied by the file system: {error.strerror}")
+            return LcpError(
+                ErrorCode.PATH_DENIED,
+                f"{path!r} is denied by the file system: {error.strerror}",
+                advice=system_advice(error),
+            )
         case errno.EISDIR:
             return LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a directory, not a regular file")
         case errno.ENXIO | errno.ENODEV:
@@ -195,7 +206,9 @@ def refusal(error: OSError, path: str) -> LcpError:
         case errno.ENAMETOOLONG:
             return LcpError(ErrorCode.INVALID_PARAMS, f"{path[:60]!r}… is longer than the file system allows")
     reason = error.strerror or str(error)
-    return LcpError(ErrorCode.FILE_SYSTEM, f"{path!r}: {reason}", {"errno": error.errno})
+    return LcpError(
+        ErrorCode.FILE_SYSTEM, f"{path!r}: {reason}", {"errno": error.errno}, system_advice(error)
+    )
 
 
 def not_a_file(path: str, mode: int) -> LcpError:

@@ -157,7 +157,7 @@ def _job(context: PageContext, request: Request) -> Job:
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if not is_editable(job):
         message = f"the params of job {job.id} are too large for a form; use `lcp approve {job.id} --edit`"
-        raise LcpError(ErrorCode.TOO_LARGE, message)
+        raise LcpError(ErrorCode.TOO_LARGE, message, advice="Edit them with that command.")
     return job
 
 

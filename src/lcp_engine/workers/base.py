@@ -64,6 +64,7 @@ class Context:
             raise LcpError(
                 ErrorCode.INVALID_PARAMS,
                 "this kind of job needs a mission that has a root; this one has none",
+                advice="Launch a mission with a root, and enqueue the job in that.",
             )
         return self.mission_root
 
@@ -76,7 +77,8 @@ class Context:
         """Why policy refuses or holds a resolved path; an approval overrules a hold, but not a denial."""
         ruling = self.policy(path)
         if ruling.verdict is Verdict.DENY:
-            return Failed(ErrorCode.PATH_DENIED, f"{path!r} is denied: {ruling.reason}")
+            message = f"{path!r} is denied: {ruling.reason}"
+            return Failed(ErrorCode.PATH_DENIED, message, advice=ruling.reason.advice)
         if ruling.verdict is Verdict.HOLD and not self.approved:
             return Hold(ruling.reason.text)
         return None
@@ -227,11 +229,17 @@ class Worker(Generic[P]):
         )
 
 
+WRITE_LESS = "Write less at once, or raise caps.write_bytes in the configuration file."
+"""The advice to a write above the cap."""
+
+
 def refuse_to_execute(reason: str) -> Callable[[BaseModel, Context], Failed]:
     """The `execute` of a kind that no runner executes."""
 
     def execute(params: BaseModel, context: Context) -> Failed:
-        return Failed(ErrorCode.NOT_ALLOWED, reason)
+        return Failed(
+            ErrorCode.NOT_ALLOWED, reason, advice="Use it in a mission: only its loop executes this kind."
+        )
 
     return execute
 

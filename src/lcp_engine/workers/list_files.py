@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from lcp_engine.core.patterns import compile_patterns
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.workers.base import Context, Hold, Worker
 from lcp_engine.workers.params import Params, PathText, PatternText, Result
@@ -54,7 +54,12 @@ def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold
         return error.failed
     except OSError as error:
         where = params.root or "."
-        return Failed(ErrorCode.FILE_SYSTEM, f"{where!r}: {error.strerror or error}", {"errno": error.errno})
+        return Failed(
+            ErrorCode.FILE_SYSTEM,
+            f"{where!r}: {error.strerror or error}",
+            {"errno": error.errno},
+            system_advice(error),
+        )
     left_out = listing.total > len(listing.files)
     return ListFilesResult(
         files=listing.files,

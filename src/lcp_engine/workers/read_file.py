@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.read_text import Text, read_lines, read_whole
 from lcp_engine.workers.base import Context, Hold, Worker
 from lcp_engine.workers.params import FileParams, Result, requested_paths
@@ -40,7 +40,12 @@ def execute(params: ReadFileParams, context: Context) -> ReadFileResult | Hold |
         return error.failed
     except OSError as error:
         name = params.path or params.rel_path
-        return Failed(ErrorCode.FILE_SYSTEM, f"{name!r}: {error.strerror or error}", {"errno": error.errno})
+        return Failed(
+            ErrorCode.FILE_SYSTEM,
+            f"{name!r}: {error.strerror or error}",
+            {"errno": error.errno},
+            system_advice(error),
+        )
 
 
 def _read(params: ReadFileParams, context: Context) -> ReadFileResult | Hold | Failed:

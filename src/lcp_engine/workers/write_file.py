@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.workers.base import Applied, Context, FileEffect, Hold, Worker
+from lcp_engine.workers.base import WRITE_LESS, Applied, Context, FileEffect, Hold, Worker
 from lcp_engine.workers.params import ContentParams, Result, requested_paths
 
 
@@ -53,7 +53,9 @@ def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> Fi
     size, cap = written_bytes(params), context.caps.write_bytes
     if size > cap:
         return Failed(
-            ErrorCode.TOO_LARGE, f"{place.shown!r} would get {size} bytes, at most {cap} are written at once"
+            ErrorCode.TOO_LARGE,
+            f"{place.shown!r} would get {size} bytes, at most {cap} are written at once",
+            advice=WRITE_LESS,
         )
     return FileEffect(place.path, params.text, params.mode, partial(_result, place.shown, params.mode))
 

@@ -163,10 +163,8 @@ def test_without_its_extra_a_planner_says_how_to_install_it(
     with pytest.raises(LcpError) as refused:
         make_planner(PlannerSpec(type=planner))
     assert refused.value.code is ErrorCode.NO_PLANNER
-    said = (
-        f"planner {planner!r} needs the package httpx2, which is not installed: pip install 'lcp-engine[llm]'"
-    )
-    assert str(refused.value) == said
+    missing = f"planner {planner!r} needs the package httpx2, which is not installed"
+    assert str(refused.value) == f"{missing}: pip install '.[llm]' in a clone of lcp-engine"
 
 
 def test_the_context_of_what_says_nothing_is_known() -> None:

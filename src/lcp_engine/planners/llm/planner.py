@@ -149,7 +149,8 @@ class ModelPlanner:
         if not slots.acquire(timeout=min(self.settings.total_seconds, threading.TIMEOUT_MAX)):
             fact = f"none of {self.settings.concurrency} slots for requests became free"
             message = f"{self.settings.endpoint}: {fact} within {self.settings.total_seconds:g} s"
-            raise LcpError(ErrorCode.PLANNER_FAILED, message)
+            advice = "Raise planner.concurrency or planner.total_seconds, or run fewer missions at once."
+            raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice)
         try:
             yield
         finally:

@@ -190,7 +190,13 @@ def texts_of(head: Head, key: str) -> tuple[str, ...]:
 def failure_head(failed: Failed) -> Head:
     """A failure as a head."""
     details: Head = json.loads(json.dumps(failed.details, default=str))
-    return {"is": Answer.FAILED, "code": failed.code.value, "message": failed.message, "details": details}
+    return {
+        "is": Answer.FAILED,
+        "code": failed.code.value,
+        "message": failed.message,
+        "details": details,
+        "advice": failed.advice,
+    }
 
 
 def failure_of(head: Head) -> Failed:
@@ -199,7 +205,9 @@ def failure_of(head: Head) -> Failed:
         code = ErrorCode(text_of(head, "code"))
     except ValueError as error:
         raise Disconnected(str(error)) from error
-    return Failed(code, text_of(head, "message"), _mapping(head.get("details")))
+    advice = head.get("advice")
+    message = text_of(head, "message")
+    return Failed(code, message, _mapping(head.get("details")), None if advice is None else str(advice))
 
 
 def error_of(head: Head) -> LcpError | None:
@@ -207,7 +215,7 @@ def error_of(head: Head) -> LcpError | None:
     if head.get("is") != Answer.FAILED:
         return None
     failed = failure_of(head)
-    return LcpError(failed.code, failed.message, failed.details)
+    return LcpError(failed.code, failed.message, failed.details, failed.advice)
 
 
 def _mapping(value: object) -> Mapping[str, Json]:

@@ -65,7 +65,9 @@ class Database:
         unit = Unit(work)
         with self._lock:
             if self._is_closed:
-                raise LcpError(ErrorCode.DATABASE_FAILED, "the database is closed")
+                raise LcpError(
+                    ErrorCode.DATABASE_FAILED, "the database is closed", advice="Open the engine again."
+                )
             waits, self._is_led = self._is_led, True
             if waits:
                 unit.expect()

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from lcp_engine.clock import Clock
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite, user_name
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite, user_name
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.version import HEAD
 
@@ -55,13 +55,19 @@ def _check_place(path: Path) -> None:
         directory, parent = path.is_dir(), path.parent.is_dir()
         above = path.parent.exists()
     except OSError as error:
-        raise LcpError(ErrorCode.DATABASE_FAILED, _out_of_reach(path, error)) from error
+        raise LcpError(
+            ErrorCode.DATABASE_FAILED, _out_of_reach(path, error), advice=OTHER_DATABASE
+        ) from error
     if directory:
-        raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} is a directory; a file is expected")
+        raise LcpError(
+            ErrorCode.DATABASE_FAILED,
+            f"database {path} is a directory; a file is expected",
+            advice=OTHER_DATABASE,
+        )
     if not parent:
         fact = "is not a directory" if above else "does not exist"
         message = f"database {path} needs its directory {path.parent}, which {fact}"
-        raise LcpError(ErrorCode.DATABASE_FAILED, message)
+        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=OTHER_DATABASE)
 
 
 def _out_of_reach(path: Path, error: OSError) -> str:
@@ -77,8 +83,8 @@ def _postgres(url: str) -> Backend:
     try:
         from lcp_engine.store.db.postgres import Postgres
     except ModuleNotFoundError as error:
-        message = "PostgreSQL needs the extra `postgres` (pip install 'lcp-engine[postgres]'); psycopg is not installed"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
+        message = f"PostgreSQL needs the extra 'postgres' (psycopg is missing): {install('postgres')}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=f"{install('postgres')}.") from error
     return Postgres(url)
 
 
@@ -95,7 +101,7 @@ def version_of(tx: Tx) -> str | None:
     if tables:
         some = ", ".join(sorted(tables)[:3])
         message = f"the database is not lcp-engine's; it holds other tables ({some})"
-        raise LcpError(ErrorCode.DATABASE_VERSION, message)
+        raise LcpError(ErrorCode.DATABASE_VERSION, message, advice=OTHER_DATABASE)
     return None
 
 

@@ -25,6 +25,10 @@ SPARSE = 256 * 1024
 """Bytes: with less free space, an I/O error of SQLite means a full disk (it cannot enlarge its shared memory)."""
 
 
+OTHER_DATABASE = "Name another database with --db or LCP_DATABASE_URL."
+"""The advice where no database can be used."""
+
+
 def user_name() -> str:
     """The user of this process, by name if the system knows one."""
     try:
@@ -113,7 +117,7 @@ class Sqlite:
             return LcpError(ErrorCode.DATABASE_FAILED, message)
         if "not a database" in fact:
             message = f"database {self.path} is not a SQLite database"
-            return LcpError(ErrorCode.DATABASE_VERSION, message)
+            return LcpError(ErrorCode.DATABASE_VERSION, message, advice=OTHER_DATABASE)
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
 
     def _obstacle(self, fact: str) -> str:

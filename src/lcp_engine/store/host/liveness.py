@@ -54,8 +54,8 @@ def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
         return _private_directory(identity, environment)
     except OSError as refused:
         message = f"runtime directory {refused.filename} cannot be used: {refused.strerror}"
-        advice = "XDG_RUNTIME_DIR names the directory for it, which must be yours"
-        raise LcpError(ErrorCode.DATABASE_FAILED, f"{message}; {advice}") from refused
+        advice = "Name a directory of your own with XDG_RUNTIME_DIR."
+        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice) from refused
 
 
 def _private_directory(identity: str, environment: Mapping[str, str]) -> Path:
@@ -72,7 +72,8 @@ def _private_directory(identity: str, environment: Mapping[str, str]) -> Path:
             message = (
                 f"runtime directory {part} of user {status.st_uid} must be private to user {os.getuid()}"
             )
-            raise LcpError(ErrorCode.DATABASE_FAILED, message)
+            advice = "Name a directory of your own with XDG_RUNTIME_DIR."
+            raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice)
     return directory
 
 

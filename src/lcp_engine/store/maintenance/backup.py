@@ -13,7 +13,7 @@ from pathlib import Path
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import version_of
-from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite
 from lcp_engine.store.maintenance.check import opened
 
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -42,7 +42,11 @@ def back_up(
             message = f"backup {str(file)!r} cannot be written: {error.strerror}"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
         if database.read(version_of) is None:
-            raise LcpError(ErrorCode.DATABASE_VERSION, "the database is empty; one of lcp-engine is expected")
+            raise LcpError(
+                ErrorCode.DATABASE_VERSION,
+                "the database is empty; one of lcp-engine is expected",
+                advice=OTHER_DATABASE,
+            )
         temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
         try:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -106,7 +110,11 @@ def _dump(url: str, file: Path, environment: Mapping[str, str]) -> None:
     )
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
-        raise LcpError(ErrorCode.DATABASE_FAILED, f"pg_dump could not copy the database; it says: {said}")
+        raise LcpError(
+            ErrorCode.DATABASE_FAILED,
+            f"pg_dump could not copy the database; it says: {said}",
+            advice="Correct what pg_dump names.",
+        )
 
 
 def _pg_dump(environment: Mapping[str, str]) -> str:
@@ -120,7 +128,7 @@ def _pg_dump(environment: Mapping[str, str]) -> str:
         f"a backup of PostgreSQL needs pg_dump on PATH or beneath {_DEBIAN}; it was not found "
         "(Debian: the package postgresql-client)"
     )
-    raise LcpError(ErrorCode.DATABASE_FAILED, message)
+    raise LcpError(ErrorCode.DATABASE_FAILED, message, advice="Install pg_dump.")
 
 
 def _version(name: str) -> float:

@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, tables_of, version_of
-from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check_history import history_faults
@@ -89,7 +89,7 @@ def opened(url: str, busy_seconds: float) -> Iterator[Database]:
     backend = make_backend(url, busy_seconds)
     if isinstance(backend, Sqlite) and not backend.path.is_file():
         message = f"database {backend.path} does not exist"
-        raise LcpError(ErrorCode.DATABASE_FAILED, message)
+        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=OTHER_DATABASE)
     database = Database(backend)
     try:
         yield database
@@ -106,7 +106,11 @@ def _broken_pages(tx: Tx) -> list[str]:
 
 def _sizes(tx: Tx) -> list[TableSize]:
     if version_of(tx) is None:
-        raise LcpError(ErrorCode.DATABASE_VERSION, "the database is empty; one of lcp-engine is expected")
+        raise LcpError(
+            ErrorCode.DATABASE_VERSION,
+            "the database is empty; one of lcp-engine is expected",
+            advice=OTHER_DATABASE,
+        )
     taken, there = _bytes(tx), set(tables_of(tx))
     return [
         TableSize(table.name, tx.query(select(func.count()).select_from(table))[0][0], taken.get(table.name))

@@ -28,4 +28,5 @@ def missing_mission(mission_id: int) -> LcpError:
 def was_pruned(mission_id: int, at: Micros) -> LcpError:
     """The error for a mission that was pruned."""
     gone = "its history, and the contents that an undo would need, are gone"
-    return LcpError(ErrorCode.NOT_FOUND, f"mission {mission_id} was pruned at {iso(at)}; {gone}")
+    message = f"mission {mission_id} was pruned at {iso(at)}; {gone}"
+    return LcpError(ErrorCode.NOT_FOUND, message, advice="Look into a backup from before that.")

@@ -1,0 +1,319 @@
+"""Every error gives advice that helps where it is made.
+
+The tables list every place in the source that makes an error. A new place fails the first test until somebody has
+judged it: if the advice of its code (docs/errors.md) helps the person or planner who reads it there, it belongs into
+`GENERAL`; if not, the place states its own, and belongs into `OWN`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from pydantic import JsonValue
+from tests.conftest import sqlite_url
+from tests.errors_by_place import SOURCE, Made, made_errors
+
+from lcp_engine import Engine, run_job
+from lcp_engine.cli.app import lcp
+from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.errors import MEANINGS, ErrorCode
+from lcp_engine.store.queries.records import Mission
+
+# `*` stands for a code that is a variable: its advice comes with it, or is that of the code.
+GENERAL = """
+*: changes/recovery:_outcome cli/check:_read cli/decide:_read engine/outcome:failure_from_exception
+    planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed replay/reenact:_failure
+    runner/undo:_check_done
+BINARY: sandbox/new_content:compose sandbox/read_text:_binary
+CLARIFICATION_EXHAUSTED: core/decide:_go_on
+CONFLICT: engine/approvals:_conflict web/undo:undo
+DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
+    store/host/writer_queue:WriterQueue._check
+DATABASE_FAILED: store/db/database:Database._end store/db/postgres:Postgres.explain
+    store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
+DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
+FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
+INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/arguments:check_states
+    api/engine:Engine.undo cli/base:read_object.refusal cli/check:_lines cli/check:_text cli/decide:_limit
+    cli/decide:_read cli/output:_refuse_usage cli/replay:_text cli/schema:schema_command cli/terminal:_editor
+    cli/terminal:_read cli/terminal:_run core/protocol/read_reply:reader_of core/recurrence:_refuse
+    engine/approvals:answer engine/approvals:approve engine/messages:_plan engine/messages:spoken
+    engine/missions:enqueue engine/question:_check_reply engine/question:refuse_relayed engine/run_job:_opened
+    engine/schedules:add_schedule planners/llm/options:_key planners/llm/options:_parse
+    planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__ settings:_isolation
+    settings:_read_config settings:_seconds settings:read_url store/db/open:make_backend
+    store/db/postgres:_unreadable store/maintenance/backup:_check_target store/maintenance/backup:_there_already
+    store/maintenance/backup:back_up web/actions:_option web/launch:_directory web/server:_bind
+    workers/registry:_offered workers/registry:check_kind
+INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
+    planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
+    settings:resolve_root web/actions:_limit
+INVALID_PARAMS: cli/terminal:edit_params engine/run_job:_read_params replay/fork:_result
+    sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
+    sandbox/new_content:_compose sandbox/paths:_checked sandbox/root:refusal web/edit:read_value
+    workers/base:Worker.read
+INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_tree:Effort.pieces
+INVALID_REPLY: engine/failure:malformed_error
+NOT_ALLOWED: replay/fork:_result
+NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal workers/read_file:_read
+    workers/write_file:execute
+NOT_FOUND: cli/load_mission:_read engine/messages:_plan engine/schedules:unknown_schedule replay/fork:_find_turn
+    runner/undo:find_scope shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
+    store/ledger:_not_found store/queries/history:find_job store/queries/history:find_mission
+    store/queries/history:known_id store/queries/pages:find_turn
+NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined runner/confined/process:Spawner._fork
+    sandbox/file_access:_confined_thread sandbox/landlock:examine_isolation sandbox/landlock:isolates
+NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
+NO_WORKER: engine/approvals:worker_of
+OUT_OF_MEMORY: runner/confined/pool:_death
+PATH_NOT_FOUND: api/arguments:existing_directory sandbox/root:refusal settings:resolve_root
+    web/launch:_directory
+PATH_OUTSIDE_ROOT: sandbox/paths:_outside
+RUNNER_DIED: engine/settle:rescue
+TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
+WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
+    runner/confined/remote_files:RemoteBatch.__init__ runner/confined/remote_files:Steps.take
+    runner/confined/remote_files:_error_of
+WRONG_STATE: cli/decide:_edited engine/approvals:_decided engine/approvals:_is_known
+    engine/messages:_check_is_open engine/missions:_retry_step engine/missions:cancel engine/missions:enqueue
+    engine/missions:resume engine/missions:retry engine/question:bring_reply replay/fork:_find_turn
+    replay/replay:_refuse web/edit:_job
+"""
+OWN = """
+*: cli/base:naming engine/admission:store engine/approvals:_check_policy engine/failure:failure_of
+    engine/outcome:storable_failure runner/confined/channel:error_of runner/confined/channel:failure_of
+    runner/executor:Turns._ask
+CONFLICT: engine/approvals:_decided runner/undo:_refusal
+DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_place
+    store/host/liveness:_private_directory store/host/liveness:runtime_directory store/maintenance/backup:_dump
+    store/maintenance/backup:_pg_dump store/maintenance/check:opened
+DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
+    store/maintenance/check:_sizes
+FILE_SYSTEM: cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal workers/list_files:execute
+    workers/read_file:execute
+INVALID_ARGUMENT: cli/serve:_load store/db/open:_postgres
+INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable
+INVALID_PARAMS: workers/base:Context.root
+LIMIT_REACHED: replay/fork:_answer
+NOT_ALLOWED: changes/preview:preview_of engine/approvals:_reject_expired engine/approvals:_rejection
+    engine/run_job:_answer workers/base:refuse_to_execute.execute
+NOT_A_FILE: api/arguments:existing_directory
+NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/ledger:was_pruned
+NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
+    planners/registry:make_planner
+NO_WORKER: api/arguments:known_worker engine/run_job:_worker runner/runner:Runner.__init__
+PATH_DENIED: changes/recovery:open_root sandbox/database_files:refusal_of_own sandbox/locks:_check_target
+    sandbox/root:refusal workers/base:Context.judge
+PATH_NOT_FOUND: planners/llm/local:_start
+PATH_OUTSIDE_ROOT: sandbox/root:refusal
+PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
+    planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
+SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
+TOO_LARGE: changes/journal:Journal._compose changes/journal:Journal._read_before changes/preview:_composed
+    cli/decide:_read engine/outcome:_stored engine/run_job:_apply sandbox/read_text:_too_large web/edit:_job
+    workers/write_file:execute
+WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
+WRONG_STATE: runner/undo:check_quiet runner/undo:undo
+"""
+
+
+def entries(table: str, *, has_advice: bool) -> Iterator[Made]:
+    code = ""
+    for word in table.split():
+        if word.endswith(":"):
+            code = word.removesuffix(":")
+        else:
+            yield Made(code, word, has_advice)
+
+
+def test_the_advice_of_every_place_has_been_judged() -> None:
+    judged = {*entries(GENERAL, has_advice=False), *entries(OWN, has_advice=True)}
+    found = made_errors()
+    assert sorted(found - judged) == [], "judge whether the advice helps there, then enter the place"
+    assert sorted(judged - found) == [], "these places are gone"
+
+
+NO_REFUSALS = {
+    ReasonCode.ALWAYS_HELD, ReasonCode.CANCELLED_BY, ReasonCode.DEFAULT_AUTO, ReasonCode.DEFAULT_HOLD,
+    ReasonCode.HELD_BEFORE, ReasonCode.IRREVERSIBLE, ReasonCode.LIMIT_REACHED, ReasonCode.MAX_FOLLOWUPS,
+    ReasonCode.MISSION_ENDED, ReasonCode.NOT_JUDGED, ReasonCode.NOT_STARTED, ReasonCode.PLAN_ENDED,
+    ReasonCode.PLANNER_REVIEW, ReasonCode.QUESTION, ReasonCode.REPLY_WANTED, ReasonCode.RUNNER_DIED,
+    ReasonCode.STEP_ENDED,
+}  # fmt: skip
+"""Reasons to hold, cancel or queue a job, which make no error."""
+
+
+@pytest.mark.parametrize("code", sorted(set(ReasonCode) - NO_REFUSALS))
+def test_every_reason_to_refuse_a_job_has_its_own_advice(code: ReasonCode) -> None:
+    assert because(code).advice
+
+
+WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.txt", "content": "x"}
+DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "Done."}
+LOST: dict[str, JsonValue] = {
+    "ok": False, "action": "error", "error": "no ticket is named", "error_code": "MISSING_CONTEXT",
+}  # fmt: skip
+LIST: JsonValue = {
+    "ok": True,
+    "action": "create_followup_jobs",
+    "new_jobs": [{"kind": "list_files", "params": {}}],
+}
+
+
+def stated(error: object) -> tuple[str, str, str]:
+    """Code, advice and the kind of action of an error."""
+    assert isinstance(error, dict)
+    actions = error["recommended_actions"]
+    assert isinstance(actions, list)
+    (action,) = actions
+    assert isinstance(action, dict)
+    return str(error["error_code"]), str(action["description"]), str(action["action_type"])
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with Engine(sqlite_url(tmp_path)) as engine:
+        yield engine
+
+
+def ended(engine: Engine, root: Path, *replies: JsonValue, **keys: JsonValue) -> Mission:
+    planner: dict[str, JsonValue] = {"type": "script", "replies": [*replies]}
+    if "dialect" in keys:
+        planner["dialect"] = keys.pop("dialect")
+    (root / "root").mkdir(exist_ok=True)
+    launched = engine.launch({"goal": "Try.", "planner": planner, **keys}, root=root / "root")
+    engine.work(until_idle=True)
+    return engine.mission(launched.id)
+
+
+UNIVERSAL: dict[str, JsonValue] = {
+    "response_type": "error",
+    "status": "error",
+    "message": "no document",
+    "error_details": {"error_code": "NO_PRD", "suggested_action": "Write one."},
+}
+
+
+@pytest.mark.parametrize(
+    ("replies", "keys", "said"),
+    [
+        (
+            [LOST],
+            {},
+            ("PLANNER_GAVE_UP", "Correct what the message names, then resume mission 1 (`lcp resume 1`)."),
+        ),
+        ([{**LOST, "recovery_suggestion": "Name the ticket."}], {}, ("PLANNER_GAVE_UP", "Name the ticket.")),
+        ([UNIVERSAL], {"dialect": "universal"}, ("PLANNER_GAVE_UP", "Write one.")),
+        (
+            [LIST] * 6,
+            {},
+            (
+                "NO_PROGRESS",
+                "Resume mission 1 and tell its planner what to do instead (`lcp resume 1`, `lcp say 1 TEXT`).",
+            ),
+        ),
+        (
+            [LIST, LIST],
+            {"limits": {"max_turns": 1}},
+            (
+                "LIMIT_REACHED",
+                "Resume mission 1 with a higher max_turns (`lcp resume 1 --set limits.max_turns=N`).",
+            ),
+        ),
+        (
+            ["no"] * 3,
+            {},
+            (
+                "INVALID_REPLY",
+                "Read the errors of its last turns, correct the planner, then resume mission 1 (`lcp resume 1`).",
+            ),
+        ),
+        (
+            [],
+            {},
+            ("SCRIPT_EXHAUSTED", "Correct what the message names, then resume mission 1 (`lcp resume 1`)."),
+        ),
+    ],
+)
+def test_a_mission_that_fails_advises_what_helps_it(
+    engine: Engine,
+    tmp_path: Path,
+    replies: list[JsonValue],
+    keys: dict[str, JsonValue],
+    said: tuple[str, str],
+) -> None:
+    mission = ended(engine, tmp_path, *replies, **keys)
+    assert mission.error is not None
+    assert stated(mission.error) == (*said, "user_action")
+
+
+def test_a_rejected_job_advises_nothing_about_permissions(engine: Engine, tmp_path: Path) -> None:
+    ended(engine, tmp_path, WRITE, DONE)
+    (held,) = engine.jobs(states=["held"])
+    engine.reject(held.id, "not now")
+    error = engine.job(held.id).error
+    assert error is not None
+    code, advice, _ = stated(error)
+    assert (code, advice) == (
+        "NOT_ALLOWED",
+        "Read the person's reason, and propose something else or nothing.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "code", "advice"),
+    [
+        ("ask_user", {"question": "Which?"}, "NOT_ALLOWED", "Use it in a mission"),
+        ("agent_plan", {"user_prompt": "x"}, "NOT_ALLOWED", "Use it in a mission"),
+        ("read_file", {"rel_path": "../x"}, "PATH_OUTSIDE_ROOT", "`root_aliases` of the mission"),
+        ("read_file", {"rel_path": "out"}, "PATH_OUTSIDE_ROOT", "Name the file that the link leads to"),
+        ("read_file", {"rel_path": "gone"}, "PATH_NOT_FOUND", "list its directory"),
+        ("read_file", {"rel_path": ".env"}, "PATH_DENIED", "only a rule in the user's configuration"),
+        ("write_file", {"rel_path": ".git/x", "content": "x"}, "PATH_DENIED", "only a rule in the user's"),
+    ],
+)
+def test_a_job_that_is_refused_advises_what_helps_it(
+    tmp_path: Path, kind: str, params: dict[str, JsonValue], code: str, advice: str
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside").write_text("x")
+    (tmp_path / "root" / "out").symlink_to(tmp_path / "outside")
+    done = run_job(kind, params, root=tmp_path / "root")
+    assert done.error is not None
+    found, words, _ = stated(done.error.as_json())
+    assert (found, advice in words) == (code, True), words
+
+
+COMMAND = re.compile(r"`lcp ([a-z][a-z-]*)([^`]*)`")
+
+
+def _texts() -> Iterator[tuple[str, str, str]]:
+    """Every `lcp …` in backticks in the source: the file, the command and the rest."""
+    for path in sorted(SOURCE.rglob("*")):
+        if path.suffix in {".py", ".html", ".js"}:
+            for found in COMMAND.finditer(path.read_text(encoding="utf-8")):
+                yield path.name, found[1], found[2]
+
+
+@pytest.mark.parametrize(("file", "command", "rest"), sorted(set(_texts())))
+def test_a_command_that_is_advised_exists_with_its_options(file: str, command: str, rest: str) -> None:
+    context = click.Context(lcp)
+    found = lcp.get_command(context, command)
+    assert found is not None, f"{file} names `lcp {command}`"
+    if isinstance(found, click.Group) and (inner := re.match(r" ([a-z][a-z-]*)", rest)) is not None:
+        found = found.get_command(context, inner[1])
+        assert found is not None, f"{file} names `lcp {command}{rest}`"
+    known = {name for parameter in found.params for name in parameter.opts}
+    for option in re.findall(r"--[a-z][a-z-]*", rest):
+        assert option in known, f"{file} names `lcp {command}{rest}`"
+
+
+def test_no_code_advises_what_a_person_cannot_do() -> None:
+    for code in ErrorCode:
+        advice = MEANINGS[code].advice
+        assert advice.endswith("."), code
+        assert "with that permission" not in advice
