@@ -39,8 +39,8 @@ DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
 FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
 INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/arguments:check_states
     api/engine:Engine.undo cli/base:read_object.refusal cli/check:_lines cli/check:_text cli/decide:_limit
-    cli/decide:_read cli/output:_refuse_usage cli/replay:_text cli/schema:schema_command cli/terminal:_editor
-    cli/terminal:_read cli/terminal:_run core/protocol/read_reply:reader_of core/recurrence:_refuse
+    cli/decide:_read cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/output:_refuse_usage
+    cli/replay:_text cli/schema:schema_command core/protocol/read_reply:reader_of core/recurrence:_refuse
     engine/approvals:answer engine/approvals:approve engine/messages:_plan engine/messages:spoken
     engine/missions:enqueue engine/question:_check_reply engine/question:refuse_relayed engine/run_job:_opened
     engine/schedules:add_schedule planners/llm/options:_key planners/llm/options:_parse
@@ -52,7 +52,7 @@ INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/arg
 INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
     settings:resolve_root web/actions:_limit
-INVALID_PARAMS: cli/terminal:edit_params engine/run_job:_read_params replay/fork:_result
+INVALID_PARAMS: cli/decide:_revised engine/run_job:_read_params replay/fork:_result
     sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
     sandbox/new_content:_compose sandbox/paths:_checked sandbox/root:refusal web/edit:read_value
     workers/base:Worker.read
@@ -63,8 +63,8 @@ NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root
     workers/write_file:execute
 NOT_FOUND: cli/load_mission:_read engine/messages:_plan engine/schedules:unknown_schedule replay/fork:_find_turn
     runner/undo:find_scope shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
-    store/ledger:_not_found store/queries/history:find_job store/queries/history:find_mission
-    store/queries/history:known_id store/queries/pages:find_turn
+    store/queries/history:find_job store/queries/history:known_id store/queries/mission_spec:missing_mission
+    store/queries/pages:find_turn
 NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined runner/confined/process:Spawner._fork
     sandbox/file_access:_confined_thread sandbox/landlock:examine_isolation sandbox/landlock:isolates
 NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
@@ -78,15 +78,15 @@ TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take r
 WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
     runner/confined/remote_files:RemoteBatch.__init__ runner/confined/remote_files:Steps.take
     runner/confined/remote_files:_error_of
-WRONG_STATE: cli/decide:_edited engine/approvals:_decided engine/approvals:_is_known
+WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
     engine/messages:_check_is_open engine/missions:_retry_step engine/missions:cancel engine/missions:enqueue
     engine/missions:resume engine/missions:retry engine/question:bring_reply replay/fork:_find_turn
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: cli/base:naming engine/admission:store engine/approvals:_check_policy engine/failure:failure_of
-    engine/outcome:storable_failure runner/confined/channel:error_of runner/confined/channel:failure_of
-    runner/executor:Turns._ask
+*: cli/base:naming cli/editor:Draft.kept_after engine/admission:store engine/approvals:_check_policy
+    engine/failure:failure_of engine/outcome:storable_failure runner/confined/channel:error_of
+    runner/confined/channel:failure_of runner/executor:Turns._ask
 CONFLICT: engine/approvals:_decided runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_place
     store/host/liveness:_private_directory store/host/liveness:runtime_directory store/maintenance/backup:_dump
@@ -102,7 +102,7 @@ LIMIT_REACHED: replay/fork:_answer
 NOT_ALLOWED: changes/preview:preview_of engine/approvals:_reject_expired engine/approvals:_rejection
     engine/run_job:_answer workers/base:refuse_to_execute.execute
 NOT_A_FILE: api/arguments:existing_directory
-NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/ledger:was_pruned
+NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
 NO_WORKER: api/arguments:known_worker engine/run_job:_worker runner/runner:Runner.__init__

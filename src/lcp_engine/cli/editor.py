@@ -64,7 +64,7 @@ class Draft:
         if self.kept is None:
             return refused
         message = f"{refused}; your edit is kept in {self.kept}"
-        return LcpError(refused.code, message, refused.failed.details)
+        return LcpError(refused.code, message, refused.failed.details, refused.failed.advice)
 
     def take(self, text: str) -> None:
         """Keep a text that was written elsewhere, to be edited next."""
