@@ -72,6 +72,18 @@ def test_the_first_rule_that_matches_decides(  # noqa: PLR0917 - a table has as 
         "id_rsa", "deploy/id_ed25519", "id_work", "id_rsa.old", ".ssh/config", "home/.SSH/x", ".aws/credentials",
         ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".docker/config.json", ".lcp/engine.db", "a\\.env",
         "C:\\x\\.ssh\\id_rsa", ".lcp-0123.tmp",
+        ".pgpass", "pgpass.conf", ".kube/config", ".kube/cache/x", "kubeconfig", "kubeconfig.yaml", "prod.kubeconfig",
+        "credentials.json", "gcp-credentials.json", "credentials (1).json", "credentials", ".gem/credentials",
+        "a.jks", "a.pfx", "a.PFX", "a.keystore", "a.kdbx", "a.kdb", "a.ovpn", "a.ppk", "a.keytab", "AuthKey_1.p8",
+        ".config/gh/hosts.yml", ".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials",
+        "terraform.tfstate", "terraform.tfstate.backup", "env/prod.tfstate", "prod.tfvars", "prod.auto.tfvars.json",
+        ".dockercfg", ".vault-token", "service-account.json", "service_account_prod.json",
+        "my-service-account.json", "client_secret_12.apps.json", "client_secrets.json", ".htpasswd", "htpasswd",
+        "prod.env", "deploy/app.env", ".env~", ".env.bak", ".env (1)", ".#.env", "#.env#", ".env.swp",
+        "server.key.bak", "server.key~", "server.pem.old", ".server.key.swp", "id_rsa~", "id_rsa.bak", "id_rsa.gz",
+        ".netrc.bak", ".npmrc~", "deploy_rsa", "ssh_host_ed25519_key", ".my.cnf", ".boto", ".s3cfg", ".terraformrc",
+        "secrets.toml", "config/secrets.yml", ".streamlit/secrets.toml", ".bash_history", ".azure/token.json",
+        ".config/gcloud/access_tokens.db", ".env::$DATA", ".ssh./x", ".e\u200cnv", ".m2/settings.xml", "etc/shadow",
     ],
 )  # fmt: skip
 def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
@@ -84,7 +96,14 @@ def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
     [
         ".env.example", ".env.sample", "env/readme.md", "monkey.py", "key.md", "id_rsa.pub", "id_generator.py",
         "secret_santa.py", ".environment", ".gitignore", ".github/workflows/ci.yml", "pem.txt", ".lcpx/a", "ssh/a",
-        "digit~1", "gitk", ".gitattributes",
+        "digit~1", "gitk", ".gitattributes", "credentials/store.py", "docs/credentials.md", "src/credentials.rs",
+        "credentials.py", "test_credentials.py", "example.env", "sample.env", "template.env", "app.env.example",
+        "credentials.json.example", "credentials.example.json", "service-account.example.json", "terraform.tf",
+        "prod.tfvars.example", "keystore.py", "docs/kubeconfig-guide/a.md", "secrets.py", "secrets.md", "secret.rs",
+        "config.json", "docker/config.json", "src/env.ts", "env.py", ".envoy.yaml", "id_map.old", "id_list.gz",
+        "poetry.lock", "Cargo.lock", "tsconfig.json", "hosts.yml", "settings.xml", "gradle.properties",
+        "package.json", "auth.json", "service.json", "accounts.json", "password.py", "key.json", "config",
+        "config/app.yml", "tokens.css", "history.md", "CODE_OF_CONDUCT.md", "ovpn.md", "wg.conf", "keys/readme.md",
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret_is_none(path: str) -> None:
@@ -111,6 +130,12 @@ def test_what_looks_like_a_secret_is_none(path: str) -> None:
         ("GITMOD~1", AUTO, DENY),
         ("GI7EBA~1", AUTO, DENY),
         ("config", AUTO, HOLD),
+        (".git/config.lock", DENY, DENY),
+        (".git/config~", DENY, DENY),
+        ("repo.git/config", DENY, DENY),
+        ("repo.git/modules/x/config", DENY, DENY),
+        ("repo.git/hooks/post-receive", AUTO, DENY),
+        ("site.git/src/config", AUTO, HOLD),
     ],
 )
 def test_git_is_read_in_part_and_never_written(path: str, reading: Verdict, writing: Verdict) -> None:

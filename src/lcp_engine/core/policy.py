@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lcp_engine.core.patterns import RulePatterns, compile_rule
 from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.core.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
 
 
 class Verdict(StrEnum):
@@ -140,13 +141,13 @@ class Policy:
     def _denial(self, path: str, *, writes: bool) -> Ruling | None:
         """The denial of the default policy, if any, whatever the case of the path."""
         folded = path.casefold().replace("\\", "/")
-        if SECRET.search(folded):
+        if is_secret(folded):
             return _SECRETS
-        if folded in self._engine_paths or ENGINE_FILE.search(folded):
+        if folded in self._engine_paths or is_engine_file(folded):
             return _ENGINE_FILES
         if writes and is_git_file(folded):
             return _GIT_FILES
-        if not writes and GIT_SECRET.search(folded):
+        if not writes and is_git_secret(folded):
             return _GIT_SECRETS
         return None
 
@@ -292,32 +293,3 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
         exact,
         Ruling(rule.do, reason),
     )
-
-
-SECRET = re.compile(
-    r"""(?:^|/)(?:
-        (?:\.ssh|\.aws|\.gnupg)(?:/|$)
-      | \.docker/config\.json$
-      | \.env(?:rc)?$ | \.env\.(?!(?:example|sample)$)[^/]*$
-      | [^/]*\.(?:pem|key|p12)$
-      | id_[^/.]+$ | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?\.(?!pub$)[^/]*$
-      | [._]netrc$ | \.npmrc$ | \.pypirc$ | \.git-credentials$
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
-ENGINE_FILE = re.compile(r"(?:^|/)\.lcp(?:/|$|-[^/]*\.tmp$)")
-# Submodules and linked worktrees have a config of their own.
-GIT_SECRET = re.compile(r"(?:^|/)\.git/(?:.*/)?config(?:\.worktree)?$", re.DOTALL)
-# NTFS: short names, streams after ":", dots and spaces at the end. HFS+: characters that it does not see. From git's
-# verify_path: a checkout of what was written here must not become a repository elsewhere.
-_GIT_NAME = re.compile(
-    r"(?:\.git|git~[0-9]+|\.gitmodules|gitmod~[0-9]+|gi7eba~[0-9]+)[ .]*(?::.*)?", re.DOTALL
-)
-_UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
-
-
-def is_git_file(folded: str) -> bool:
-    """Whether git would take a part of the path for `.git` or `.gitmodules`, on any file system."""
-    if folded.isascii() and "git" not in folded and "gi7eba" not in folded:
-        return False
-    return any(_GIT_NAME.fullmatch(part) for part in _UNSEEN.sub("", folded).split("/"))
