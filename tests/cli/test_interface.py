@@ -45,7 +45,8 @@ def test_an_object_has_the_keys_that_the_page_names(
 ) -> None:
     assert start(["--db", url, "--json", *arguments]) == 0
     printed = json.loads(capsys.readouterr().out.splitlines()[0])
-    assert set(printed) - {"events", "prompt"} == documented(thing)  # `lcp job` prints those with it
+    # `lcp show` and `lcp job` print those with it.
+    assert set(printed) - {"events", "prompt", "warnings"} == documented(thing)
 
 
 def test_a_check_has_the_keys_that_the_page_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,7 @@ class Asked(BaseModel):
     waiting: list[Seen]
     history: list[Seen]
     notices: list[str]
+    warnings: list[str]
     said: list[str]
     said_before: list[str]
     last_turn: str | None

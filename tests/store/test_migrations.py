@@ -38,6 +38,8 @@ _ROWS_OF_0001 = (
     """INSERT INTO changes (mission_id, job_id, attempt, root, path, file, mode, state, sha256_after, size_bytes,
         temporary, made, result, intended_at)
     VALUES (1, 1, 1, '/r', 'a', '/r/a', 'overwrite', 'applied', 'ff', 3, '.t', '[]', '{}', 1)""",
+    """INSERT INTO turns (mission_id, number, turn, plan_id, job_id, after_seq, until_seq, asked_at, reply, action)
+    VALUES (1, 1, 1, 1, 1, 0, 0, 1, '{}', 'error')""",
 )
 
 
@@ -145,6 +147,9 @@ def test_a_database_of_the_first_schema_keeps_its_missions_and_changes(new_datab
     with _connected(new_database_url) as connection:
         assert connection.execute(text("SELECT path, sha256_after FROM changes")).all() == [("a", "ff")]
         assert connection.execute(text("SELECT state FROM job_history")).all() == [("succeeded",)]
+        assert connection.execute(text("SELECT action, warnings FROM turn_history")).all() == [
+            ("error", None)
+        ]
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == HEAD
 
 

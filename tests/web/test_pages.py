@@ -61,6 +61,15 @@ def test_a_turn_without_words_says_what_it_asked_for(house: House) -> None:
     assert "create_followup_jobs" not in words
 
 
+def test_a_question_shows_what_was_ignored_in_its_reply(house: House) -> None:
+    look = {**house.job("list_files", patterns=["*.md"]), "comment": "look"}
+    house.run({"ok": True, "action": "create_followup_jobs", "new_jobs": [look]}, house.complete)
+    ignored = "Ignored in the reply new_jobs[0].comment: unknown key, ignored"
+    assert ignored in house.get("/missions/1/questions/1").words
+    assert "Ignored" not in house.get("/missions/1/questions/2").words
+    assert "question 1 1 ignored" in house.get("/missions/1").words
+
+
 def test_a_question_shows_the_reply_and_what_was_not_valid(house: House) -> None:
     house.run("no JSON at all", house.complete)
     words = house.get("/missions/1/questions/1").words

@@ -273,6 +273,10 @@ class Engine:
         """Questions and replies in order; with `job_id` those of one turn."""
         return self.instance.read(history.find_turns, mission_id, job_id=job_id)
 
+    def warnings(self, mission_id: int) -> list[JsonObject]:
+        """What was ignored in replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
+        return self.instance.read(history.find_warnings, mission_id)
+
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that began the sub-plan of each later turn of one, by the turn's job."""
         return self.instance.read(history.find_steps, mission_id)

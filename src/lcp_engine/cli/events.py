@@ -17,6 +17,8 @@ from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.records import Job
 
 _WIDTH = 100
+_WARNING_WIDTH = 300
+_MOST_WARNINGS = 3
 # The state to colour a line by, for job events that are shown; others are shown with --verbose only.
 _JOB_EVENTS = {
     "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "retried_held": "held",
@@ -84,7 +86,9 @@ class EventFormatter:
             return None
         job = self._engine.job(job_id)
         if job.kind == TURN_KIND and name in ("succeeded", "failed"):
-            return self._turn_line(job, name)
+            return Text("\n  ").join(
+                [self._turn_line(job, name), *warning_lines(_data(event).get("warnings"))]
+            )
         state = _JOB_EVENTS[name]
         text = Text("  ")
         text.append(f"{_AS_WORDS.get(name, name):<10}", style=COLOURS.get(state, ""))
@@ -144,6 +148,18 @@ class EventFormatter:
         data = "" if event["data"] is None else one_line(shortened(json_line(_data(event)), _WIDTH))
         job = "" if event["job_id"] is None else f"job {event['job_id']}"
         return Text(f"  {event['event']!s:<10}{job}  {data}".rstrip(), style="dim")
+
+
+def warning_lines(warnings: JsonValue) -> list[Text]:
+    """What was ignored in a planner's reply, the first warnings on a line each."""
+    told = warnings if isinstance(warnings, list) else []
+    shown = [*map(str, told[:_MOST_WARNINGS])]
+    if len(told) > len(shown):
+        shown.append(f"and {len(told) - len(shown)} more")
+    return [
+        Text.assemble(("ignored   ", "yellow"), one_line(shortened(warning, _WARNING_WIDTH)))
+        for warning in shown
+    ]
 
 
 def message_line(event: JsonObject) -> Text:

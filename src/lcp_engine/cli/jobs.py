@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.events import warning_lines
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.job_tables import held_table, jobs_table, overview
 from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
@@ -129,18 +130,23 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
         found = engine.job(job)
         events = engine.events(found.mission_id, job_id=job)
         turns = engine.turns(found.mission_id, job_id=job) if found.kind == TURN_KIND else []
-    prompt = turns[0]["prompt"] if turns else None
+    prompt, warnings = (turns[0]["prompt"], turns[0]["warnings"]) if turns else (None, None)
     if only_prompt and not isinstance(prompt, str):
         message = f"job {job} has no stored prompt; only turns do"
         raise LcpError(
             ErrorCode.NOT_FOUND, message, advice="Name a turn: a job of kind agent_plan that was asked."
         )
     if invocation.json:
-        print_json({**found.json, "events": [*events], **({"prompt": prompt} if turns else {})})
+        print_json(
+            {**found.json, "events": [*events], **({"prompt": prompt, "warnings": warnings} if turns else {})}
+        )
     elif only_prompt:
         print_out(block(str(prompt)))
     else:
-        _print_job(make_console(sys.stdout), found, events)
+        console = make_console(sys.stdout)
+        _print_job(console, found, events)
+        for line in warning_lines(warnings):
+            console.print(line)
         if found.state == State.HELD and isinstance(prompt, str):
             print_out(f"prompt\n{block(prompt)}")
     return Exit.DONE

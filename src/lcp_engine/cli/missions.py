@@ -9,12 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import click
+from pydantic import JsonValue
 from rich.text import Text
 from rich.tree import Tree
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.events import EventFormatter, Follower, message_line
+from lcp_engine.cli.events import EventFormatter, Follower, message_line, warning_lines
 from lcp_engine.cli.exits import Exit, exit_of_mission, held_effects
 from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import (
@@ -77,8 +78,9 @@ def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
     with invocation.engine() as engine:
         found = engine.mission(mission)
+        warnings = engine.warnings(mission)
         if invocation.json:
-            print_json(found.json)
+            print_json({**found.json, "warnings": [*warnings]})
             return Exit.DONE
         jobs, steps = engine.jobs(mission_id=mission), engine.steps(mission)
         files = engine.facts(mission).files.rows
@@ -89,7 +91,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
         ]
         said = [message_line(event) for event in engine.events(mission, event="said")]
         undone = _unfulfilled(engine, found) if found.status.has_ended else []
-    tree = _tree(found, jobs, steps)
+    tree = _tree(found, jobs, steps, {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings})
     for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
         tree.add(line)
     print_tree(tree)
@@ -156,8 +158,13 @@ def _counts(mission: Mission) -> str:
     return ", ".join(f"{count} {state}" for state, count in mission.jobs.items() if count) or "-"
 
 
-def _tree(mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int]) -> Tree:
-    """Turns in order, each with the jobs it requested; the turns of a sub-plan are under its step."""
+def _tree(
+    mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int], notes: Mapping[JsonValue, Sequence[Text]]
+) -> Tree:
+    """Turns in order, each with the jobs it requested; the turns of a sub-plan are under its step.
+
+    `notes` are lines about jobs, by job.
+    """
     title = Text.assemble(
         (f"mission {mission.id} {one_line(mission.name)}", "bold"), "  ", coloured(mission.status)
     )
@@ -173,6 +180,8 @@ def _tree(mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int]) -> Tr
     while pending:
         place, job = pending.pop(0)
         branch = place.add(_line(job))
+        for note in notes.get(job.id, ()):
+            branch.add(note)
         pending += [(branch, child) for child in children.get(job.id, [])]
     return tree
 

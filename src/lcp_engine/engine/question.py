@@ -27,6 +27,7 @@ from lcp_engine.store.turns import (
     StoredReply,
     ask,
     keep_prompt,
+    last_warnings,
     make_last,
     number_job,
     question,
@@ -56,6 +57,7 @@ class Asked:
     stalled: int
     verifies: bool
     problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
 
 
 def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
@@ -95,6 +97,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         stalled=plan.stalled,
         verifies=VERIFIES in params,
         problems=_problems(corrects),
+        warnings=_warnings(ledger.tx, turn),
     )
 
 
@@ -216,6 +219,12 @@ def _problems(corrected: TurnRow | None) -> tuple[Problem, ...]:
     if corrected is None or corrected.errors is None:
         return ()
     return tuple(TypeAdapter(list[Problem]).validate_json(corrected.errors))
+
+
+def _warnings(tx: Tx, turn: TurnRow) -> tuple[str, ...]:
+    """What was ignored in the plan's last reply."""
+    stored = last_warnings(tx, turn) if turn.number > 1 else None
+    return () if stored is None else tuple(TypeAdapter(list[str]).validate_json(stored))
 
 
 def _notices(params: Mapping[str, JsonValue], plan: PlanRow, spec: MissionSpec) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from lcp_engine.core.protocol.actions import (
     MissionComplete,
     Problem,
     WriteFile,
+    bounded,
 )
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.reasons import ReasonCode, because
@@ -159,7 +160,14 @@ class _DecidedTurn:
         errors = (
             None if malformed is None else to_json([problem.model_dump() for problem in malformed.errors])
         )
-        store_reading(self.ledger.tx, self.turn.mission_id, self.turn.number, action=action, errors=errors)
+        store_reading(
+            self.ledger.tx,
+            self.turn.mission_id,
+            self.turn.number,
+            action=action,
+            errors=errors,
+            warnings=to_json([*bounded(self.reply.warnings)]) if self.reply.warnings else None,
+        )
 
     def _settle_turn(self) -> None:
         """Settle the job that asked; a step whose plan continues is blocked until that plan ends."""
@@ -167,7 +175,7 @@ class _DecidedTurn:
         self.mission.asking = None
         if job.role is Role.STEP and not isinstance(self.decision, End):
             ledger.attempted(job, DELEGATE.event, error)
-            ledger.move(job, DELEGATE, is_leased=True, note=self._checks_note())
+            ledger.move(job, DELEGATE, is_leased=True, note=self._note())
             return
         if job.role is Role.STEP:
             transition = SUCCEED if error is None else FAIL
@@ -182,16 +190,19 @@ class _DecidedTurn:
             is_leased=True,
             result=_result(self.reply),
             error=error,
-            note=self._checks_note(),
+            note=self._note(),
         )
 
-    def _checks_note(self) -> dict[str, JsonValue] | None:
-        """The failed acceptance checks as the turn's event states them: a replay cannot run all of them again."""
-        if not self.failed_checks:
-            return None
-        return {
-            "failed_checks": [{"check": failed.check, "fact": failed.fact} for failed in self.failed_checks]
-        }
+    def _note(self) -> dict[str, JsonValue] | None:
+        """What the turn's event adds: warnings, and the failed acceptance checks, which a replay cannot run again."""
+        note: dict[str, JsonValue] = {}
+        if self.failed_checks:
+            note["failed_checks"] = [
+                {"check": failed.check, "fact": failed.fact} for failed in self.failed_checks
+            ]
+        if self.reply.warnings:
+            note["warnings"] = [*bounded(self.reply.warnings)]
+        return note or None
 
     def _move_on(self) -> None:
         ledger, plan, decision = self.ledger, self.plan, self.decision

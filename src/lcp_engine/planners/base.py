@@ -51,6 +51,8 @@ class Question:
     """The held jobs of this plan."""
     notices: Sequence[str] = ()
     """Sentences of the engine: jobs repeated, a limit reached, checks not passed."""
+    warnings: Sequence[str] = ()
+    """What was ignored in the last reply of this plan, such as unknown keys; a sentence each."""
     correction: Correction | None = None
     """The reply that is to be corrected, if the last one was not valid (R4)."""
     last_turn: str | None = None

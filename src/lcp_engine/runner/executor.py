@@ -309,6 +309,7 @@ class Turns:
             results=asked.results,
             waiting=asked.waiting,
             notices=asked.notices,
+            warnings=asked.warnings,
             correction=correction,
             last_turn=turn.last_turn,
             kinds=allowed_kinds(admission, spec, asked.mission.root),

@@ -268,6 +268,7 @@ turns = Table(
     Column("input_tokens", Integer),
     Column("output_tokens", Integer),
     Column("latency", Float),
+    Column("warnings", Text),
 )
 """Questions and their replies; a reply is stored before it is read, and the first one wins (R21)."""
 
@@ -465,7 +466,8 @@ FROM attempts a JOIN jobs j ON j.id = a.job_id LEFT JOIN runners r ON r.id = a.r
         "turn_history",
         """
 SELECT t.mission_id, t.number, t.turn, t.job_id, t.corrects, t.last_turn, t.prompt, t.reply, t.action, t.errors,
-    t.input_tokens, t.output_tokens, t.latency, {time:t.asked_at} AS asked_at, {time:t.replied_at} AS replied_at
+    t.warnings, t.input_tokens, t.output_tokens, t.latency, {time:t.asked_at} AS asked_at,
+    {time:t.replied_at} AS replied_at
 FROM turns t
 """,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from sqlalchemy import bindparam, insert, or_, select, text, update
+from sqlalchemy import bindparam, insert, literal_column, or_, select, text, update
 
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.json_text import storable
@@ -57,7 +57,17 @@ _NUMBER_JOB = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values
 _STORE_READING = Statement(
     update(turns)
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
-    .values(action=bindparam("new_action"), errors=bindparam("new_errors"))
+    .values(
+        action=bindparam("new_action"), errors=bindparam("new_errors"), warnings=bindparam("new_warnings")
+    )
+)
+_WARNINGS = Statement(
+    select(turns.c.warnings)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.plan_id == bindparam("plan"))
+    .where(turns.c.number < bindparam("number"), turns.c.reply.is_not(None))
+    .order_by(turns.c.number.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
 )
 _SHOWN = (
     jobs.c.id,
@@ -164,9 +174,24 @@ def keep_prompt(tx: Tx, mission_id: int, number: int, prompt: str) -> None:
     tx.run(_PROMPT, mission=mission_id, question=number, new_prompt=storable(prompt))
 
 
-def store_reading(tx: Tx, mission_id: int, number: int, *, action: str | None, errors: str | None) -> None:
-    """Store how a reply was read: its action, or what is wrong with it."""
-    tx.run(_STORE_READING, mission=mission_id, question=number, new_action=action, new_errors=errors)
+def store_reading(
+    tx: Tx, mission_id: int, number: int, *, action: str | None, errors: str | None, warnings: str | None
+) -> None:
+    """Store how a reply was read: its action or what is wrong with it, and what was ignored in it."""
+    tx.run(
+        _STORE_READING,
+        mission=mission_id,
+        question=number,
+        new_action=action,
+        new_errors=errors,
+        new_warnings=warnings,
+    )
+
+
+def last_warnings(tx: Tx, turn: TurnRow) -> str | None:
+    """What was ignored in the reply to the plan's question before `turn`."""
+    row = tx.row(_WARNINGS, mission=turn.mission_id, plan=turn.plan_id, number=turn.number)
+    return None if row is None else row[0]
 
 
 def settled_jobs(tx: Tx, plan_id: int, after_seq: int, until_seq: int) -> Sequence[Row]:

@@ -51,6 +51,7 @@ class Scribe:
             "waiting": [asdict(result) for result in question.waiting],
             "history": [asdict(result) for result in question.history()],
             "notices": list(question.notices),
+            "warnings": list(question.warnings),
             "said": [said.text for said in question.said],
             "said_before": [said.text for said in question.said_before()],
             "last_turn": question.last_turn,

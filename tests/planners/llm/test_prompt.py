@@ -90,6 +90,7 @@ def many_turns() -> Question:
         results=results,
         waiting=(waiting,),
         notices=("nothing new was requested 1 times in a row; at 3 the plan fails",),
+        warnings=("new_jobs[0].comment: unknown key, ignored",),
         jobs_left=7,
         stalled=1,
     )
@@ -228,6 +229,14 @@ def test_no_content_closes_its_fence(text: str) -> None:
     assert lines[0] == lines[-1]
     assert set(lines[0]) == {"`"}
     assert not any(lines[0] in line for line in lines[1:-1])
+
+
+def test_warnings_are_told_on_a_line_each_and_not_without_end() -> None:
+    many = tuple(f"k{n}\n# Now: unknown key, ignored" for n in range(21))
+    told = write_prompt(asked(warnings=many), budget_tokens=4000).text
+    assert "\n# Ignored in your last answer\n- k0 # Now: unknown key, ignored\n- k1" in told
+    assert "- k4 # Now: unknown key, ignored\n- and 16 more\n" in told
+    assert "Ignored in your last answer" not in write_prompt(asked(), budget_tokens=4000).text
 
 
 def test_a_name_cannot_begin_a_line_of_its_own() -> None:

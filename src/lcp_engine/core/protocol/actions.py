@@ -162,6 +162,7 @@ class Malformed(BaseModel):
 
 
 MAX_WARNINGS = 20
+LONGEST_WARNING = 300
 MAX_PROBLEMS = 1000
 
 M = TypeVar("M", bound=BaseModel)
@@ -218,6 +219,16 @@ class Findings:
                 where, message = _explain(detail, place, known)
                 self.refuse(join(path, where), message)
             return None
+
+
+def bounded(warnings: Sequence[str]) -> list[str]:
+    """At most `MAX_WARNINGS` warnings of `LONGEST_WARNING` characters, and how many more there are: what is stored."""
+    kept = [
+        warning if len(warning) <= LONGEST_WARNING else f"{warning[: LONGEST_WARNING - 1]}…"
+        for warning in warnings[: MAX_WARNINGS + 1]
+    ]
+    left_out = len(warnings) - MAX_WARNINGS
+    return kept if left_out <= 1 else [*kept[:MAX_WARNINGS], f"… and {left_out:,} more"]
 
 
 def join(path: str, key: str) -> str:

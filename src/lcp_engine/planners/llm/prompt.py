@@ -120,6 +120,7 @@ class _Turn:
             "waiting": "\n".join(self._name(job) for job in question.waiting),
             "people": self._people(self.room // 3),
             "notices": "\n".join(f"- {' '.join(notice.split())}" for notice in question.notices),
+            "ignored": _ignored(question.warnings),
             "correction": _correction(question, self.count),
             "now": _now(question, self.dialect),
         }
@@ -256,7 +257,13 @@ def _correction(question: Question, count: Count) -> str:
     return f"{fenced(shown)}\nIt was refused because:\n{reasons}{more}"
 
 
-_MOST_REPLY, _MOST_PROBLEMS = 400, 12
+_MOST_REPLY, _MOST_PROBLEMS, _MOST_WARNINGS = 400, 12, 5
+
+
+def _ignored(warnings: Sequence[str]) -> str:
+    lines = [f"- {plain(warning)}" for warning in warnings[:_MOST_WARNINGS]]
+    left_out = len(warnings) - len(lines)
+    return "\n".join([*lines, *([f"- and {left_out} more"] if left_out else [])])
 
 
 _ENDS: Mapping[Dialect, str] = {

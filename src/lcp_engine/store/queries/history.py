@@ -37,8 +37,9 @@ _JOBS = Columns(
 _TURNS = Columns(
     "turn_history",
     ("mission_id", "number", "turn", "job_id", "corrects", "last_turn", "prompt", "reply", "action", "errors",
-     "input_tokens", "output_tokens", "latency", "asked_at", "replied_at"),
+     "warnings", "input_tokens", "output_tokens", "latency", "asked_at", "replied_at"),
 )  # fmt: skip
+_WARNINGS = Columns("turn_history", ("number", "turn", "job_id", "warnings"))
 _CHANGES = Columns(
     "change_history",
     ("id", "mission_id", "job_id", "attempt", "root", "path", "mode", "state", "sha256_before", "sha256_after",
@@ -138,6 +139,11 @@ def find_turns(tx: Tx, mission_id: int, *, job_id: int | None = None) -> list[Js
     if job_id is not None:
         where.append(equal("job_id", in_column(job_id)))
     return _TURNS.read(tx, *where, order="number")
+
+
+def find_warnings(tx: Tx, mission_id: int) -> list[JsonObject]:
+    """The questions whose replies held something that was ignored."""
+    return _WARNINGS.read(tx, _of(in_column(mission_id)), Condition("warnings IS NOT NULL"), order="number")
 
 
 def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:

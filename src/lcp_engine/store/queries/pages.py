@@ -29,8 +29,8 @@ _JOBS = Columns(
 )  # fmt: skip
 _HELD = Columns("job_history", ("id", "mission_id", "kind", "reason"))
 _TURN = (
-    "number", "turn", "job_id", "corrects", "last_turn", "action", "errors", "input_tokens", "output_tokens", "latency",
-    "asked_at", "replied_at",
+    "number", "turn", "job_id", "corrects", "last_turn", "action", "errors", "warnings", "input_tokens",
+    "output_tokens", "latency", "asked_at", "replied_at",
 )  # fmt: skip
 _TURNS = Columns("turn_history", _TURN)
 _WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _READ: dict[str, Callable[[str], JsonValue]] = {
     **dict.fromkeys(
         ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
-         "errors", "unfulfilled"),
+         "errors", "unfulfilled", "warnings"),
         from_json,
     ),
     "auto_dispatch": bool,
