@@ -43,7 +43,7 @@ EVENTS = {
     "skipped": "its plan or mission has ended",
     "cancelled": "its mission was cancelled, or its plan at a limit",
     "retried": "a person retried it",
-    "retried_held": "a person retried it, and it had never been approved",
+    "retried_held": "a person retried it, and it had been rejected or never approved",
     "retried_in_turn": "a person retried the step; it continues with its plan, or waits for its turn",
 }
 

@@ -8,7 +8,32 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
     from tests.cli.conftest import Lcp
+
+
+def test_a_no_to_the_survey_ends_it_and_can_be_taken_back(lcp: Lcp) -> None:
+    assert lcp("run", "survey", "--root", lcp.root).code == 3
+    assert lcp("reject", "--all", "--reason", "not now").code == 0
+    lcp("work", "--until-idle")
+    assert lcp("held").out == ""
+    assert lcp("watch", 1).code == 4
+    mission = lcp("show", 1, "--json").object
+    (job,) = ids_in(mission["unfulfilled"])
+    assert (mission["status"], mission["turns"]) == ("completed", 4)
+    assert "not now" in str(mission["summary"])
+    assert lcp("show", 1).out.endswith(f"unfulfilled: job {job} was refused or failed\n")
+    retried = lcp("retry", job)
+    assert (retried.out, retried.err) == (f"job {job} held\n", f"`lcp approve {job}` lets it run\n")
+    lcp("approve", job)
+    lcp("work", "--until-idle")
+    assert (lcp.root / "SURVEY.md").exists()
+    assert (lcp("watch", 1).code, lcp("show", 1, "--json").object["unfulfilled"]) == (0, [])
+
+
+def ids_in(value: JsonValue) -> list[JsonValue]:
+    assert isinstance(value, list)
+    return value
 
 
 def test_the_shipped_survey_runs_from_a_file_tree_to_a_report(lcp: Lcp) -> None:

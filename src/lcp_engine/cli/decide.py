@@ -155,7 +155,10 @@ def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]
 @click.argument("job", type=int, metavar="J")
 @pass_invocation
 def retry_command(invocation: Invocation, job: int) -> int:
-    """Queue job J again; it must have failed, or have been skipped or cancelled."""
+    """Queue job J again; it must have failed, or have been skipped or cancelled.
+
+    A job that a person rejected is held again, to be approved after all.
+    """
     with invocation.engine() as engine:
         queued = engine.retry(job)
     if invocation.json:
@@ -164,6 +167,8 @@ def retry_command(invocation: Invocation, job: int) -> int:
         print_out(f"job {job} {queued.state}")
         if queued.state == "queued" and not invocation.quiet:
             print_err("`lcp work --until-idle` executes it")
+        elif queued.state == "held" and not invocation.quiet:
+            print_err(f"`lcp approve {job}` lets it run")
     return Exit.DONE
 
 

@@ -115,7 +115,8 @@ class Correct:
 class End:
     """End the plan. `limit` is the one that made this turn the last, whatever its reply says (R6).
 
-    `code` is the error if the outcome alone does not name it; `failed_checks` are those that a person accepted.
+    `code` is the error if the outcome alone does not name it; `failed_checks` are those that a person accepted or, if
+    it `is_declined`, whose file a person did not let a job write.
     """
 
     outcome: str
@@ -124,6 +125,7 @@ class End:
     limit: str | None = None
     code: ErrorCode | None = None
     failed_checks: tuple[str, ...] = ()
+    is_declined: bool = False
 
 
 Decision: TypeAlias = Continue | Wait | AskAgain | Verify | AskPerson | Correct | End
@@ -149,7 +151,8 @@ class PlanState:
 
     Acceptance (R9): `failed_checks` do not pass now; `to_verify` are questions that the planner is asked before its
     plan may end; `refused` counts how often either sent it back. In the turn that answers these questions, `claim` is
-    the end that the planner claims.
+    the end that the planner claims. `is_declined`: every failed check is about a file that a person did not let a job
+    write, so that no further turn would change it.
     """
 
     limits: Limits
@@ -166,6 +169,7 @@ class PlanState:
     claim: Claim | None = None
     last_turn: str | None = None
     unheard: bool = False
+    is_declined: bool = False
 
 
 MAX_REFUSED = 3
@@ -263,10 +267,16 @@ def _finish_verified(state: PlanState, claim: Claim, reply: Action) -> Decision:
 def _end(state: PlanState, claim: Claim) -> Decision:
     if state.unheard and state.last_turn is None:
         return AskAgain((), stalled=state.stalled)
+    return _ended(state, claim)
+
+
+def _ended(state: PlanState, claim: Claim) -> End:
     return End(claim.outcome, succeeded=True, message=claim.message, limit=state.last_turn)
 
 
 def _refuse(state: PlanState, claim: Claim, failed_checks: tuple[str, ...]) -> Decision:
+    if state.is_declined and failed_checks == state.failed_checks:
+        return replace(_ended(state, claim), failed_checks=failed_checks, is_declined=True)
     listed = "; ".join(failed_checks)
     if state.last_turn is not None:
         return _end_on_limit(state.last_turn, f"acceptance checks do not pass: {listed}")

@@ -71,7 +71,7 @@ CANCEL = Transition(
     "cancelled", _from(State.HELD, State.BLOCKED, State.QUEUED, State.RUNNING), State.CANCELLED
 )
 RETRY = Transition("retried", _from(State.FAILED, State.CANCELLED, State.SKIPPED), State.QUEUED)
-RETRY_HELD = Transition("retried_held", _from(State.CANCELLED, State.SKIPPED), State.HELD)
+RETRY_HELD = Transition("retried_held", _from(State.CANCELLED, State.SKIPPED, State.REJECTED), State.HELD)
 RETRY_BLOCKED = Transition(
     "retried_in_turn", _from(State.FAILED, State.CANCELLED, State.SKIPPED), State.BLOCKED
 )

@@ -40,6 +40,7 @@ class ReasonCode(StrEnum):
     PLANNER_REVIEW = "planner_review"
     QUESTION = "question"
     REJECTED = "rejected"
+    REJECTED_BEFORE = "rejected_before"
     REPLY_WANTED = "reply_wanted"
     RULE = "rule"
     RUNNER_DIED = "runner_died"
@@ -77,6 +78,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.PLANNER_REVIEW: "the planner asked for review (auto_dispatch: false)",
     ReasonCode.QUESTION: "it is a question to a person",
     ReasonCode.REJECTED: "{words}",
+    ReasonCode.REJECTED_BEFORE: "it equals job {job}, which a person rejected: {words}",
     ReasonCode.REPLY_WANTED: "a person has to bring the planner's reply",
     ReasonCode.RULE: "{origin} rule {number} ({what}) says {verdict}",
     ReasonCode.RUNNER_DIED: "runner {runner} (pid {pid}) died",
@@ -97,6 +99,7 @@ _ADVICE: Mapping[ReasonCode, str] = {
     ReasonCode.MAX_BYTES_WRITTEN: "Write less; a higher limits.max_bytes_written counts when the mission is resumed.",
     ReasonCode.MAX_DEPTH: "Do it in this plan instead of a further one.",
     ReasonCode.MAX_JOBS: "Finish with what is there; a higher limits.max_jobs counts when the mission is resumed.",
+    ReasonCode.REJECTED_BEFORE: "Read the person's reason, and propose something else or end the mission.",
     ReasonCode.REJECTED: "Read the person's reason, and propose something else or nothing.",
     ReasonCode.RULE: "Do without it; only a change of that rule allows it.",
     ReasonCode.SECRETS: _USERS_RULE,

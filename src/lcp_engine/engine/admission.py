@@ -23,7 +23,7 @@ from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.people import Sight, see
+from lcp_engine.store.people import Sight, rejection_before, see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
@@ -174,16 +174,18 @@ def _evaluate(
     mark = fingerprint(job.kind, job.params if params is None else _plain(params))
     equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
     seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
-    if worker is None or params is None:
-        return Requested(
-            job,
-            None,
-            None,
-            mark,
-            Evaluation(Verdict.HOLD, stated(NO_WORKER), is_repeated=seen, is_held_already=twin, key=mark),
-        )
     spec = spec_of(mission.spec)
-    verdict, reason, refusal = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
+    verdict, reason, refusal = Verdict.HOLD, stated(NO_WORKER), ErrorCode.NO_WORKER
+    depth_of, written = depth, 0
+    if worker is not None and params is not None:
+        verdict, reason, refusal = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
+        depth_of = depth + 1 if worker.executed_by is ExecutedBy.PLANNER else depth
+        written = worker.written_bytes(params)
+    else:
+        worker = params = None
+    no = _person_said_no(ledger, mission, mark)
+    if no is not None and verdict is not Verdict.DENY:
+        verdict, reason, refusal, seen = Verdict.DENY, no, ErrorCode.NOT_ALLOWED, True
     evaluation = Evaluation(
         verdict,
         reason,
@@ -191,10 +193,19 @@ def _evaluate(
         is_repeated=seen,
         is_held_already=twin,
         key=mark,
-        depth=depth + 1 if worker.executed_by is ExecutedBy.PLANNER else depth,
-        written_bytes=worker.written_bytes(params),
+        depth=depth_of,
+        written_bytes=written,
     )
     return Requested(job, worker, params, mark, evaluation)
+
+
+def _person_said_no(ledger: Ledger, mission: MissionRow, mark: str) -> Reason | None:
+    """Why a job is refused that equals one a person has rejected; None if there is none."""
+    if mission.rejected == 0:
+        return None
+    ledger.write_events()
+    before = rejection_before(ledger.tx, mission.id, mark)
+    return None if before is None else because(ReasonCode.REJECTED_BEFORE, job=before[0], words=before[1])
 
 
 def ruling_on(

@@ -15,7 +15,16 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import locked_job, worker_of
 from lcp_engine.engine.progress import cancel_mission, refresh
-from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_KIND, TURN_ORDER, begun_plan, is_early, queue_turn
+from lcp_engine.engine.turn_queue import (
+    RESUMED,
+    STEP_ORDER,
+    TURN_KIND,
+    TURN_ORDER,
+    begun_plan,
+    is_early,
+    queue_question,
+    queue_turn,
+)
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
@@ -28,7 +37,7 @@ from lcp_engine.store.missions import (
     reopen_mission,
     skipped_steps,
 )
-from lcp_engine.store.people import unanswered_hold
+from lcp_engine.store.people import unanswered_hold, was_rejected_by_person
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
@@ -186,12 +195,13 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     mission.asking = next(turns, None)
     ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits), "before": before})
     if plan.open == 0:
-        queue_turn(ledger, plan, notices=[f"a person resumed the mission; it had ended with {ended_on}"])
+        notice = f"a person resumed the mission; it had ended with {ended_on}"
+        queue_question(ledger, plan, {"notices": [notice], RESUMED: True}, depth=plan.depth)
     refresh(ledger, mission)
 
 
 def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = None) -> None:
-    """Queue a failed, skipped or cancelled job again; one that was held and never approved is held again.
+    """Queue a failed, skipped or cancelled job again; one that was never approved, or that a person rejected, is held.
 
     A step continues where it stopped, and the steps after it wait for it again. Raises `WRONG_STATE`, and with
     `workers` also `NO_WORKER` and `INVALID_PARAMS`.
@@ -201,10 +211,13 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
     if job.role is Role.TURN:
         message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
         raise LcpError(ErrorCode.WRONG_STATE, message)
+    if job.state is State.REJECTED and job.role is Role.WORK and was_rejected_by_person(ledger.tx, job):
+        _hold_rejected(ledger, job, by=by)
+        return
     if job.state not in RETRY.sources:
         *others, last = sorted(RETRY.sources)
         expected = f"{', '.join(others)} and {last}"
-        message = f"job {job_id} is {job.state}; only {expected} jobs can be retried"
+        message = f"job {job_id} is {job.state}; only {expected} jobs, and those that a person rejected, can be retried"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if workers is not None:
         worker_of(workers, job).read(from_json(job.params), f"job {job.id}")
@@ -217,6 +230,14 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
         ledger.move(job, RETRY)
     else:
         ledger.move(job, RETRY_HELD, reason=hold)
+    ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
+    refresh(ledger, mission)
+
+
+def _hold_rejected(ledger: Ledger, job: JobRow, *, by: str) -> None:
+    """Hold a job again that a person has rejected: they may have changed their mind."""
+    mission = ledger.mission(job.mission_id)
+    ledger.move(job, RETRY_HELD, reason=unanswered_hold(ledger.tx, job) or because(ReasonCode.HELD_BEFORE))
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
 

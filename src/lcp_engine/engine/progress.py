@@ -243,7 +243,8 @@ def _close_mission(
     if end.limit is not None:
         metrics["limit"] = data["limit"] = end.limit
     if end.failed_checks:
-        metrics["accepted_unmet"] = data["accepted_unmet"] = list(end.failed_checks)
+        name = "declined_unmet" if end.is_declined else "accepted_unmet"
+        metrics[name] = data[name] = list(end.failed_checks)
     ledger.note(mission, f"mission_{mission.status}", None, data)
     missions.end_mission(
         ledger.tx, mission.id, summary=end.message, deliverables=paths, metrics=metrics, error=error

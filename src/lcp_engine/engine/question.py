@@ -15,7 +15,7 @@ from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
-from lcp_engine.engine.turn_queue import VERIFIES, acting_plan
+from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Said, SeenJob
 from lcp_engine.store.db.json_text import from_json, storable
@@ -56,6 +56,7 @@ class Asked:
     corrected: TurnRow | None
     stalled: int
     verifies: bool
+    resumed: bool
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
 
@@ -96,6 +97,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         corrected=corrects,
         stalled=plan.stalled,
         verifies=VERIFIES in params,
+        resumed=RESUMED in params,
         problems=_problems(corrects),
         warnings=_warnings(ledger.tx, turn),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os.path import normpath
 from typing import assert_never
 
 from pydantic import JsonValue
@@ -25,7 +26,7 @@ from lcp_engine.core.decide import (
     decide,
 )
 from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Role
-from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -60,7 +61,7 @@ from lcp_engine.engine.turn_queue import (
 )
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.people import Sight
+from lcp_engine.store.people import Sight, declined_effects
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import question_of, store_reading
 
@@ -101,7 +102,8 @@ def apply_reply(
     if plan.job_id is None:
         to_verify = tuple(check.verify for check in spec.accept if check.verify is not None)
         facts = tuple(failed.fact for failed in failed_checks)
-        state = replace(state, failed_checks=facts, to_verify=to_verify)
+        declined = _is_declined(ledger, mission, spec, failed_checks)
+        state = replace(state, failed_checks=facts, to_verify=to_verify, is_declined=declined)
     if not requested:
         state = replace(state, unheard=has_new_message(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.evaluation.written_bytes for request in requested):
@@ -112,6 +114,18 @@ def apply_reply(
         ledger, mission, plan, job, turn, reply, requested, failed_checks, decision, error
     ).carry_out()
     return True
+
+
+def _is_declined(
+    ledger: Ledger, mission: MissionRow, spec: MissionSpec, failed_checks: Sequence[FailedCheck]
+) -> bool:
+    """Whether each failed check is about a file that a person did not let a job write, and nothing else has changed."""
+    if not failed_checks or mission.rejected == 0:
+        return False
+    ledger.write_events()
+    declined = declined_effects(ledger.tx, mission.id)
+    paths = [spec.accept[failed.check].path for failed in failed_checks]
+    return all(path is not None and normpath(f"/{path}") in declined for path in paths)
 
 
 def _state(mission: MissionRow, plan: PlanRow, turn: TurnRow, requested: Sequence[Requested]) -> PlanState:

@@ -22,7 +22,9 @@ TURN_ORDER = "turn_order"
 
 VERIFIES = "verifies"
 """The param of a turn that verifies a claim of the planner (R9)."""
-_QUESTION = ("user_prompt", "context", "notices", VERIFIES)
+RESUMED = "resumed"
+"""The param of the turn that a person began by resuming the mission."""
+_QUESTION = ("user_prompt", "context", "notices", VERIFIES, RESUMED)
 STEP_ORDER = "step_order"
 """The reason of a blocked step: the one before it has not succeeded yet."""
 _FAULTS = {

@@ -83,6 +83,8 @@ class Question:
     """The dialect that the reply is read in."""
     verifies: bool = False
     """Whether the question is if the goal has been reached (R9)."""
+    resumed: bool = False
+    """Whether a person has just resumed the mission: what was refused before may be asked for again."""
 
 
 @dataclass(frozen=True)

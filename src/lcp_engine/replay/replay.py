@@ -16,7 +16,7 @@ from lcp_engine.core.job_states import SETTLED, TRANSITIONS, Role, State
 from lcp_engine.core.reasons import Reason, recorded, stated
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.turn_queue import VERIFIES
+from lcp_engine.engine.turn_queue import RESUMED, VERIFIES
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.replay.compare import ComparedJob, ComparedMission, Difference, compare
 from lcp_engine.replay.reenact import reenact
@@ -201,7 +201,7 @@ def _params(job: PastJob) -> dict[str, JsonValue]:
         return {name: value for name, value in params.items() if name not in _ENGINE_TEXTS}
     if job.role is Role.WORK:
         return params
-    return {name: value for name, value in params.items() if name != "notices"}
+    return {name: value for name, value in params.items() if name not in ("notices", RESUMED)}
 
 
 def _job(job: PastJob, reasons: Mapping[int | None, Reason | None]) -> ComparedJob:

@@ -322,6 +322,7 @@ class Turns:
             writable=writable(admission, spec, asked.mission.root),
             dialect=spec.planner.dialect,
             verifies=asked.verifies,
+            resumed=asked.resumed,
             said=asked.said,
             said_before=lambda: self._database.read(lambda tx: earlier_messages(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),

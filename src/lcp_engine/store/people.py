@@ -10,7 +10,16 @@ from functools import lru_cache
 from sqlalchemy import bindparam, literal_column, select, text, update
 
 from lcp_engine.clock import Micros
-from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, HOLD, HOLD_AGAIN, RETRY_HELD
+from lcp_engine.core.job_states import (
+    APPROVE,
+    APPROVE_BLOCKED,
+    HOLD,
+    HOLD_AGAIN,
+    REFUSE,
+    REJECT,
+    RETRY_HELD,
+    State,
+)
 from lcp_engine.core.reasons import Reason, ReasonCode, because, recorded, recorded_code
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
@@ -127,6 +136,30 @@ _ANY = Statement(
     .where(events.c.event == bindparam("event"))
 )
 
+_EQUAL_REJECTED = Statement(
+    select(jobs.c.id)
+    .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
+    .where(jobs.c.fingerprint == bindparam("fingerprint"), text("state = 'rejected'"))
+)
+_EFFECTS = Statement(
+    select(jobs.c.id, jobs.c.effect, jobs.c.state)
+    .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
+    .where(jobs.c.effect.is_not(None))
+    .order_by(jobs.c.id)
+)
+_REJECTIONS = Statement(
+    text(
+        f"SELECT job_id, data FROM events WHERE mission_id = :mission AND event = '{REJECT.event}' AND seq > (SELECT "
+        "coalesce(max(seq), 0) FROM events WHERE mission_id = :mission AND event = 'resumed') ORDER BY seq DESC"
+    )
+)
+_LAST_NO = Statement(
+    select(events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(text(f"event IN ('{REJECT.event}', '{REFUSE.event}')"))
+    .order_by(events.c.seq.desc())
+)
+
 _DECISIONS = Statement(
     select(events.c.data)
     .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
@@ -158,6 +191,39 @@ def unanswered_hold(tx: Tx, job: JobRow) -> Reason | None:
         return None
     reason = None if row[1] is None else recorded(from_json(row[1]))
     return reason if reason is not None and reason.text else because(ReasonCode.HELD_BEFORE)
+
+
+def rejection_before(tx: Tx, mission_id: int, fingerprint: str) -> tuple[int, str] | None:
+    """The newest equal job that a person has rejected since the mission was last resumed, and their reason."""
+    equal = {row[0] for row in tx.rows(_EQUAL_REJECTED, mission=mission_id, fingerprint=fingerprint)}
+    if not equal:
+        return None
+    return next(((job, words) for job, words in _rejections(tx, mission_id) if job in equal), None)
+
+
+def declined_effects(tx: Tx, mission_id: int) -> frozenset[str]:
+    """What a person did not let jobs have an effect on, where nothing that was requested later is open or settled."""
+    declined = {job for job, _ in _rejections(tx, mission_id)}
+    last: dict[str, bool] = {}
+    for job, effect, state in tx.rows(_EFFECTS, mission=mission_id):
+        if job in declined or state != State.REJECTED:
+            last[effect] = job in declined
+    return frozenset(effect for effect, is_declined in last.items() if is_declined)
+
+
+def was_rejected_by_person(tx: Tx, job: JobRow) -> bool:
+    """Whether the job is rejected because a person said no to it or to an equal one, or decided too late."""
+    row = tx.row(_LAST_NO, mission=job.mission_id, job=job.id)
+    codes = (ReasonCode.REJECTED, ReasonCode.REJECTED_BEFORE, ReasonCode.HOLD_TIMEOUT)
+    return row is not None and row[0] is not None and recorded_code(from_json(row[0])) in codes
+
+
+def _rejections(tx: Tx, mission_id: int) -> list[tuple[int, str]]:
+    """The jobs that people have rejected since the mission was last resumed, newest first, with their reasons."""
+    found = ((row[0], from_json(row[1])) for row in tx.rows(_REJECTIONS, mission=mission_id))
+    return [
+        (job, str(data.get("reason"))) for job, data in found if recorded_code(data) is ReasonCode.REJECTED
+    ]
 
 
 def was_held_for(tx: Tx, job: JobRow, code: ReasonCode) -> bool:

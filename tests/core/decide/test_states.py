@@ -43,11 +43,10 @@ def test_only_a_retry_leaves_a_settled_state() -> None:
     assert (RETRY.target, RETRY_HELD.target) == (State.QUEUED, State.HELD)
 
 
-def test_what_succeeded_or_was_rejected_is_final() -> None:
-    assert not (RETRY.sources | RETRY_HELD.sources | RETRY_BLOCKED.sources) & {
-        State.SUCCEEDED,
-        State.REJECTED,
-    }
+def test_what_succeeded_is_final_and_what_was_rejected_can_only_be_held_again() -> None:
+    assert State.SUCCEEDED not in RETRY.sources | RETRY_HELD.sources | RETRY_BLOCKED.sources
+    assert State.REJECTED not in RETRY.sources | RETRY_BLOCKED.sources
+    assert State.REJECTED in RETRY_HELD.sources
 
 
 def test_every_transition_has_an_event_of_its_own() -> None:

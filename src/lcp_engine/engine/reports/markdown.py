@@ -106,10 +106,14 @@ def sections(facts: Facts) -> list[Section]:
     """The lists of the report that are not empty."""
     number = facts.mission.id
     whole, jobs = f"lcp --json report {number}", f"lcp jobs --mission {number}"
-    accepted = [text(check) for check in list_in(facts.mission.metrics.get("accepted_unmet"))]
+    accepted, declined = (
+        [text(check) for check in list_in(facts.mission.metrics.get(name))]
+        for name in ("accepted_unmet", "declined_unmet")
+    )
     found = [
         Section("unfulfilled", "Unfulfilled: asked for and not done", _unfulfilled_lines(facts, jobs)),
         Section("accepted", "Accepted by a person as it is", accepted),
+        Section("declined", "Not accepted, because a person said no", declined),
         Section("files", "Files written", _listed(facts.files, _file_line, whole)),
         Section("undone", "Undone", _listed(facts.undone, _undone_line, f"lcp changes {number}")),
         Section(

@@ -40,7 +40,7 @@ class Surveyor:
         return Reply(json.dumps(action, ensure_ascii=False))
 
     def _go_on(self, question: Question, seen: _Seen) -> _Action:
-        if seen.written:
+        if seen.written and not (question.resumed and seen.written.state != "succeeded"):
             return self._end(question, seen, seen.written)
         if seen.write_waits:
             said = f"{self.file} waits for a person as job {seen.write_waits.job_id}."
@@ -48,7 +48,7 @@ class Surveyor:
         if seen.listed is None:
             return _ask("First the whole tree.", [_again(seen.list_waits) if seen.list_waits else _LIST])
         if seen.listed.state != "succeeded":
-            return _give_up(seen.listed)
+            return _ask("Once more the whole tree.", [_LIST]) if question.resumed else _give_up(seen.listed)
         tree = read_listing(seen.listed.result or {}, without=[self.file])
         asked = seen.reads.keys() | seen.reads_waiting
         left = [choice for choice in choose(tree, self.max_reads) if choice.path not in asked]
@@ -70,7 +70,13 @@ class Surveyor:
         tree = read_listing((seen.listed and seen.listed.result) or {}, without=[self.file])
         survey = _survey(question, seen, tree)
         if write.state != "succeeded":
-            return _findings(survey, f"{self.file} was not written: {_reason(write)}")
+            fact = f"{self.file} was not written: {_reason(write)}"
+            is_news = question.said or any(job.job_id == write.job_id for job in question.results)
+            if question.notices and not (is_news or question.last_turn or question.resumed):
+                return _error(
+                    fact, write
+                )  # checks did not pass, and the surveyor has nothing else to propose
+            return _findings(survey, fact)
         path = (write.result or {}).get("path")
         return {
             "ok": True,
@@ -184,13 +190,13 @@ def _findings(survey: Survey, remark: str) -> _Action:
 
 
 def _give_up(listed: SeenJob) -> _Action:
-    action: _Action = {
-        "ok": False,
-        "action": "error",
-        "error": f"The directory could not be listed: {_reason(listed)}",
-        "attempted_action": "list_files",
-    }
-    code = (listed.error or {}).get("error_code") or (listed.error or {}).get("code")
+    return _error(f"The directory could not be listed: {_reason(listed)}", listed)
+
+
+def _error(fact: str, job: SeenJob) -> _Action:
+    """The action that ends the mission because of a job that failed or was refused."""
+    action: _Action = {"ok": False, "action": "error", "error": fact, "attempted_action": job.kind}
+    code = (job.error or {}).get("error_code") or (job.error or {}).get("code")
     return action | ({"error_code": code} if isinstance(code, str) else {})
 
 
