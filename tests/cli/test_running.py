@@ -130,7 +130,8 @@ def test_a_key_launches_once(lcp: Lcp) -> None:
 def test_the_worst_case_is_printed_before_anything_is_spent(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
     told = lcp("launch", mission, "--root", "root", "--set", "limits.max_turns=3")
-    assert told.err == "worst case: 4 turns, 10 questions, 100 jobs, 30 min of running, 104.9 MB written\n"
+    worst = "worst case: 4 turns, 10 questions, 100 jobs, 30 min of running, 104.9 MB written"
+    assert told.err.splitlines()[0] == worst
     assert lcp("launch", mission, "--root", "root", "--quiet").err == ""
     model = [
         "--planner",
@@ -141,7 +142,7 @@ def test_the_worst_case_is_printed_before_anything_is_spent(lcp: Lcp) -> None:
         "planner.model=m",
     ]
     unbounded = lcp("launch", mission, "--root", "root", *model)
-    assert unbounded.err.endswith("worst case: no limit of tokens (set limits.max_tokens)\n")
+    assert "worst case: no limit of tokens (set limits.max_tokens)\n" in unbounded.err
     known = lcp("launch", mission, "--root", "root", *model, "--set", "planner.context_tokens=1000", "--json")
     assert (known.object["worst_case"], known.err) == (
         {

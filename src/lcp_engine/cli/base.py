@@ -101,7 +101,7 @@ def global_options(*, hidden: bool) -> list[Parameter]:
     """`--db`, `--json`, `--quiet` and `--verbose`, which every command takes; only `lcp --help` lists them."""
     texts = {
         ("--json",): "Print JSON: one value; run, work and watch print one object a line.",
-        ("-q", "--quiet"): "Print no progress.",
+        ("-q", "--quiet"): "Print only data and errors.",
         ("-v", "--verbose"): "Print more progress.",
     }
     url = click.Option(

@@ -171,7 +171,7 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
     else:
         gone = f"rows: {done.rows:,}, contents: {done.contents:,}, runners: {done.runners:,}"
         print_out(f"missions removed: {done.missions:,} ({gone})")
-    if done.kept_for_undo:
+    if done.kept_for_undo and not invocation.quiet:
         print_err(
             f"{done.kept_for_undo} more stay because their changes can be undone; --preimages removes them too"
         )
@@ -199,7 +199,8 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
         return Exit.DONE
     _print_overview(held)
     if found is None:
-        print_err("--sizes measures its tables, which reads the whole database")
+        if not invocation.quiet:
+            print_err("--sizes measures its tables, which reads the whole database")
         return Exit.DONE
     print_out("")
     shown = Table([fact_column("table"), number_column("rows"), number_column("size")])

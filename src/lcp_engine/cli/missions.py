@@ -17,6 +17,7 @@ from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.events import EventFormatter, Follower, message_line, warning_lines
 from lcp_engine.cli.exits import Exit, exit_of_mission, held_effects
+from lcp_engine.cli.idle import IdleWatch, note_idle
 from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import (
     coloured,
@@ -62,10 +63,11 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
         found = engine.missions(limit=most, schedule=schedule)
         if schedule is not None and not found:
             engine.schedule(schedule)  # raises if it does not exist
-    if invocation.json:
-        print_json([mission.json for mission in found])
-        return Exit.DONE
-    print_table(missions_table(found), sys.stdout)
+        if invocation.json:
+            print_json([mission.json for mission in found])
+            return Exit.DONE
+        print_table(missions_table(found), sys.stdout)
+        note_idle(invocation, engine, found)
     if not (found or invocation.quiet):
         print_err("No missions." if schedule is None else f"No missions of schedule {schedule}.")
     return Exit.DONE
@@ -91,10 +93,12 @@ def show_command(invocation: Invocation, mission: int) -> int:
         ]
         said = [message_line(event) for event in engine.events(mission, event="said")]
         undone = _unfulfilled(engine, found) if found.status.has_ended else []
-    tree = _tree(found, jobs, steps, {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings})
-    for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
-        tree.add(line)
-    print_tree(tree)
+        seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
+        tree = _tree(found, jobs, steps, seen)
+        for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
+            tree.add(line)
+        print_tree(tree)
+        note_idle(invocation, engine, [found])
     return Exit.DONE
 
 
@@ -213,6 +217,7 @@ def watch_command(invocation: Invocation, mission: int | None) -> int:
     with invocation.engine() as engine:
         follower = Follower(engine, mission, past=mission is not None)
         formatter = EventFormatter(engine, verbose=invocation.verbose, names_mission=mission is None)
+        idle = IdleWatch(invocation, engine)
         while True:
             # Read before the events, so that they include everything up to the end.
             end = None if mission is None else _at_rest(engine, mission)
@@ -223,6 +228,7 @@ def watch_command(invocation: Invocation, mission: int | None) -> int:
                     for line in _unfulfilled(engine, end):
                         print_out(line)
                 return exit_of_mission(engine, end)
+            idle.look(mission)
             time.sleep(POLL_SECONDS)
 
 
@@ -247,8 +253,6 @@ def _unfulfilled(engine: Engine, mission: Mission) -> list[str]:
 
 
 def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
-    import sys
-
     if formatter is None:
         print_json_line(event)
         return

@@ -14,6 +14,7 @@ from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
+from lcp_engine.cli.idle import count_runners, note_idle
 from lcp_engine.cli.jobs import answer_with, is_question
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.missions import note_unfulfilled, print_report
@@ -136,10 +137,11 @@ def launch_command(
     with invocation.engine() as engine:
         launched = engine.launch(spec, root=directory, key=key)
         worst = print_worst_case(invocation, engine, spec)
-    if invocation.json:
-        print_json({"id": launched.id, "worst_case": worst.json})
-    else:
-        print_out(str(launched.id))
+        if invocation.json:
+            print_json({"id": launched.id, "worst_case": worst.json, "runners": count_runners(engine)})
+        else:
+            print_out(str(launched.id))
+            note_idle(invocation, engine, [launched])
     return Exit.DONE
 
 
@@ -215,7 +217,7 @@ def _report_end(
     sys.stdout.flush()
     if interrupts and mission.status == "running":
         print_err(f"interrupted; nothing is lost: `lcp work --until-idle` continues mission {mission.id}")
-    elif mission.status == "waiting" and not invocation.json:
+    elif mission.status == "waiting" and not (invocation.json or invocation.quiet):
         print_err(_how_to_decide(engine, mission))
     elif mission.jobs.get("held") and not (mission.unfulfilled or invocation.json or invocation.quiet):
         print_err(f"some jobs are still held: `lcp held --mission {mission.id}` lists them")

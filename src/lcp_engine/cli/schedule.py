@@ -13,6 +13,7 @@ import click
 
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.idle import note_idle
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_err, print_json, print_out, until, when
 from lcp_engine.cli.run import mission_options, print_worst_case
@@ -122,7 +123,8 @@ def list_command(invocation: Invocation) -> int:
     print_table(schedules_table(found), sys.stdout)
     if not (found or invocation.quiet):
         print_err("No schedules; `lcp schedule add` creates one.")
-    _tell_overdue(found)
+    if not invocation.quiet:
+        _tell_overdue(found)
     return Exit.DONE
 
 
@@ -147,10 +149,11 @@ def run_now_command(invocation: Invocation, name: str) -> int:
     """Launch the mission of schedule NAME now, and print its id. The next due time does not change."""
     with invocation.engine() as engine:
         launched = engine.launch_scheduled(name)
-    if invocation.json:
-        print_json({"id": launched.id})
-    else:
-        print_out(str(launched.id))
+        if invocation.json:
+            print_json({"id": launched.id})
+        else:
+            print_out(str(launched.id))
+            note_idle(invocation, engine, [launched])
     return Exit.DONE
 
 

@@ -1,0 +1,65 @@
+"""Say that work is queued and no runner executes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lcp_engine.cli.output import print_err
+from lcp_engine.core.job_states import State
+
+if TYPE_CHECKING:
+    from lcp_engine.api import Engine
+    from lcp_engine.cli.base import Invocation
+    from lcp_engine.store.queries.records import Mission
+
+NOTICE = "nothing is working on this database: start `lcp work`"
+LOOK_SECONDS = 2.0
+"""How often `IdleWatch` looks for runners. A runner that is killed counts as working for up to 10 s."""
+
+
+def count_runners(engine: Engine) -> int:
+    """How many processes execute jobs of this database now, on any host."""
+    from lcp_engine.api.pages import PageQueries
+
+    return PageQueries(engine.instance).runner_count()
+
+
+def note_idle(invocation: Invocation, engine: Engine, missions: Iterable[Mission]) -> None:
+    """Print the notice on stderr if one of these missions has jobs to run and no runner works."""
+    is_silent = invocation.json or invocation.quiet
+    if not is_silent and any(map(_has_work, missions)) and count_runners(engine) == 0:
+        print_err(NOTICE)
+
+
+class IdleWatch:
+    """Prints the notice each time the last runner has gone while a mission has jobs to run."""
+
+    def __init__(self, invocation: Invocation, engine: Engine) -> None:
+        self._is_silent = invocation.json or invocation.quiet
+        self._engine = engine
+        self._next_look = 0.0
+        self._has_runner = True
+
+    def look(self, mission_id: int | None) -> None:
+        """Look for runners, unless that was done a moment ago. None: any mission may have jobs to run."""
+        now = time.monotonic()
+        if self._is_silent or now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        had_runner, self._has_runner = self._has_runner, count_runners(self._engine) > 0
+        if had_runner and not self._has_runner:
+            if self._finds_work(mission_id):
+                print_err(NOTICE)
+            else:
+                self._has_runner = True  # to be told once there is work
+
+    def _finds_work(self, mission_id: int | None) -> bool:
+        if mission_id is not None:
+            return _has_work(self._engine.mission(mission_id))
+        return bool(self._engine.jobs(states=[State.QUEUED], limit=1))
+
+
+def _has_work(mission: Mission) -> bool:
+    return mission.jobs.get(State.QUEUED, 0) + mission.jobs.get(State.RUNNING, 0) > 0
