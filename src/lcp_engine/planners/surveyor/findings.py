@@ -62,7 +62,7 @@ def _marked(line: str) -> str:
     for mark in _WORD.finditer(line):
         before, after = line[: mark.start()], line[mark.start() :]
         if _RIGHT_AFTER_SIGN.search(before[-20:]) or (mark[1] and _SIGN.search(before[-80:])):
-            return after.strip().rstrip("*/#-}> ").strip()
+            return after.strip().rstrip("*/#-}> \\").strip()
     return ""
 
 
@@ -203,6 +203,8 @@ def commands(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[tu
     return found
 
 
+# Programs that a build states, and that nobody installs.
+_IS_TRIAL = re.compile(r"test|bench|example|fuzz|demo", re.IGNORECASE)
 _GO_MAIN = re.compile(r"^package main\b[^\0]*^func main\(\)", re.MULTILINE)
 
 
@@ -215,13 +217,19 @@ def entry_points(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> lis
             stated += _rust_programs(manifest, tree)
         if manifest.ecosystem == "JavaScript" and manifest.directory:
             stated = [pair for pair in stated if pair[0] not in ("main", "module")]
-        found += [_entry(name, target, manifest.path) for name, target in stated]
+        found += [
+            _entry(name, target, manifest.path) for name, target in stated if not _IS_TRIAL.search(name)
+        ]
     for path, text in texts.items():
         file = tree.by_path.get(path)
         if file is None or file.is_beside:
             continue
         if makefile_of_top(path):
-            found += [f"{code(name)}, linked by {code(path)}" for name in makefile.programs(text)]
+            found += [
+                f"{code(name)}, linked by {code(path)}"
+                for name in makefile.programs(text)
+                if not _IS_TRIAL.search(name)
+            ]
         elif file.language.name == "Go" and not file.is_test and _GO_MAIN.search(text):
             found.append(f"{code(path)}, a Go main package")
         elif text.startswith("#!") and file.parts[0] in ("bin", "sbin", "exe", "libexec"):

@@ -239,7 +239,7 @@ def _composer_json(text: str) -> Manifest:
         licence=whole.text("license") or ", ".join(whole.texts("license")),
         needs=_prefixed("PHP", need.text("php")),
         dependencies=_grouped({"": packages, "dev": whole.table("require-dev").names()}),
-        entries=tuple(("bin", path) for path in whole.texts("bin")),
+        entries=tuple((path.rpartition("/")[2], path) for path in whole.texts("bin")),
         commands=tuple(whole.table("scripts").as_texts().items()),
     )
 

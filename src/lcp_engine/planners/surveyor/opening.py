@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lcp_engine.planners.surveyor.readme import whole_sentences
+from lcp_engine.planners.surveyor.readme import sentences, whole_sentences
 
 _MOST_SCANNED = 8000
 _LONGEST = 240
@@ -19,26 +19,36 @@ _BLOCKS = (r"[rR]?(\"\"\"|''')(.*?)\1", r"(/)\*+!?(.*?)\*/", r"(<)!--(.*?)-->", 
 _LINE = re.compile(r"\s*(?:#+(?=\s|$)|//[/!]?|--+(?!\[)|;+|%+|\"(?= ))\s?[|^]?(.*)")
 # A comment about who may use the file, or made by a program, says nothing of what it is for.
 _DIRECTIVE = re.compile(r"#\s*(?:define|undef|include|if|ifn?def|el|endif|error|line|pragma)\b")
+# What may follow on a comment that is about the whole file.
+_AFTER_COMMENT = re.compile(rf"(?x:{_PREAMBLE.pattern})|{_DIRECTIVE.pattern}|[rR]?[\"']{{3}}|/\*|<!--|\{{-")
 _NOTICE = re.compile(
     r"copyright|\(c\)\s*\d|©|spdx|licen[cs]e|warrant|redistribut|permission (?:is|to use)|all rights|public domain"
+    r"|applicable law|may obtain"
     r"|this file is part|free software|provided [\"'`]*as.is|non-commercial|generated (?:by|auto|from)"
     r"|(?:auto|automatically )generated|do not (?:edit|modify)|\$id|written by|\bauthors?\b|maintainer"
-    r"|contributed by|e-?mail|\S@\S"
+    r"|contributed (?:by|to)|\S@\S"
     r"|conditions of distribution|software is (?:being )?provided|\bas[- ]is\b|in no event|under the terms"
     r"|distributed under|\b(?:eslint|jshint|vim:|noqa|pylint|pyright|flake8|mypy:|isort:|clang-format|@ts-|jscs:"
     r"|istanbul|rubocop|prettier|c8 ignore|autodoc|shellcheck)|<reference",
     re.IGNORECASE,
 )
-_FIELD = re.compile(r"\s*[\\@]?[A-Z][\w -]{1,20}?\s*:(?:\s+\S.*|\s*)$")
+_FIELD = re.compile(
+    r"\s*[\\@]?(?:module|package|file|filename|name|copyright|licen[cs]e|maintainer|stability|portability|authors?|version"
+    r"|date|created|modified|last (?:change|updated|modified)|revision|url|see|since|language|project)\s*:.*",
+    re.IGNORECASE,
+)
 
 
 def first_words(text: str) -> str:
-    """The first whole sentence of the comments that a source begins with; empty without a plain one."""
-    return next((said for comment in _comments(text[:_MOST_SCANNED]) if (said := _sentence(comment))), "")
+    """The first whole sentence of the comment that a source begins with, after notices; empty without a plain one."""
+    for comment in _comments(text[:_MOST_SCANNED]):
+        if (said := _sentence(comment)) is not None:
+            return said
+    return ""
 
 
 def _comments(text: str) -> Iterator[str]:
-    """The comments before the first line of code, without their signs."""
+    """The comments before the first line of code, without their signs; none of lines that belongs to that code."""
     lines = text.splitlines()
     at = 0
     while at < len(lines):
@@ -50,17 +60,17 @@ def _comments(text: str) -> Iterator[str]:
             yield re.sub(r"(?m)^[ \t]*\*+[ \t]?", "", found[2])
             at += found[0].count("\n") + 1
             continue
-        comment: list[str] = []
-        while at < len(lines) and not _DIRECTIVE.match(lines[at]) and (line := _LINE.match(lines[at])):
-            comment.append(line[1])
+        start = at
+        while at < len(lines) and not _DIRECTIVE.match(lines[at]) and _LINE.match(lines[at]):
             at += 1
-        if not comment:
+        on_code = at < len(lines) and not _AFTER_COMMENT.match(lines[at])
+        if at == start or (on_code and not lines[start].lstrip().startswith("//!")):
             return
-        yield "\n".join(comment)
+        yield "\n".join(line[1] for one in lines[start:at] if (line := _LINE.match(one)))
 
 
-def _sentence(comment: str) -> str:
-    """Of the first paragraph that does not begin with a notice about rights or tools; nothing if one follows on it."""
+def _sentence(comment: str) -> str | None:
+    """Of the first paragraph that does not begin with a notice about rights or tools; None if all do."""
     for block in re.split(r"\n[\s*#/;-]*\n", comment.strip("\n")):
         lines = [line.strip() for line in block.splitlines() if not _is_field(line)]
         # The heading of a module's own name, as in `requests.api`.
@@ -70,11 +80,11 @@ def _sentence(comment: str) -> str:
         if until:
             follows_on = until < len(lines) and lines[until][:1].islower()
             return "" if follows_on else _plain([line for line in lines[:until] if line])
-    return ""
+    return None
 
 
 def _is_field(line: str) -> bool:
-    return bool(_FIELD.match(line)) or "$Id" in line or not line.strip("*#/;-= \t")
+    return bool(_FIELD.match(line)) or "$Id" in line or not line.strip("*#/;-=~ \t")
 
 
 def _plain(lines: list[str]) -> str:
@@ -84,7 +94,7 @@ def _plain(lines: list[str]) -> str:
     words = " ".join(re.sub(r"-\*-.*?-\*-|[=*#~_-]{3,}", " ", " ".join(lines)).split())
     # "zlib.c -- compress data": the name of the file itself.
     words = re.sub(r"^[@\\]?(?:file\s+)?[\w./-]+\.\w{1,4}\s*(?:-+|:)\s+", "", words)
-    first = re.split(r"(?<=[.!?]) (?=[A-Z:`(])", words, maxsplit=1)[0]
+    first = sentences(words)[0]
     said = first if whole_sentences(first) or len(lines) == 1 else ""
     letters = sum(char.isalpha() or char == " " for char in said)
     is_prose = len(said.split()) > 1 and letters >= 0.8 * len(said) and said[0].isalnum()

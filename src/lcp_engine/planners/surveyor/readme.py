@@ -47,8 +47,8 @@ def read_readme(path: str, text: str, names: Iterable[str]) -> About:
     ]
     subject = subjects[0][0] if subjects else ""
     for _, prose in subjects:
-        if sentences := whole_sentences(prose):
-            return About(title, subject, sentences)
+        if said_of_it := whole_sentences(prose):
+            return About(title, subject, said_of_it)
     # Without such a sentence: what stands right under the title, or under a heading that asks for it.
     under = (prose for heading, prose in said if _SAYS_WHAT.fullmatch(heading))
     first = said[0][1] if said and title and said[0][0] == blocks[0].text else ""
@@ -64,13 +64,19 @@ def same_name(one: str, other: str) -> bool:
 def whole_sentences(text: str) -> str:
     """The sentences that `text` begins with and that end in it, as far as they are not too many."""
     kept = ""
-    for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z\"'(`{])", text)[:_MOST_SENTENCES]:
+    for sentence in sentences(text)[:_MOST_SENTENCES]:
         if not re.search(r"[.!?][\"')\]]?$", sentence) or len(kept) + len(sentence) > _MOST_SAID:
             break
         kept = f"{kept} {sentence}".strip()
     return kept
 
 
+def sentences(text: str) -> list[str]:
+    """`text` in pieces, each but the last a whole sentence."""
+    return _BETWEEN.split(text)
+
+
+_BETWEEN = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)(?<!etc\.)\s+(?=[A-Z\"'(`{:])")
 _NO_TITLE = re.compile(
     r"(?i).*[?!:]|welcome\b.*|(?:read ?me|about|overview|introduction|description|summary|contents|table of contents"
     r"|documentation|installation|getting started|usage|license|policies|features|news|changelog)"
@@ -166,6 +172,8 @@ def _is_navigation(words: str) -> bool:
 
 
 def _line(words: str) -> str:
+    # A reference whose target was not read.
+    words = re.sub(r"\[([^\[\]]{1,200})\](?:\[[^\[\]]{0,200}\])?", r"\1", words)
     return " ".join(words.split())
 
 

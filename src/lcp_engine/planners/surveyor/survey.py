@@ -26,7 +26,7 @@ from lcp_engine.planners.surveyor.markdown import (
     visible,
 )
 from lcp_engine.planners.surveyor.opening import first_words
-from lcp_engine.planners.surveyor.readme import About, read_readme, same_name
+from lcp_engine.planners.surveyor.readme import About, read_readme, same_name, whole_sentences
 from lcp_engine.planners.surveyor.selection import is_main_manifest, is_readme
 from lcp_engine.planners.surveyor.tree import EXCLUDED, File, Tree
 
@@ -186,11 +186,15 @@ class Survey:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _opening(self) -> Iterator[str]:
-        description = self.main.description if self.main else ""
-        if self.about.paragraph:
+        description = " ".join(self.main.description.split()) if self.main else ""
+        if len(description) > _LONGEST_DESCRIPTION:
+            description = whole_sentences(description)
+        said = self.about.paragraph.casefold()
+        if said:
             yield f"> {plain(self.about.paragraph, 600)}"
-        if description and description.rstrip(".").casefold() not in self.about.paragraph.casefold():
-            yield plain(description, 300)
+        told = said and description.casefold().startswith(said)
+        if description and not told and description.rstrip(".").casefold() not in said:
+            yield plain(description, 600)
         yield plain(self.summary, 600)
 
     def _sections(self) -> Iterator[str]:
@@ -214,6 +218,7 @@ class Survey:
 
 # What these name is an address or a target of the build, which the project itself may not be called by.
 _NAME_TARGETS = frozenset({"Go", "CMake", "Autoconf"})
+_LONGEST_DESCRIPTION = 300
 _MOST_LANGUAGES = 12
 _MOST_ROWS = 15
 _MOST_OPEN_ENDS = 20
