@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from lcp_engine.errors import ErrorCode, LcpError
 
 MAX_NAME = 255
 MAX_PATH = 4095
+MAX_CLIMBS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path that a job names: `path` is relative to the mission's root, `shown` to `params.root`; "" is the root."""
+    """A path that a job names: `path` is relative to the mission's root, `shown` to `params.root`; "" is the root.
+
+    In `path` each ".." took away the name before it, as the kernel does unless that is a link: `climbs` are the
+    directories that were left so, `named` is the path with its "..". `Root` opens places with regard to that.
+    """
 
     path: str
     shown: str
     is_directory: bool = False
+    climbs: tuple[str, ...] = field(default=(), compare=False)
+    named: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -37,23 +45,25 @@ class Names:
     ) -> Place:
         """Where `rel_path` (beneath `root`) or `path` (absolute, or beneath `root`) lies. Raises `LcpError`."""
         windows = self._is_windows(root if path is None else path)
-        base = self.base(root)
+        base = self._base(root)
         if rel_path is not None:
             return _beneath(base, _relative(rel_path, windows), rel_path)
         if path is None:
-            return Place(base, "")
+            return _checked(Place(base.path, "", climbs=base.climbs, named=base.named), str(root))
         inner = self._inside(path)
         if inner is None:
             return _beneath(base, _relative(path, windows), path)
         whole = _collapse(inner, path)
-        if base and not f"{whole}/".startswith(f"{base}/"):
+        if base.path and not f"{whole.path}/".startswith(f"{base.path}/"):
             raise _outside(path, f"params.root {root!r}")
-        return _checked(Place(whole, whole[len(base) :].lstrip("/"), _names_directory(inner)), path)
+        shown = whole.path[len(base.path) :].lstrip("/")
+        climbs = (*base.climbs, *whole.climbs)
+        return _checked(Place(whole.path, shown, _names_directory(inner), climbs, whole.named), path)
 
-    def base(self, root: str | None) -> str:
+    def _base(self, root: str | None) -> _Collapsed:
         """`params.root` relative to the mission's root."""
         if root is None:
-            return ""
+            return _Collapsed("")
         inner = self._inside(root)
         return _collapse(_relative(root, self._is_windows(root)) if inner is None else inner, root)
 
@@ -130,23 +140,42 @@ def _relative(path: str, windows: bool) -> list[str]:
     return _split(path, windows)
 
 
-def _collapse(parts: Sequence[str], shown: str) -> str:
+class _Collapsed(NamedTuple):
+    path: str
+    climbs: tuple[str, ...] = ()
+    named: str = ""
+
+
+def _collapse(parts: Sequence[str], shown: str) -> _Collapsed:
     """The parts as a path without "", "." and ".."; a ".." that climbs above the start is refused."""
     kept: list[str] = []
+    climbs: dict[str, None] = {}
     for part in parts:
         if part == "..":
             if not kept:
                 raise _outside(shown, "the root")
+            climbs["/".join(kept)] = None
             kept.pop()
+            if len(climbs) > MAX_CLIMBS:
+                raise LcpError(
+                    ErrorCode.INVALID_PARAMS,
+                    f"path {shown[:60]!r}… leaves more than {MAX_CLIMBS} directories by '..'",
+                )
         elif part not in ("", "."):
             kept.append(part)
-    return "/".join(kept)
+    path = "/".join(kept)
+    return _Collapsed(path, tuple(climbs), "/".join(filter(None, parts)) if climbs else path)
 
 
-def _beneath(base: str, parts: Sequence[str], shown: str) -> Place:
+def _beneath(base: _Collapsed, parts: Sequence[str], shown: str) -> Place:
     inner = _collapse(parts, shown)
-    whole = f"{base}/{inner}" if base and inner else base or inner
-    return _checked(Place(whole, inner, _names_directory(parts)), shown)
+    whole, named = _joined(base.path, inner.path), _joined(base.named, inner.named)
+    climbs = (*base.climbs, *(_joined(base.path, climb) for climb in inner.climbs))
+    return _checked(Place(whole, inner.path, _names_directory(parts), climbs, named), shown)
+
+
+def _joined(base: str, inner: str) -> str:
+    return f"{base}/{inner}" if base and inner else base or inner
 
 
 def _names_directory(parts: Sequence[str]) -> bool:

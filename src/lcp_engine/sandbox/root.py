@@ -13,6 +13,7 @@ from typing import Self
 
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
+from lcp_engine.sandbox.paths import Place
 from lcp_engine.sandbox.syscalls import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,
@@ -104,6 +105,41 @@ class Root:
                 if error.errno != errno.ELOOP:
                     raise
                 descriptor, resolved = self._follow(path)
+        except OSError as error:
+            raise refusal(error, path) from error
+        return self._opened(descriptor, resolved, path)
+
+    def open_place(self, place: Place) -> Opened:
+        """Like `open_file`, with ".." as the kernel takes it: after a link it leaves what the link leads to.
+
+        Without openat2 such a place is refused, like any link.
+        """
+        try:
+            self._check_climbs(place)
+        except OSError as error:
+            if error.errno != errno.ELOOP or not self.kernel:
+                raise refusal(error, place.named) from error
+        else:
+            return self.open_file(place.path)
+        try:
+            descriptor, resolved = self._follow(place.named)
+        except OSError as error:
+            raise refusal(error, place.named) from error
+        return self._opened(descriptor, resolved, place.named)
+
+    def check_place(self, place: Place) -> None:
+        """Raises `LcpError` unless each ".." of the place leaves a directory that exists and is no link."""
+        try:
+            self._check_climbs(place)
+        except OSError as error:
+            raise refusal(error, place.named) from error
+
+    def _check_climbs(self, place: Place) -> None:
+        for climb in place.climbs:
+            os.close(self._openers.directory(climb))
+
+    def _opened(self, descriptor: int, resolved: str, path: str) -> Opened:
+        try:
             status = os.fstat(descriptor)
         except OSError as error:
             raise refusal(error, path) from error

@@ -44,9 +44,11 @@ def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold
     """Lists regular files; never follows links or enters `.git` and the engine's own directory."""
     try:
         patterns = compile_patterns(params.patterns or ())
-        base = context.names.place(root=params.root).path
+        place = context.names.place(root=params.root)
+        base = place.path
         if (refused := context.judge(base and f"{base}/")) is not None:
             return refused
+        context.root.check_place(place)
         cap = context.caps.listed_paths
         limit = cap if params.limit is None else min(params.limit, cap)
         listing = list_files(context.root, base, patterns, limit=limit, sizes=bool(params.details))

@@ -56,18 +56,20 @@ def _read(params: ReadFileParams, context: Context) -> ReadFileResult | Hold | F
         return Failed(
             ErrorCode.NOT_A_FILE, f"{place.shown or '.'!r} is named as a directory, a file is needed"
         )
-    opened = context.root.open_file(place.path)
+    opened = context.root.open_place(place)
+    # A ".." behind a link leads elsewhere than its text says: then the result names the path as the job did.
+    shown = place.shown if opened.path == place.path or not place.climbs else place.named
     try:
         if opened.path != place.path and (refused := context.judge(opened.path)) is not None:
             return refused
         cap = context.caps.read_bytes
         if params.offset is None and params.limit is None:
-            text = read_whole(opened.descriptor, opened.size, cap, place.shown)
+            text = read_whole(opened.descriptor, opened.size, cap, shown)
         else:
-            text = read_lines(opened.descriptor, params.offset or 0, params.limit, cap=cap, path=place.shown)
+            text = read_lines(opened.descriptor, params.offset or 0, params.limit, cap=cap, path=shown)
     finally:
         os.close(opened.descriptor)
-    return _result(place.shown, text)
+    return _result(shown, text)
 
 
 def _result(shown: str, text: Text) -> ReadFileResult:

@@ -42,10 +42,11 @@ def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> Fi
     """Checks path and size without opening the file, and returns the change for the runner to apply."""
     try:
         place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
+        if (refused := context.judge(place.path)) is not None:
+            return refused
+        context.root.check_place(place)
     except LcpError as error:
         return error.failed
-    if (refused := context.judge(place.path)) is not None:
-        return refused
     if place.is_directory or not place.path:
         return Failed(
             ErrorCode.NOT_A_FILE, f"{place.shown or '.'!r} is named as a directory, a file is needed"
