@@ -147,6 +147,11 @@ def make_room(url: str) -> None:
         raise LcpError(ErrorCode.FILE_SYSTEM, message) from refused
 
 
+def has_room(url: str) -> bool:
+    """Whether the directory of the database exists, as far as `make_room` would create it."""
+    return url != default_url() or user_data_path(APP).is_dir()
+
+
 def shown_url(url: str) -> str:
     """The URL without a password."""
     scheme, separator, rest = url.partition("://")

@@ -55,6 +55,15 @@ def test_a_check_has_the_keys_that_the_page_names(tmp_path: Path, capsys: pytest
     assert set(json.loads(capsys.readouterr().out)) == documented("check")
 
 
+def test_a_validation_has_the_keys_that_the_page_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mission.json").write_text(json.dumps(MISSION))
+    arguments = ["--json", "--db", sqlite_url(tmp_path), "validate", str(tmp_path / "mission.json")]
+    assert start(arguments) == 0
+    assert set(json.loads(capsys.readouterr().out)) == documented("validation")
+
+
 def test_an_error_has_the_keys_that_the_page_names(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert start(["--db", url, "--json", "show", "9"]) == 1
     assert set(json.loads(capsys.readouterr().err)["error"]) == documented("error")

@@ -47,6 +47,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "fork": ("replay", "Start a new mission from a turn of another one."),
     },
     "Without a mission": {
+        "validate": ("validate", "Check a mission and print what it would do; launch nothing."),
         "check": ("check", "Check whether replies are valid; execute nothing."),
         "try": ("check", "Run one job now, outside any mission."),
         "schema": ("schema", "Print a published JSON Schema."),

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from lcp_engine.api import Engine
+from lcp_engine.api.dry_run import worst_case
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
@@ -26,11 +27,11 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
-from lcp_engine.engine.turn_queue import TURN_ATTEMPTS
-from lcp_engine.planners.environment import AsksModel, PlannerEnvironment
-from lcp_engine.planners.registry import make_planner
+from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.settings import shown_url
 from lcp_engine.store.queries.records import Job, Mission
+from lcp_engine.workers.base import Workers
+from lcp_engine.workers.registry import find_workers
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
@@ -89,6 +90,9 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
 )
 @click.option("--approve", "kinds", multiple=True, metavar="KINDS",
               help="Approve held jobs of these kinds (a,b,…) without asking; all: every kind.")  # fmt: skip
+@click.option(
+    "--dry-run", is_flag=True, help="Launch nothing; print what the mission would do, like lcp validate."
+)
 @pass_invocation
 def run_command(
     invocation: Invocation,
@@ -96,6 +100,7 @@ def run_command(
     options: MissionOptions,
     threads: int,
     kinds: Sequence[str],
+    dry_run: bool,
 ) -> int:
     """Launch MISSION and work on it until it ends or waits for a person; then print its report.
 
@@ -103,10 +108,15 @@ def run_command(
     held jobs; without one they stay held, and the exit code is 3.
     """
     named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
+    if dry_run:
+        from lcp_engine.cli.validate import print_dry_run
+
+        _check_kinds(named, find_workers())
+        return print_dry_run(invocation, options, named)
     spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
-        _check_kinds(named, engine)
+        _check_kinds(named, engine.workers)
         launched = engine.launch(spec, root=directory)
         worst = print_worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
@@ -147,20 +157,18 @@ def launch_command(
 
 def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
     """Print on stderr what the mission can cost at worst, before it begins."""
-    planner = make_planner(spec.planner, engine.instance.planner_environment)
-    attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
-    worst = WorstCase(spec.limits, None if attempt is None else attempt * TURN_ATTEMPTS)
+    worst = worst_case(spec, engine.instance.planner_environment)
     if not (invocation.json or invocation.quiet):
         for line in worst.lines:
             print_err(line)
     return worst
 
 
-def _check_kinds(named: Collection[str], engine: Engine) -> None:
+def _check_kinds(named: Collection[str], workers: Workers) -> None:
     """Raise a usage error for an unknown kind, which would silently approve nothing."""
     for kind in sorted(named):
-        if kind != "all" and kind not in engine.workers:
-            hint = nearest(kind, [*engine.workers, "all"])
+        if kind != "all" and kind not in workers:
+            hint = nearest(kind, [*workers, "all"])
             message = f"--approve expects kinds of jobs or all, not {kind!r}; {hint}"
             raise click.UsageError(message, click.get_current_context())
 

@@ -102,6 +102,12 @@ def open_instance(url: str, options: Options) -> Instance:
     )
 
 
+def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:
+    """What decides about jobs, without opening the database, if there is one. Raises like `open_instance`."""
+    own = () if url is None else _engine_files(make_backend(url))
+    return Admission(find_workers(), tuple(user_rules), own)
+
+
 def identity_of(url: str) -> str:
     """The same name for a database in every process that uses it: the file with links resolved, or the URL."""
     backend = make_backend(url)

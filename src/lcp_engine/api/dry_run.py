@@ -1,0 +1,224 @@
+"""Say what a mission would do, as far as that is known before its first turn; write nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine.core.mission.idle_rules import idle_rules
+from lcp_engine.core.mission.spec import MissionSpec, WorstCase
+from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.reasons import ReasonCode
+from lcp_engine.engine.admission import Admission, permission_ruling
+from lcp_engine.engine.turn_queue import TURN_ATTEMPTS
+from lcp_engine.planners.environment import AsksModel, PlannerEnvironment
+from lcp_engine.planners.registry import make_planner
+from lcp_engine.store.db.sqlite import BUSY_SECONDS
+from lcp_engine.store.maintenance.check import find_version, opened
+from lcp_engine.store.queries.root_missions import open_missions
+from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+
+GIT_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class KindOutlook:
+    """What becomes of jobs of a kind: the verdict where no rule about certain paths matches, and those rules."""
+
+    kind: str
+    verdict: Verdict
+    reason: str
+    by_path: tuple[str, ...] = ()
+
+    @property
+    def json(self) -> dict[str, JsonValue]:
+        return {
+            "kind": self.kind, "verdict": self.verdict.value, "reason": self.reason, "by_path": [*self.by_path],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RootOutlook:
+    """The root as it is now. `branch` is None outside of a git work tree, `changed` if git cannot tell."""
+
+    path: str
+    is_writable: bool
+    branch: str | None
+    changed: int | None
+    missions: tuple[int, ...]
+    """Missions over the same root that have not ended."""
+
+    @property
+    def json(self) -> dict[str, JsonValue]:
+        return {
+            "path": self.path, "writable": self.is_writable, "branch": self.branch,
+            "uncommitted": self.changed, "missions": [*self.missions],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What is known of a mission before its first turn."""
+
+    spec: MissionSpec
+    root: RootOutlook
+    asks_model: bool
+    kinds: tuple[KindOutlook, ...]
+    worst_case: WorstCase
+    warnings: tuple[str, ...]
+
+    @property
+    def json(self) -> dict[str, JsonValue]:
+        spec = self.spec
+        return {
+            "valid": True,
+            "name": spec.name,
+            "goal": spec.goal,
+            "planner": {"type": spec.planner.type, "dialect": spec.planner.dialect, "model": self.asks_model},
+            "root": self.root.json,
+            "kinds": [kind.json for kind in self.kinds],
+            "limits": spec.limits.model_dump(mode="json"),
+            "worst_case": self.worst_case.json,
+            "accept": [check.description for check in spec.accept],
+            "warnings": [*self.warnings],
+        }
+
+
+def dry_run(
+    spec: MissionSpec,
+    root: Path,
+    url: str | None,
+    admission: Admission,
+    planner_environment: PlannerEnvironment,
+) -> DryRun:
+    """What the mission would do over `root`; the database at `url` is only read, None if there is none yet.
+
+    A model's server is not asked. Raises `NO_PLANNER` and `INVALID_MISSION` for a planner that cannot be made, and the
+    errors of a database that cannot be used.
+    """
+    planner = make_planner(spec.planner, planner_environment)
+    outlook = _root(root, _missions(url, str(root)))
+    policy = admission.policy(spec, str(root))
+    workers = admission.workers
+    warnings = _root_warnings(outlook)
+    has_paths = {kind: worker.executed_by is ExecutedBy.RUNNER for kind, worker in workers.items()}
+    warnings += idle_rules(spec.policy, admission.user_rules, has_paths)
+    warnings += _not_lifted(spec.policy, policy, workers)
+    return DryRun(
+        spec,
+        outlook,
+        isinstance(planner, AsksModel),
+        tuple(_kind(worker, spec, policy, admission.user_rules) for _, worker in sorted(workers.items())),
+        worst_case(spec, planner_environment),
+        tuple(warnings),
+    )
+
+
+def worst_case(spec: MissionSpec, planner_environment: PlannerEnvironment) -> WorstCase:
+    """The most that the mission can cost."""
+    planner = make_planner(spec.planner, planner_environment)
+    attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
+    return WorstCase(spec.limits, None if attempt is None else attempt * TURN_ATTEMPTS)
+
+
+def _missions(url: str | None, root: str) -> tuple[int, ...]:
+    """The open missions of the root."""
+    if url is None or find_version(url) is None:
+        return ()
+    with opened(url, BUSY_SECONDS) as database:
+        return tuple(database.read(lambda tx: open_missions(tx, root)))
+
+
+def _root(root: Path, missions: tuple[int, ...]) -> RootOutlook:
+    branch, changed = _git(root)
+    return RootOutlook(str(root), os.access(root, os.W_OK | os.X_OK), branch, changed, missions)
+
+
+def _git(root: Path) -> tuple[str | None, int | None]:
+    """The branch and the number of uncommitted paths beneath the root; None for what git does not tell."""
+    git = shutil.which("git")
+    if git is None:
+        return None, None
+    # Read only: no index is refreshed, and no hook and no monitor of files is started.
+    options = ["--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    asked = ["status", "--porcelain=v1", "--branch", "-z", "--ignore-submodules=all", "--", "."]
+    try:
+        done = subprocess.run(  # noqa: S603 -- git, found on PATH, as this user would run it
+            [git, *options, *asked], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            timeout=GIT_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None, None
+    if done.returncode != 0:
+        return None, None
+    head, *paths = done.stdout.decode(errors="replace").rstrip("\0").split("\0")
+    name = re.sub(r"^## (No commits yet on )?|\.\.\..*$", "", head)
+    return name, sum(re.match(r"[ MTADRCU?!]{2} ", path) is not None for path in paths)
+
+
+def _root_warnings(root: RootOutlook) -> list[str]:
+    warnings = []
+    if not root.is_writable:
+        warnings.append(f"root {root.path} is not writable; jobs that write will fail")
+    if root.missions:
+        ids = ", ".join(map(str, root.missions))
+        warnings.append(f"mission{'s' * (len(root.missions) > 1)} {ids} in the same root has not ended")
+    return warnings
+
+
+_PATHS = {"rel_path", "path", "root"}
+"""Params that name a path, in kinds of the engine and by convention."""
+_ANY_OTHER = "any other path"
+_EVERYTHING = {"*", "**"}
+
+
+def _kind(worker: Worker[BaseModel], spec: MissionSpec, policy: Policy, users: Sequence[Rule]) -> KindOutlook:
+    has_path = worker.writes or not _PATHS.isdisjoint(worker.params.model_fields)
+    ruling = policy.judge(
+        worker.kind,
+        has_effects=worker.has_effects,
+        writes=worker.writes,
+        paths=(_ANY_OTHER,) if has_path else (),
+    )
+    verdict, reason = ruling.verdict, ruling.reason
+    by_kind = permission_ruling(worker, spec)
+    if by_kind is not None and verdict is not Verdict.DENY:
+        verdict, reason = by_kind
+    by_path = [
+        f"{origin} rule {number} ({', '.join(rule.paths)}): {rule.do}"
+        for origin, rules in (("mission", spec.policy), ("user", users))
+        for number, rule in enumerate(rules, 1)
+        if rule.paths is not None and ("*" in rule.kinds or worker.kind in rule.kinds)
+        if _EVERYTHING.isdisjoint(rule.paths)
+    ]
+    return KindOutlook(worker.kind, verdict, str(reason), tuple(by_path) if by_kind is None else ())
+
+
+_DENIALS = {ReasonCode.SECRETS, ReasonCode.ENGINE_FILES, ReasonCode.GIT_CONFIG, ReasonCode.GIT_FILES}
+
+
+def _not_lifted(rules: Sequence[Rule], policy: Policy, workers: Workers) -> list[str]:
+    """Files that a rule of the mission names and the default policy denies all the same."""
+    found = []
+    for index, rule in enumerate(rules):
+        named = [path.lstrip("/") for path in rule.paths or () if not re.search(r"[*?\[!\\]", path)]
+        kinds = [worker for kind, worker in workers.items() if "*" in rule.kinds or kind in rule.kinds]
+        for path in named if rule.do is not Verdict.DENY else ():
+            rulings = [
+                policy.judge(worker.kind, has_effects=worker.has_effects, writes=worker.writes, paths=(path,))
+                for worker in kinds
+                if worker.executed_by is ExecutedBy.RUNNER
+            ]
+            denial = next((ruling for ruling in rulings if ruling.reason.code in _DENIALS), None)
+            if denial is not None:
+                found.append(
+                    f"policy.{index}: {path!r} stays denied: {denial.reason}; only a user's rule lifts that"
+                )
+    return found

@@ -1,0 +1,68 @@
+"""Find rules of a mission's policy that can never decide about a job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lcp_engine.core.policy import Rule
+from lcp_engine.core.summaries import nearest
+
+_EVERYTHING = frozenset({"*", "**"})
+
+
+def idle_rules(rules: Sequence[Rule], user_rules: Sequence[Rule], has_paths: Mapping[str, bool]) -> list[str]:
+    """A sentence for each thing about the mission's `rules` that has no effect.
+
+    `has_paths` has every known kind, and whether its jobs have paths. The user's final rules come before the mission's.
+    """
+    before = [(f"final rule {number}", rule) for number, rule in enumerate(user_rules, 1) if rule.final]
+    found: list[str] = []
+    for index, rule in enumerate(rules):
+        where = f"policy.{index}"
+        found += [f"{where}: {fact}" for fact in _facts(rule, before, has_paths)]
+        before.append((where, rule))
+    return found
+
+
+def _facts(rule: Rule, before: Sequence[tuple[str, Rule]], has_paths: Mapping[str, bool]) -> list[str]:
+    unknown = [kind for kind in rule.kinds if kind != "*" and kind not in has_paths]
+    facts = [f"no worker executes kind {kind!r}; {nearest(kind, ['*', *has_paths])}" for kind in unknown]
+    if rule.final:
+        facts.append("`final` counts in a user's rules only")
+    kinds = [kind for kind in has_paths if _has(rule, kind)]
+    if unknown and not kinds:
+        return facts
+    fact = _why_never(rule, kinds, has_paths) or _decided_before(rule, kinds, before)
+    return facts if fact is None else [*facts, f"it can never match: {fact}"]
+
+
+def _why_never(rule: Rule, kinds: Sequence[str], has_paths: Mapping[str, bool]) -> str | None:
+    if not kinds:
+        return "it names no kind"
+    if rule.paths == ():
+        return "its list of paths is empty"
+    if rule.paths is not None and not any(has_paths[kind] for kind in kinds):
+        return f"jobs of kind {', '.join(kinds)} have no path"
+    return None
+
+
+def _decided_before(rule: Rule, kinds: Sequence[str], before: Sequence[tuple[str, Rule]]) -> str | None:
+    deciding = []
+    for kind in kinds:
+        first = next((where for where, other in before if _has(other, kind) and _covers(other, rule)), None)
+        if first is None:
+            return None
+        deciding.append(first)
+    return f"{', '.join(dict.fromkeys(deciding))} decides first"
+
+
+def _has(rule: Rule, kind: str) -> bool:
+    return "*" in rule.kinds or kind in rule.kinds
+
+
+def _covers(earlier: Rule, later: Rule) -> bool:
+    """Whether the earlier rule matches every path that the later one does."""
+    if earlier.paths is None or earlier.paths == later.paths:
+        return True
+    excludes = any(path.startswith("!") for path in earlier.paths)
+    return later.paths is not None and not excludes and not _EVERYTHING.isdisjoint(earlier.paths)

@@ -1,0 +1,158 @@
+"""`lcp validate` and `lcp run --dry-run` say what a mission would do, and write nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine.core.mission.idle_rules import idle_rules
+from lcp_engine.core.policy import Rule
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Lcp
+
+
+def outlook(found: JsonValue, kind: str) -> JsonValue:
+    assert isinstance(found, list)
+    return next(one["verdict"] for one in found if isinstance(one, dict) and one["kind"] == kind)
+
+
+def test_it_says_what_runs_waits_and_is_denied(lcp: Lcp) -> None:
+    rules: list[JsonValue] = [
+        {"kinds": ["write_file"], "paths": ["docs/**"], "do": "auto"},
+        {"kinds": ["rewrite_file"], "do": "deny"},
+    ]
+    mission = lcp.mission(lcp.complete, policy=rules, accept=[{"file_exists": "a.md"}])
+    done = lcp("validate", mission, "--root", "root", "--json")
+    assert done.code == 0
+    kinds = done.object["kinds"]
+    assert [outlook(kinds, kind) for kind in ("read_file", "write_file", "rewrite_file", "ask_user")] == [
+        "auto", "hold", "deny", "hold",
+    ]  # fmt: skip
+    assert done.object["accept"] == ["the file a.md exists"]
+    assert done.object["warnings"] == []
+    shown = lcp("validate", mission, "--root", "root").out
+    assert "by path     mission rule 1 (docs/**): auto, for write_file\n" in shown
+    assert "denied      rewrite_file\n" in shown
+    # A path stays whole, so that it can be copied.
+    assert max(len(line) for line in shown.splitlines() if "/" not in line) <= 80
+
+
+def test_nothing_is_written(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.ask("write_file", rel_path="b.txt", content="x"), lcp.complete)
+    before = sorted(path for path in lcp.home.rglob("*"))
+    for command in (["validate"], ["run", "--dry-run", "--approve", "all"]):
+        for url in (lcp.environment["LCP_DATABASE_URL"], ""):
+            assert lcp(*command, mission, "--root", "root", LCP_DATABASE_URL=url).code == 0
+    assert sorted(path for path in lcp.home.rglob("*")) == before
+
+
+def test_a_dry_run_names_what_would_be_approved_without_asking(lcp: Lcp) -> None:
+    done = lcp("run", lcp.mission(lcp.complete), "--root", "root", "--dry-run", "--approve", "write_file")
+    assert "approved    write_file, without asking\n" in done.out
+    refused = lcp("run", lcp.mission(lcp.complete), "--root", "root", "--dry-run", "--approve", "write_fil")
+    assert (refused.code, "did you mean 'write_file'?" in refused.err) == (2, True)
+
+
+def test_an_invalid_mission_is_refused_as_run_would(lcp: Lcp) -> None:
+    mission = lcp.home / "m.yaml"
+    mission.write_text(
+        "goal: Say ${what}.\nplanner: {type: script, replies: []}\nvariables: {what: What to say.}\n"
+    )
+    for command in (["validate"], ["run", "--dry-run"]):
+        done = lcp(*command, mission, "--root", "root", "--json")
+        assert (done.code, done.error["error_code"], done.out) == (1, "INVALID_MISSION", "")
+        assert lcp(*command, mission, "--root", "root", "--var", "what=yes").code == 0
+        assert lcp(*command, mission, "--root", "gone", "--var", "what=yes", "--json").error[
+            "error_code"
+        ] == ("PATH_NOT_FOUND")
+
+
+def test_it_names_missions_in_the_same_root_and_the_state_of_git(lcp: Lcp) -> None:
+    git = [
+        "git",
+        "-C",
+        str(lcp.root),
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "user.name=n",
+        "-c",
+        "user.email=e",
+    ]
+    for arguments in (["init", "-q"], ["add", "a.md"], ["commit", "-qm", "first"]):
+        subprocess.run(
+            [*git, *arguments], check=True, env={"PATH": os.environ["PATH"], "HOME": str(lcp.home)}
+        )
+    mission = lcp.mission(lcp.complete)
+    lcp("launch", mission, "--root", "root")
+    done = lcp("validate", mission, "--root", "root", "--json")
+    root = done.object["root"]
+    assert isinstance(root, dict)
+    assert (root["writable"], root["branch"], root["uncommitted"], root["missions"]) == (True, "main", 1, [1])
+    assert done.object["warnings"] == ["mission 1 in the same root has not ended"]
+
+
+def test_a_database_that_cannot_be_used_is_an_error_now_and_not_at_launch(lcp: Lcp) -> None:
+    done = lcp("validate", lcp.mission(lcp.complete), "--root", "root", "--db", "sqlite:////nowhere/lcp.db")
+    assert (done.code, "needs its directory /nowhere" in done.err) == (1, True)
+
+
+HAS_PATHS = {"read_file": True, "write_file": True, "ask_user": False}
+
+
+@pytest.mark.parametrize(
+    ("rules", "facts"),
+    [
+        ([{"do": "hold"}], []),
+        ([{"kinds": ["write_file"], "do": "auto"}, {"do": "hold"}], []),
+        ([{"paths": ["docs/**"], "do": "auto"}, {"paths": ["*.md"], "do": "hold"}], []),
+        ([{"paths": ["**"], "do": "auto"}, {"do": "hold"}], []),
+        ([{"paths": ["*", "!a"], "do": "auto"}, {"paths": ["a"], "do": "hold"}], []),
+        ([{"do": "hold"}, {"do": "deny"}], ["policy.1: it can never match: policy.0 decides first"]),
+        (
+            [{"kinds": ["read_file"], "do": "hold"}, {"kinds": ["read_file"], "paths": ["a"], "do": "deny"}],
+            ["policy.1: it can never match: policy.0 decides first"],
+        ),
+        (
+            [{"paths": ["**"], "do": "hold"}, {"paths": ["a"], "do": "deny"}],
+            ["policy.1: it can never match: policy.0 decides first"],
+        ),
+        (
+            [{"paths": ["a"], "do": "hold"}, {"paths": ["a"], "do": "deny"}],
+            ["policy.1: it can never match: policy.0 decides first"],
+        ),
+        ([{"kinds": [], "do": "deny"}], ["policy.0: it can never match: it names no kind"]),
+        ([{"paths": [], "do": "deny"}], ["policy.0: it can never match: its list of paths is empty"]),
+        (
+            [{"kinds": ["ask_user"], "paths": ["a"], "do": "deny"}],
+            ["policy.0: it can never match: jobs of kind ask_user have no path"],
+        ),
+        (
+            [{"kinds": ["write_fil"], "do": "deny"}],
+            ["policy.0: no worker executes kind 'write_fil'; did you mean 'write_file'?"],
+        ),
+        ([{"do": "deny", "final": True}], ["policy.0: `final` counts in a user's rules only"]),
+    ],
+)
+def test_a_rule_without_effect_is_named(rules: list[dict[str, JsonValue]], facts: list[str]) -> None:
+    assert idle_rules([Rule.model_validate(rule) for rule in rules], (), HAS_PATHS) == facts
+
+
+def test_the_users_final_rules_come_first() -> None:
+    final = Rule.model_validate({"do": "deny", "final": True})
+    own = Rule.model_validate({"kinds": ["read_file"], "do": "auto"})
+    assert idle_rules([own], [final], HAS_PATHS) == [
+        "policy.0: it can never match: final rule 1 decides first"
+    ]
+
+
+def test_a_file_that_stays_denied_is_named(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete, policy=[{"kinds": ["read_file"], "paths": [".env"], "do": "auto"}])
+    warnings = lcp("validate", mission, "--root", "root", "--json").object["warnings"]
+    assert isinstance(warnings, list)
+    assert [str(warning).startswith("policy.0: '.env' stays denied: ") for warning in warnings] == [True]
