@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from lcp_engine.planners.surveyor import makefile
 from lcp_engine.planners.surveyor.languages import Sort
-from lcp_engine.planners.surveyor.manifests import Manifest
+from lcp_engine.planners.surveyor.manifest import Manifest
 from lcp_engine.planners.surveyor.markdown import code, listing, number, share, size
 from lcp_engine.planners.surveyor.selection import is_ci, is_licence, is_readme, is_version
 from lcp_engine.planners.surveyor.tree import File, Tree
@@ -80,6 +80,7 @@ _PHRASES: Sequence[tuple[str, str]] = (
     ("Boost Software License", "BSL-1.0"),
     ("This is free and unencumbered software", "Unlicense"),
     ("CC0 1.0 Universal", "CC0-1.0"),
+    ("provided 'as-is', without any express or implied warranty. In no event", "Zlib"),
     ("PYTHON SOFTWARE FOUNDATION LICENSE", "PSF-2.0"),
     ("Permission to use, copy, modify, and/or distribute", "ISC or 0BSD"),
     ("Permission to use, copy, modify, and distribute this software for any purpose", "ISC"),
@@ -131,6 +132,9 @@ def version_of(texts: Texts, tree: Tree, names: Iterable[str]) -> tuple[str, str
         ):
             if is_version(file) or (found[1] or "").casefold() in folded:
                 return found[2], path
+        for found in re.finditer(r"(?m)^\s*#\s*define\s+((\w+)_VERSION\s+\d{3,7})\b", text):
+            if found[2].casefold() in folded:
+                return " ".join(found[1].split()), path
     return "", ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lcp_engine.planners.surveyor.languages import Sort
-from lcp_engine.planners.surveyor.manifests import Manifest
+from lcp_engine.planners.surveyor.manifest import Manifest
 from lcp_engine.planners.surveyor.tree import File, Tree, group
 
 _MOST_DIRECTORIES = 24

@@ -12,7 +12,8 @@ from lcp_engine.planners.surveyor import findings
 from lcp_engine.planners.surveyor.findings import stand_outs
 from lcp_engine.planners.surveyor.languages import Sort
 from lcp_engine.planners.surveyor.layout import Row, lay_out
-from lcp_engine.planners.surveyor.manifests import Manifest, is_manifest, read_manifest, without_own
+from lcp_engine.planners.surveyor.manifest import Manifest
+from lcp_engine.planners.surveyor.manifests import is_manifest, read_manifest, without_own
 from lcp_engine.planners.surveyor.markdown import (
     bullets,
     code,

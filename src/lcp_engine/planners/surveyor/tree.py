@@ -64,10 +64,12 @@ _BESIDE = frozenset(
     {
         "doc", "docs", "documentation", "website", "site", "www", "example", "examples", "demo", "demos", "sample",
         "samples", "test", "tests", "__tests__", "testsuite", "testdir", "spec", "specs", "e2e", "fixtures", "testdata",
-        "bench", "benches", "benchmark", "benchmarks", "fuzz", "fuzzing", "script", "scripts", "tool", "tools",
+        "bench", "benches", "benchmark", "benchmarks", "fuzz", "fuzzing", "script", "scripts", "tools",
     }
 )  # fmt: skip
-_BESIDE_AT_TOP = frozenset({"util", "utils", "contrib", "ci", "hack", "template", "templates", "packaging"})
+_BESIDE_AT_TOP = frozenset(
+    {"tool", "util", "utils", "contrib", "ci", "hack", "template", "templates", "packaging"}
+)
 
 
 class File(NamedTuple):
