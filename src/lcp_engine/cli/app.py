@@ -6,10 +6,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from lcp_engine.cli.base import LcpGroup, global_options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Module and help of each command: `lcp --help` loads none of the modules.
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -53,6 +57,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schema": ("schema", "Print a published JSON Schema."),
         "db": ("db", "Check, back up, prune and measure the database."),
         "doctor": ("doctor", "Check the installation, a root and a planner's endpoint."),
+        "completion": ("completion", "Print the completion script of a shell."),
     },
 }
 _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -68,6 +73,14 @@ class _Lazy(LcpGroup):
         module = import_module(f"lcp_engine.cli.{_COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the commands from the table alone, else the global options."""
+        from click.shell_completion import CompletionItem
+
+        known = {name: text for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)}
+        commands = [CompletionItem(name, help=text) for name, text in known.items()]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section, from the table alone."""

@@ -162,7 +162,7 @@ class LcpGroup(_WithExamples, click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Like click's, but without arguments the help goes to stderr and the call is a usage error."""
-        if not args:
+        if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(Exit.USAGE)
         return super().parse_args(ctx, args)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.completion import job_ids, mission_ids
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
@@ -40,8 +41,10 @@ _WORDS = {"created": "put back", "changed": "restored", "removed": "removed"}
         "lcp diff --mission 3   all changes of mission 3, each file from its first content to its last",
     ),
 )
-@click.argument("job", type=int, metavar="[J]", required=False)
-@click.option("--mission", type=int, metavar="M", help="Show all changes of mission M.")
+@click.argument("job", type=int, shell_complete=job_ids, metavar="[J]", required=False)
+@click.option(
+    "--mission", type=int, shell_complete=mission_ids, metavar="M", help="Show all changes of mission M."
+)
 @pass_invocation
 def diff_command(invocation: Invocation, job: int | None, mission: int | None) -> int:
     """Show what job J would change, or has changed, as a unified diff.
@@ -113,7 +116,7 @@ def _visible(line: str) -> str:
 
 
 @click.command("changes", cls=LcpCommand, examples=("lcp changes 3", "lcp changes 3 --json"))
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @pass_invocation
 def changes_command(invocation: Invocation, mission: int) -> int:
     """List the file changes of mission M in order, with job, sizes and state.
@@ -133,8 +136,8 @@ def changes_command(invocation: Invocation, mission: int) -> int:
 
 
 @click.command("undo", cls=LcpCommand, examples=("lcp undo 3 --dry-run", "lcp undo 3", "lcp undo --job 14"))
-@click.argument("mission", type=int, metavar="[M]", required=False)
-@click.option("--job", type=int, metavar="J", help="Undo only the changes of job J.")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="[M]", required=False)
+@click.option("--job", type=int, shell_complete=job_ids, metavar="J", help="Undo only the changes of job J.")
 @click.option("--dry-run", is_flag=True, help="Check and print what would be done; change nothing.")
 @pass_invocation
 def undo_command(invocation: Invocation, mission: int | None, job: int | None, dry_run: bool) -> int:

@@ -11,6 +11,7 @@ import click
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation, read_object
+from lcp_engine.cli.completion import kind_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.errors import ErrorCode, LcpError
@@ -112,7 +113,7 @@ def _lines(data: bytes, file: str) -> Iterator[tuple[JsonValue, str]]:
         "lcp try write_file @params.json --root DIR",
     ),
 )
-@click.argument("kind")
+@click.argument("kind", shell_complete=kind_names)
 @click.argument("params")
 @click.option(
     "--root",

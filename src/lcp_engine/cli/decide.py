@@ -18,6 +18,7 @@ from lcp_engine.cli.base import (
     pass_invocation,
     read_object,
 )
+from lcp_engine.cli.completion import held_ids, job_ids, mission_ids
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line, shortened
@@ -38,10 +39,14 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 def _jobs_options(command: F) -> F:
-    command = click.argument("jobs", type=int, nargs=-1, metavar="J…")(command)
-    command = click.option("--mission", type=int, metavar="M", help="With --all: only jobs of this mission.")(
-        command
-    )
+    command = click.argument("jobs", type=int, nargs=-1, shell_complete=held_ids, metavar="J…")(command)
+    command = click.option(
+        "--mission",
+        type=int,
+        shell_complete=mission_ids,
+        metavar="M",
+        help="With --all: only jobs of this mission.",
+    )(command)
     return click.option("--all", "all_held", is_flag=True, help="All held jobs, or those of --mission.")(
         command
     )
@@ -120,7 +125,7 @@ def reject_command(
 
 
 @click.command("cancel", cls=LcpCommand)
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @pass_invocation
 def cancel_command(invocation: Invocation, mission: int) -> int:
     """Stop mission M; its file changes stay."""
@@ -135,7 +140,7 @@ def cancel_command(invocation: Invocation, mission: int) -> int:
     cls=LcpCommand,
     examples=("lcp resume 3 --set limits.max_turns=50",),
 )
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a limit, e.g. limits.max_jobs=200."
 )
@@ -152,7 +157,7 @@ def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]
 
 
 @click.command("retry", cls=LcpCommand)
-@click.argument("job", type=int, metavar="J")
+@click.argument("job", type=int, shell_complete=job_ids, metavar="J")
 @pass_invocation
 def retry_command(invocation: Invocation, job: int) -> int:
     """Queue job J again; it must have failed, or have been skipped or cancelled.
@@ -370,7 +375,7 @@ def _scalar(text: str) -> JsonValue:
         "lcp answer 14 --file reply.json         submit the reply of a human planner",
     ),
 )
-@click.argument("job", type=int, metavar="J")
+@click.argument("job", type=int, shell_complete=held_ids, metavar="J")
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--file", metavar="FILE", help="Read the answer from FILE; - is stdin.")
 @click.option("--words", is_flag=True, help="Your own words, even if they look like the choice of an option.")
@@ -408,9 +413,9 @@ def answer_command(
         'lcp say 3 --job 12 "not in docs/, please"',
     ),
 )
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--job", type=int, metavar="J", help="The message is about this job.")
+@click.option("--job", type=int, shell_complete=held_ids, metavar="J", help="The message is about this job.")
 @click.option("--file", metavar="FILE", help="Read the text from FILE; - is stdin.")
 @pass_invocation
 def say_command(

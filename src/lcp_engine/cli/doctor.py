@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
@@ -46,8 +47,18 @@ BUSY_SECONDS = 3.0
     cls=LcpCommand,
     examples=("lcp doctor", "lcp doctor --planner local", "lcp doctor --mission mission.yaml --root DIR"),
 )
-@click.option("--planner", metavar="NAME", help="Check this planner with the settings of your configuration.")
-@click.option("--mission", metavar="MISSION", help="Check the planner and the root of this mission.")
+@click.option(
+    "--planner",
+    shell_complete=planner_names,
+    metavar="NAME",
+    help="Check this planner with the settings of your configuration.",
+)
+@click.option(
+    "--mission",
+    shell_complete=mission_files,
+    metavar="MISSION",
+    help="Check the planner and the root of this mission.",
+)
 @click.option("--root", type=click.Path(path_type=Path), metavar="DIR", help="Check this root.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="With --mission: override a key of the file.")  # fmt: skip

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.completion import job_ids, kind_names, mission_ids
 from lcp_engine.cli.events import warning_lines
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.job_tables import held_table, jobs_table, overview
@@ -41,11 +42,18 @@ MANY = 10
         "lcp jobs --mission 3 --kind read_file --json",
     ),
 )
-@click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
+@click.option(
+    "--mission", type=int, shell_complete=mission_ids, metavar="M", help="Only jobs of this mission."
+)
 @click.option("--state", "states", multiple=True, type=click.Choice([str(state) for state in State]), metavar="STATE",
               help=f"Only jobs in this state ({', '.join(State)}); may be repeated.")  # fmt: skip
 @click.option(
-    "--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; may be repeated."
+    "--kind",
+    "kinds",
+    multiple=True,
+    shell_complete=kind_names,
+    metavar="KIND",
+    help="Only jobs of this kind; may be repeated.",
 )
 @click.option("--limit", type=Count(1), metavar="N",
               help=f"Only the newest N.  [default: {MOST_LISTED}, or all with --mission]")  # fmt: skip
@@ -73,7 +81,9 @@ def jobs_command(
 
 
 @click.command("held", cls=LcpCommand)
-@click.option("--mission", type=int, metavar="M", help="Only jobs of this mission.")
+@click.option(
+    "--mission", type=int, shell_complete=mission_ids, metavar="M", help="Only jobs of this mission."
+)
 @click.option("--limit", type=Count(1), metavar="N",
               help=f"Only the first N.  [default: {MOST_HELD} in a table, all in JSON]")  # fmt: skip
 @pass_invocation
@@ -121,7 +131,7 @@ def _print_held(
 
 
 @click.command("job", cls=LcpCommand)
-@click.argument("job", type=int, metavar="J")
+@click.argument("job", type=int, shell_complete=job_ids, metavar="J")
 @click.option("--prompt", "only_prompt", is_flag=True, help="Print only the prompt of a turn.")
 @pass_invocation
 def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:

@@ -15,6 +15,7 @@ from rich.tree import Tree
 
 from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.completion import mission_ids, schedule_names
 from lcp_engine.cli.events import EventFormatter, Follower, message_line, warning_lines
 from lcp_engine.cli.exits import Exit, exit_of_mission, held_effects
 from lcp_engine.cli.idle import IdleWatch, note_idle
@@ -50,7 +51,12 @@ MOST_LINES = 20
 @click.option(
     "--limit", type=Count(1), metavar="N", help="List at most N.  [default: 50 in a table, all in JSON]"
 )
-@click.option("--schedule", metavar="NAME", help="Only missions launched by this schedule.")
+@click.option(
+    "--schedule",
+    shell_complete=schedule_names,
+    metavar="NAME",
+    help="Only missions launched by this schedule.",
+)
 @click.option("--shipped", is_flag=True, help="List the shipped missions, for `lcp run NAME`.")
 @pass_invocation
 def missions_command(invocation: Invocation, limit: int | None, schedule: str | None, shipped: bool) -> int:
@@ -74,7 +80,7 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
 
 
 @click.command("show", cls=LcpCommand)
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @pass_invocation
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
@@ -103,7 +109,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
 
 
 @click.command("report", cls=LcpCommand)
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @click.option(
     "--format",
     "form",
@@ -207,7 +213,7 @@ def _line(job: Job) -> Text:
 
 
 @click.command("watch", cls=LcpCommand)
-@click.argument("mission", type=int, required=False, metavar="[M]")
+@click.argument("mission", type=int, required=False, shell_complete=mission_ids, metavar="[M]")
 @pass_invocation
 def watch_command(invocation: Invocation, mission: int | None) -> int:
     """Print the events of mission M from its start until it ends or waits; without M, new events of all missions.

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.completion import job_ids
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import make_console, print_json
 from lcp_engine.core.safe_text import one_line
@@ -23,7 +24,7 @@ def policy_command() -> None:
 
 
 @policy_command.command("explain", examples=("lcp policy explain 12",))
-@click.argument("job", type=int, metavar="J")
+@click.argument("job", type=int, shell_complete=job_ids, metavar="J")
 @pass_invocation
 def explain_command(invocation: Invocation, job: int) -> int:
     """Show every rule that is checked for job J, in order, and the one that decides.

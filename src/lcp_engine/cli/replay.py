@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.completion import mission_ids, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out
 from lcp_engine.core.mission.spec import PlannerSpec
@@ -27,7 +28,7 @@ MOST_SHOWN = 20
         "lcp replay 3 --keep again; lcp show 1 --db sqlite:///again/replay.db",
     ),
 )
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the scratch database and root in DIR, which must be empty.")  # fmt: skip
 @pass_invocation
@@ -68,11 +69,13 @@ def _count(number: int, thing: str) -> str:
         "lcp fork 3 --turn 2 --reply edited.json; lcp work --until-idle",
     ),
 )
-@click.argument("mission", type=int, metavar="M")
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @click.option("--turn", type=int, required=True, metavar="N", help="The turn to ask again.")
 @click.option("--reply", type=click.Path(path_type=Path), metavar="FILE",
               help="Use the text of FILE as the reply instead of asking.")  # fmt: skip
-@click.option("--planner", metavar="NAME", help="Use this planner from turn N on.")
+@click.option(
+    "--planner", shell_complete=planner_names, metavar="NAME", help="Use this planner from turn N on."
+)
 @pass_invocation
 def fork_command(
     invocation: Invocation, mission: int, turn: int, reply: Path | None, planner: str | None

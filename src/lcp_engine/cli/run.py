@@ -13,6 +13,7 @@ import click
 from lcp_engine.api import Engine
 from lcp_engine.api.dry_run import worst_case
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.completion import kind_names, mission_files, planner_names
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.idle import count_runners, note_idle
@@ -57,10 +58,11 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
 
     stated: Callable[..., int] = with_options
     for option in reversed((
-        click.argument("mission", metavar="MISSION"),
+        click.argument("mission", shell_complete=mission_files, metavar="MISSION"),
         click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
                      help="The directory the mission is confined to.  [default: root of the file]"),
-        click.option("--planner", metavar="NAME", help="Use this planner instead of the file's."),
+        click.option("--planner", shell_complete=planner_names, metavar="NAME",
+                     help="Use this planner instead of the file's."),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                      help="Override a key of the file, e.g. limits.max_turns=5."),
         click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
@@ -88,7 +90,7 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
     show_default=True,
     help="Jobs to run at a time.",
 )
-@click.option("--approve", "kinds", multiple=True, metavar="KINDS",
+@click.option("--approve", "kinds", multiple=True, shell_complete=kind_names, metavar="KINDS",
               help="Approve held jobs of these kinds (a,b,…) without asking; all: every kind.")  # fmt: skip
 @click.option(
     "--dry-run", is_flag=True, help="Launch nothing; print what the mission would do, like lcp validate."
@@ -284,7 +286,12 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
 )
 @click.option("--until-idle", is_flag=True, help="Exit when no job is queued, delayed or running anywhere.")
 @click.option(
-    "--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; may be repeated."
+    "--kind",
+    "kinds",
+    multiple=True,
+    shell_complete=kind_names,
+    metavar="KIND",
+    help="Only jobs of this kind; may be repeated.",
 )
 @click.option("--root", "named", multiple=True, metavar="NAME=DIR",
               help="Only missions whose root is named NAME (its path, an alias, or the last part of its path), which "

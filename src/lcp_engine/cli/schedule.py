@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.completion import schedule_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.idle import note_idle
 from lcp_engine.cli.load_mission import MissionOptions, load
@@ -129,7 +130,7 @@ def list_command(invocation: Invocation) -> int:
 
 
 @schedule_command.command("remove")
-@click.argument("name", metavar="NAME")
+@click.argument("name", shell_complete=schedule_names, metavar="NAME")
 @pass_invocation
 def remove_command(invocation: Invocation, name: str) -> int:
     """Remove schedule NAME. Its missions stay and continue."""
@@ -143,7 +144,7 @@ def remove_command(invocation: Invocation, name: str) -> int:
 
 
 @schedule_command.command("run-now")
-@click.argument("name", metavar="NAME")
+@click.argument("name", shell_complete=schedule_names, metavar="NAME")
 @pass_invocation
 def run_now_command(invocation: Invocation, name: str) -> int:
     """Launch the mission of schedule NAME now, and print its id. The next due time does not change."""
