@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.read_reply import read_reply
-    from lcp_engine.changes.show import FileNow, Look
+    from lcp_engine.changes.show import FileNow, Forecast, Look
     from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.clock import Clock
     from lcp_engine.core.job_states import State
@@ -135,6 +135,7 @@ __all__ = [
     "FileMatch",
     "FileNow",
     "FileQuotes",
+    "Forecast",
     "Forked",
     "Hold",
     "InvalidInput",
@@ -201,7 +202,7 @@ __all__ = [
 _MODULES = {
     "api.engine": ("Engine",),
     "api.read_reply": ("read_reply",),
-    "changes.show": ("FileNow", "Look"),
+    "changes.show": ("FileNow", "Forecast", "Look"),
     "changes.unified_diff": ("Diff",),
     "clock": ("Clock",),
     "core.job_states": ("State",),

@@ -64,6 +64,7 @@ class ErrorCode(StrEnum):
     TIMEOUT = "TIMEOUT"
     LIMIT_REACHED = "LIMIT_REACHED"
     NOT_ALLOWED = "NOT_ALLOWED"
+    NOT_SHOWN = "NOT_SHOWN"
     NOT_FOUND = "NOT_FOUND"
     WRONG_STATE = "WRONG_STATE"
     DATABASE_BUSY = "DATABASE_BUSY"
@@ -214,6 +215,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         "The job is not allowed: by the permission level of its kind, by a person, or by its deadline.",
         "Propose something else, or nothing.",
     ),
+    ErrorCode.NOT_SHOWN: Meaning(
+        _T.INPUT,
+        "A page or list did not show in full what would run, so that it cannot be approved there.",
+        "Look at the job alone, then decide.",
+    ),
     ErrorCode.NOT_FOUND: Meaning(
         _T.INPUT, "Nothing has that id or name.", "List the ids and names that exist."
     ),
@@ -360,7 +366,7 @@ class InvalidInput(LcpError):
 class WrongState(LcpError):
     """The job or mission is in a state that does not permit this."""
 
-    codes = frozenset({_C.WRONG_STATE})
+    codes = frozenset({_C.WRONG_STATE, _C.NOT_SHOWN})
 
 
 class Conflict(LcpError):

@@ -86,15 +86,29 @@ def test_a_change_of_encoding_is_noted() -> None:
 
 
 def test_binary_and_very_large_files_are_one_sentence() -> None:
-    assert diff_bytes("f", b"\0\1", b"x").note == "binary: 2 bytes become 1 bytes"
+    assert diff_bytes("f", b"x", b"\0\1").note == "binary: 1 bytes become 2 bytes"
     assert diff_bytes("f", None, b"\0").note == "binary: a new file of 1 bytes"
+    assert not diff_bytes("f", None, b"\0").is_whole
     large = diff_bytes("f", b"x" * (MAX_BYTES + 1), b"y")
     assert "too large" in (large.note or "")
     assert not large.lines
 
 
+def test_text_that_replaces_binary_content_is_shown() -> None:
+    diff = diff_bytes("run", b"\x7fELF\0\1", b"#!/bin/sh\nrm -rf .\n")
+    assert diff.lines[2:] == ("@@ -0,0 +1,2 @@", "+#!/bin/sh", "+rm -rf .")
+    assert diff.note == "replaces binary content: 6 bytes become 19 bytes"
+    assert diff.is_whole
+
+
+def test_new_files_that_differ_in_their_bytes_are_not_shown_alike() -> None:
+    contents = [b"a\nb\n", b"a\r\nb\r\n", b"\xef\xbb\xbfa\nb\n", b"a\nb", b"\xe9\n", "é\n".encode(), b""]
+    shown = {(diff.lines, diff.note) for diff in (diff_bytes("f", None, content) for content in contents)}
+    assert len(shown) == len(contents)
+
+
 def test_a_path_cannot_steer_a_terminal() -> None:
-    assert diff_bytes("a\x1b[2J\n+++ b", None, b"x\n").lines[1] == "+++ b/a\\x1b[2J\\n+++ b"
+    assert diff_bytes("a\x1b[2J\n+++ b", None, b"x\n").lines[1] == "+++ b/a<U+001B>[2J<U+000A>+++ b"
 
 
 @pytest.mark.parametrize("make", ["scattered", "shuffled", "repeated", "one line"])

@@ -41,7 +41,7 @@ def test_a_number_of_no_option_is_refused_with_the_options(asking: Lcp) -> None:
 
 def test_an_answer_comes_from_stdin_or_a_file(asking: Lcp) -> None:
     assert asking("answer", 2, "-", stdin="neither,\nreally\n").out.startswith(
-        "job 2 answered: neither,\\nreally"
+        "job 2 answered: neither,<U+000A>really"
     )
     (asking.home / "same.txt").write_text("neither,\nreally")
     assert "was already answered" in asking("answer", 2, "--file", "same.txt").out
@@ -122,7 +122,7 @@ def test_held_shows_questions_with_options_and_what_answers_them(lcp: Lcp) -> No
     ask = lcp.ask("ask_user", question="Which\x1b colour?", options=["red", "blue"])
     lcp("run", lcp.mission(ask, lcp.complete, hold_timeout=3600), "--root", "root", "-q")
     held = lcp("held").out
-    assert "Which\\x1b colour?\n  1) red\n  2) blue\n  `lcp answer 2 TEXT`" in held
+    assert "Which<U+001B> colour?\n  1) red\n  2) blue\n  `lcp answer 2 TEXT`" in held
     assert "expires" in held
     (job,) = json.loads(lcp("held", "--json").out)
     assert job["expires_at"] > job["created_at"]

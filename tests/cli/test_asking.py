@@ -209,7 +209,7 @@ def test_a_question_takes_the_number_of_an_option_or_words(lcp: Lcp) -> None:
     question: dict[str, JsonValue] = {"question": "Which\x1b[2J colour?", "options": ["red", "blue"]}
     together(lcp, ("ask_user", question), ("ask_user", {"question": "Why?"}))
     with Terminal(lcp, *RUN) as terminal:
-        assert "Which\\x1b[2J colour?\r\n  1) red\r\n  2) blue" in terminal.expect("(empty: later): ")
+        assert "Which<U+001B>[2J colour?\r\n  1) red\r\n  2) blue" in terminal.expect("(empty: later): ")
         terminal.answer("3")
         assert "the options are 1) red, 2) blue" in terminal.expect("(empty: later): ")
         terminal.answer("2")

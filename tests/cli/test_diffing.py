@@ -22,7 +22,7 @@ def waiting(lcp: Lcp) -> Lcp:
 def test_a_held_job_shows_what_it_would_change_and_nothing_of_it_steers_the_terminal(waiting: Lcp) -> None:
     shown = waiting("diff", 2)
     assert shown.code == 0
-    assert shown.out == "--- a/a.md\n+++ b/a.md\n@@ -1 +1,2 @@\n # a\n+\\x1b[2Jgone\n"
+    assert shown.out == "--- a/a.md\n+++ b/a.md\n@@ -1 +1,2 @@\n # a\n+<U+001B>[2Jgone\n"
     found = waiting("diff", 2, "--json").object
     assert (found["job_id"], found["state"]) == (2, "held")
     assert isinstance(found["files"], list)
@@ -35,7 +35,7 @@ def test_a_mission_shows_everything_that_it_changed(waiting: Lcp) -> None:
     waiting("approve", 2)
     waiting("work", "--until-idle", "-q")
     for arguments in (("diff", "--mission", 1), ("diff", 1)):  # job 1 is a turn
-        assert "+\\x1b[2Jgone\n" in waiting(*arguments).out
+        assert "+<U+001B>[2Jgone\n" in waiting(*arguments).out
     assert json.loads(waiting("diff", 1, "--json").out)["mission_id"] == 1
 
 

@@ -72,7 +72,7 @@ def test_nothing_that_a_file_or_a_planner_is_named_reaches_the_terminal_raw(done
 
 def test_the_report_sets_the_planners_words_apart(done: Lcp) -> None:
     text = done("report", 1).out
-    assert "> Read it.\n> ## \\x1b" in text
+    assert "> Read it.\n> ## <U+001B>" in text
     assert "job 4 read_file `not there`" in text
     report = done("report", 1, "--format", "json").object
     assert report["done"] == {"list_files": 1, "read_file": 1}

@@ -11,7 +11,7 @@ from lcp_engine.core.summaries import gist, subject
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"rel_path": "a\nb.md", "content": "x"}, "a\\nb.md"),
+        ({"rel_path": "a\nb.md", "content": "x"}, "a<U+000A>b.md"),
         ({"patterns": ["a", "b", "c", "d"]}, "a b c … 4 patterns"),
         ({"corrects": 2, "notices": ["no"]}, "question 2 once more"),
         ({"notices": ["every job was rejected", "more"]}, "every job was rejected"),

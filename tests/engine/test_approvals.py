@@ -281,7 +281,7 @@ def test_a_file_above_the_cap_is_bound_by_its_hash_as_well(open_lab: OpenLab) ->
     cap = lab.engine.instance.caps.write_bytes
     (lab.root / "a.md").write_bytes(b"x" * (cap + 1))
     (job,) = held(lab)
-    assert "too large to be shown" in (lab.engine.diff(job)[0].note or "")
+    assert "too large to be compared" in (lab.engine.diff(job)[0].note or "")
     with (lab.root / "a.md").open("ab") as file:
         file.write(b"y")
     conflict(lambda: lab.engine.approve(job))

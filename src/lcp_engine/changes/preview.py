@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.clock import Micros
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.engine.instance import Instance
@@ -19,6 +19,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted, confined_threads
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
+from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.mission_spec import spec_and_root
@@ -31,6 +32,7 @@ class Preview:
 
     `found` is the current file: its SHA-256 in hex, None if there is none, or the code of its error.
     `refused` is why the job would write nothing. `unread` is the size of a current file that is too large for `before`.
+    `mode` are the mode bits of a current file, which it keeps.
     """
 
     path: str
@@ -39,15 +41,20 @@ class Preview:
     after: bytes | None = None
     refused: Failed | None = None
     unread: int = 0
+    mode: int = 0
 
     @property
     def diff(self) -> Diff:
         if self.refused is not None:
             return Diff(self.path, note=f"would not be written: {self.refused.message}")
         if self.unread:
-            sizes = f"{self.unread:,} bytes become {len(self.after or b''):,} bytes"
-            return Diff(self.path, note=f"too large to be shown: {sizes}")
-        return diff_bytes(self.path, self.before, self.after)
+            diff = replacing(self.path, self.unread, self.after or b"")
+        else:
+            diff = diff_bytes(self.path, self.before, self.after)
+        if not self.mode & 0o111:
+            return diff
+        kept = f"the file is executable (mode {self.mode:04o}) and stays so"
+        return replace(diff, note="; ".join(filter(None, [diff.note, kept])))
 
 
 class Previews:
@@ -139,7 +146,10 @@ def preview_of(
 def sight_of(kind: str, params: Mapping[str, JsonValue], preview: Preview | None, at: Micros) -> Sight:
     """The record of having seen a job and its preview, both read after `at`."""
     mark = fingerprint(kind, params)
-    return Sight(mark, None, None, at) if preview is None else Sight(mark, preview.path, preview.found, at)
+    if preview is None:
+        return Sight(mark, None, None, at)
+    after = None if preview.after is None else sha256(preview.after)
+    return Sight(mark, preview.path, preview.found, at, after)
 
 
 def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Preview:
@@ -170,4 +180,5 @@ def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Previe
         before,
         after,
         unread=current.size if current is not None and before is None else 0,
+        mode=0 if current is None else current.mode,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from lcp_engine.changes.preview import Previews, sight_of
+from lcp_engine.changes.preview import Previews
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
@@ -29,12 +30,36 @@ _BEFORE_IS_GONE = "what it was before is not in the database"
 _AFTER_IS_GONE = "it has been changed since, and what this wrote was not kept"
 
 
+class Forecast(StrEnum):
+    """What can be told beforehand about a job."""
+
+    DIFF = "diff"
+    """Its diff is all that it changes."""
+    NOTHING = "nothing"
+    """Its kind changes nothing."""
+    UNKNOWN = "unknown"
+    """Its kind may change something and has no preview: only its params can be shown."""
+
+
 @dataclass(frozen=True)
 class Look:
     """A held job as it is shown to a person: what it would change, and what an approval of that is bound to."""
 
+    forecast: Forecast
     diff: Diff | None
     sight: Sight
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the diff, if there is one, says everything that changes."""
+        return self.diff is None or self.diff.is_whole
+
+    @property
+    def caveat(self) -> str:
+        """What a person has to know who sees no diff; empty if there is nothing to say."""
+        if self.forecast is Forecast.UNKNOWN:
+            return "what it would change cannot be told beforehand: its kind may change something and has no preview"
+        return "" if self.is_whole else "what it would change is too large to be shown in full"
 
 
 @dataclass(frozen=True)
@@ -55,31 +80,37 @@ def show_job(instance: Instance, job_id: int, person: str) -> list[Diff]:
     if job["state"] != State.HELD:
         made = instance.database.read(lambda tx: changes.changes_of(tx, job_id))
         return _applied(instance, [change for change in reversed(made) if change.state == "applied"])
-    with Previews(instance) as previews:
-        mission_id, kind, params = _parts(job)
-        preview, sight = previews.with_sight(mission_id, kind, params)
-    instance.database.write(lambda tx: see(tx, job_id, person, sight))
-    return [] if preview is None else [preview.diff]
+    look = look_over(instance, [job])[job_id]
+    instance.database.write(lambda tx: see(tx, job_id, person, look.sight))
+    return [] if look.diff is None else [look.diff]
 
 
-def look_over(instance: Instance, jobs: Sequence[JsonObject], person: str) -> dict[int, Look]:
-    """What held jobs would change now, by their ids, which is noted as seen by `person`."""
-    at = instance.database.now()
+def look_over(instance: Instance, jobs: Iterable[JsonObject]) -> dict[int, Look]:
+    """What jobs would change now, by their ids. Nothing is noted: who shows a look keeps its sight for the approval."""
     looks: dict[int, Look] = {}
     with Previews(instance) as previews:
         for job in jobs:
-            mission_id, kind, params = _parts(job)
-            preview = previews.of(mission_id, kind, params)
-            diff = None if preview is None else preview.diff
-            looks[int(str(job["id"]))] = Look(diff, sight_of(kind, params, preview, at))
-
-    def keep(tx: Tx) -> None:
-        for job_id, look in looks.items():
-            see(tx, job_id, person, look.sight)
-
-    if looks:
-        instance.database.write(keep)
+            looks[int(str(job["id"]))] = _look(instance, previews, job, _parts(job)[2])
     return looks
+
+
+def look_at_params(instance: Instance, job: JsonObject, params: JsonObject) -> Look:
+    """What a held job would change now with other params."""
+    with Previews(instance) as previews:
+        return _look(instance, previews, job, params)
+
+
+def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonObject) -> Look:
+    mission_id, kind, _ = _parts(job)
+    preview, sight = previews.with_sight(mission_id, kind, params)
+    worker = instance.admission.workers.get(kind)
+    if preview is not None:
+        forecast = Forecast.DIFF
+    else:
+        forecast = Forecast.NOTHING if worker is not None and not worker.has_effects else Forecast.UNKNOWN
+    return Look(
+        forecast, None if preview is None else preview.diff, replace(sight, job_id=int(str(job["id"])))
+    )
 
 
 def show_mission(instance: Instance, mission_id: int) -> list[Diff]:

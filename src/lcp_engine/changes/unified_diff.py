@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ from lcp_engine.sandbox.read_text import encoding_of
 CONTEXT = 3
 MAX_BYTES = 16 * 1024 * 1024
 """Above this size of either side, the diff is one sentence."""
-MAX_LINES = 20_000
+MAX_LINES = 200_000
 """Lines of a diff; its note counts those that are left out."""
 MAX_EDITS = 400
 """The most insertions and deletions searched for between two anchors; beyond them, that part is replaced whole."""
@@ -34,6 +34,8 @@ class Diff:
     note: str | None = None
     added: int = 0
     removed: int = 0
+    is_whole: bool = True
+    """Whether `lines` and `note` say everything that changes."""
 
     @property
     def text(self) -> str:
@@ -47,7 +49,10 @@ class Diff:
 
 
 def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
-    """The change of the file at `path`; None means no file. Binary and very large files get one sentence."""
+    """The change of the file at `path`; None means no file.
+
+    Very large files and binary content get one sentence; text that replaces binary content is shown.
+    """
     if before == after:
         return Diff(
             path, note="nothing changes" if before is not None else "there is no file, before and after"
@@ -57,11 +62,22 @@ def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
         f"a new file of {_size(after)}" if before is None else f"removed, it had {_size(before)}"
     )
     if max(len(before or b""), len(after or b"")) > MAX_BYTES:
-        return Diff(path, note=f"too large to be shown: {sizes}")
+        return Diff(path, note=f"too large to be shown: {sizes}", is_whole=False)
     codecs = (encoding_of(before or b""), encoding_of(after or b""))
-    if codecs[0] is None or codecs[1] is None:
-        return Diff(path, note=f"binary: {sizes}")
+    if codecs[1] is None:
+        return Diff(path, note=f"binary: {sizes}", is_whole=False)
+    if codecs[0] is None:
+        shown = _diff_texts(path, b"", after or b"", ("utf-8", codecs[1]))
+        note = f"replaces binary content: {sizes}"
+        return replace(shown, note="; ".join(filter(None, [note, shown.note])))
     return _diff_texts(path, before, after, (codecs[0], codecs[1]))
+
+
+def replacing(path: str, size: int, after: bytes) -> Diff:
+    """The change of a file that has too many bytes, `size`, to be compared."""
+    shown = diff_bytes(path, b"", after)
+    note = f"replaces a file of {size:,} bytes, which is too large to be compared"
+    return replace(shown, note="; ".join(filter(None, [note, shown.note if shown.lines else None])))
 
 
 def _size(content: bytes | None) -> str:
@@ -73,9 +89,12 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
     notes = []
     if before and after and codecs[0] != codecs[1]:
         notes.append(f"encoded as {codecs[0]}, will be {codecs[1]}")
-    if not any(_has_bare_line_feed(text) for text in texts):
+    elif after and codecs[1] != "utf-8":
+        notes.append(f"encoded as {codecs[1]}")
+    if any("\r\n" in text for text in texts) and not any(_has_bare_line_feed(text) for text in texts):
         # If all lines end in CRLF on both sides, showing that on each line would hide the changes.
         texts = [text.replace("\r\n", "\n") for text in texts]
+        notes.append("all lines end in CRLF")
     old, new = (_lines(text) for text in texts)
     head = [f"--- {_name('a', path, before)}", f"+++ {_name('b', path, after)}"]
     body: list[str] = []
@@ -85,7 +104,8 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
         removed += sum(old_to - old_from for tag, old_from, old_to, _, _ in hunk if tag != "=")
         if len(body) <= MAX_LINES:
             body += _written(hunk, old, new)
-    if len(body) > MAX_LINES:
+    is_whole = len(body) <= MAX_LINES
+    if not is_whole:
         notes.append(
             f"the first {MAX_LINES:,} lines are shown; {added:,} lines are added, {removed:,} removed"
         )
@@ -94,7 +114,7 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
         notes.append("only the file's being there changes" if before is None or after is None else
                      "only bytes that are not shown change")  # fmt: skip
     lines = (*head, *body) if body else ()
-    return Diff(path, lines, "; ".join(notes) or None, added, removed)
+    return Diff(path, lines, "; ".join(notes) or None, added, removed, is_whole)
 
 
 def _has_bare_line_feed(text: str) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 from pydantic import JsonValue
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
@@ -19,7 +19,8 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.cli.terminal import page
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.job_states import State
+from lcp_engine.core.safe_text import Shown, exact, one_line, shortened
 from lcp_engine.core.summaries import size
 from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.store.db.json_text import JsonObject
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}
+_CONTINUED = "\u00a6"
 
 _WORDS = {"created": "put back", "changed": "restored", "removed": "removed"}
 
@@ -61,16 +63,21 @@ def diff_command(invocation: Invocation, job: int | None, mission: int | None) -
             if not (invocation.quiet or invocation.json):
                 print_err(f"job {mission} is a turn, which changes no files; showing mission {mission}")
             found = None
+        caveat = ""
         if found is not None:
             diffs = engine.diff(found.id)
+            if found.state == State.HELD and not diffs:
+                caveat = engine.look(found.id).caveat
             of = {"job_id": found.id, "mission_id": found.mission_id, "state": found.state}
         else:
             of = {"job_id": None, "mission_id": mission, "state": None}
             diffs = engine.mission_diff(mission or 0)
     if invocation.json:
-        print_json({**of, "files": [diff.json for diff in diffs]})
+        print_json({**of, "files": [diff.json for diff in diffs], "unforeseeable": bool(caveat)})
     elif diffs:
         print_diffs(diffs)
+    elif caveat:
+        print_err(f"job {job}: {caveat}; `lcp job {job}` shows its params")
     elif not invocation.quiet:
         print_err(
             f"job {job} changes no files" if found is not None else f"mission {mission} has changed no files"
@@ -88,31 +95,52 @@ def print_diffs(diffs: Sequence[Diff]) -> None:
 
 
 def show_diffs(console: Console, diffs: Sequence[Diff]) -> None:
-    """Print diffs on a console; control characters of paths and files are escaped."""
+    """Print diffs on a console, to the last character."""
     for diff in diffs:
-        if not diff.lines:
-            console.print(Text(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": ")))
-            continue
-        for number, line in enumerate(diff.lines):
-            style = "bold" if number < 2 else _STYLES.get(line[:1], "")
-            console.print(Text(_visible(line), style=style))
-        if diff.note is not None:
-            console.print(Text(f"({one_line(diff.note)})", style="yellow"))
+        _show_lines(console, diff, diff.lines)
 
 
-def show_excerpt(console: Console, diffs: Sequence[Diff], most: int) -> int:
-    """Print the first `most` lines, each cut to three lines of the terminal; how many are left out."""
-    room, width = most, 3 * console.width
+def show_excerpt(console: Console, diffs: Sequence[Diff], most: int) -> bool:
+    """Print the first `most` lines, each cut to three lines of the terminal; whether that was all, which it says."""
+    room, width, is_whole = most, 3 * console.width, True
     for diff in diffs:
-        lines = tuple(shortened(line, width) for line in diff.lines[:room])
+        lines = tuple(_cut(line, width) for line in diff.lines[:room])
+        is_whole = is_whole and lines == diff.lines[:room] and len(lines) == len(diff.lines)
         room -= len(lines)
-        show_diffs(console, [replace(diff, lines=lines)])
-    return sum(len(diff.lines) for diff in diffs) - (most - room)
+        _show_lines(console, diff, lines)
+    left = sum(len(diff.lines) for diff in diffs) - (most - room)
+    if left:
+        console.print(f"<{left:,} more lines>")
+    return is_whole
+
+
+def _show_lines(console: Console, diff: Diff, lines: Sequence[str]) -> None:
+    if not diff.lines:
+        console.print(Text(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": ")))
+        return
+    for number, line in enumerate(lines):
+        style = "bold" if number < 2 else _STYLES.get(line[:1])
+        for row in _rows(_visible(line), console):
+            console.out(row, style=style, highlight=False)
+    if diff.note is not None:
+        console.print(Text(f"({one_line(diff.note)})", style="yellow"))
+
+
+def _cut(line: str, most: int) -> str:
+    return line if len(line) <= most else Shown(f"{line[:1]}{shortened(line[1:], most - 1)}")
 
 
 def _visible(line: str) -> str:
-    """A line with everything but tabs and visible characters escaped."""
-    return "\t".join(map(one_line, line.split("\t")))
+    """A line of a diff as it is shown: its sign, and its text to the last character."""
+    return line if isinstance(line, Shown) else line[:1] + exact(line[1:])
+
+
+def _rows(line: str, console: Console) -> list[str]:
+    """A line as rows of a terminal; the first character of a further row is none that a line of a diff begins with."""
+    if not console.is_terminal:
+        return [line]
+    first, *rest = chop_cells(line.expandtabs(), max(2, console.width - 1)) or [""]
+    return [first, *(f"{_CONTINUED}{row}" for row in rest)]
 
 
 @click.command("changes", cls=LcpCommand, examples=("lcp changes 3", "lcp changes 3 --json"))

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from lcp_engine.api import Engine
 from lcp_engine.changes.recovery import CONFLICT
+from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_diffs, show_excerpt
@@ -39,7 +40,7 @@ from lcp_engine.cli.terminal import (
 )
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.actions import Malformed
-from lcp_engine.core.safe_text import block, json_block, one_line, shortened
+from lcp_engine.core.safe_text import Shown, block, exact, json_block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration, subject
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.approvals import DRIFT
@@ -162,6 +163,8 @@ class JobPrompt:
         self._counts = Counter(kinds)
         self._has_legend = False
         self._drafts: dict[int, Draft] = {}
+        self._look: Look | None = None
+        self._is_whole = False
 
     def ask(self, job: Job, place: str) -> PromptResult:
         """Ask about a job until it is decided or postponed. Raises `Closed` if the person quits."""
@@ -197,14 +200,15 @@ class JobPrompt:
 
     def _introduce(self, job: Job, place: str) -> None:
         """Show the job, why it is held, and the beginning of what it would change."""
-        diffs = self._engine.diff(job.id)
+        look = self._look_at(job)
+        diffs = [look.diff] if look.diff is not None else []
         title = Text(f"\njob {job.id}{place}: {one_line(job.kind)} {subject(job.json)}", style="bold")
         print_line(title.append(_counted(diffs), style="not bold"))
         if job.name and job.name != subject(job.json):
             print_line(f"  {one_line(shortened(job.name, 200))}")
         print_line(f"  held: {one_line(explain_reason(job.reason or 'waits for a decision'))}")
         self._say_expiry(job)
-        self._show(job, diffs)
+        self._show(job, look)
 
     def _say_expiry(self, job: Job) -> None:
         expires_at = self._expiries.get(job.id)
@@ -212,12 +216,22 @@ class JobPrompt:
             seconds = seconds_until(expires_at, datetime.now(UTC))
             print_line(f"  rejected automatically {'in ' + duration(seconds) if seconds > 0 else 'now'}")
 
-    def _show(self, job: Job, diffs: Sequence[Diff]) -> None:
-        """Show the first lines of the diff, which an approval is then bound to, or of the params."""
+    def _look_at(self, job: Job) -> Look:
+        """What the job would change now; an approval is bound to that."""
+        self._look, self._is_whole = self._engine.look(job.id), False
+        return self._look
+
+    def _show(self, job: Job, look: Look) -> None:
+        """Show the first lines of the diff, or of the params."""
         console = make_console(sys.stderr)
-        left = show_excerpt(console, diffs, MOST_LINES) if diffs else _show_params(console, job, MOST_LINES)
-        if left:
-            print_line(f"  … {left:,} more lines; d shows them all")
+        if look.caveat:
+            print_line(f"  {look.caveat}")
+        if look.diff is not None:
+            self._is_whole = show_excerpt(console, [look.diff], MOST_LINES) and look.is_whole
+        else:
+            self._is_whole = _show_params(console, job, MOST_LINES)
+        if not self._is_whole:
+            print_line("  d shows it in full")
 
     def _ask_for_yes(self, job: Job) -> PromptResult:
         choices = self._choices(job)
@@ -247,13 +261,16 @@ class JobPrompt:
         """Act on an answer; None asks again."""
         match word:
             case "yes":
-                return self._approve(job)
+                if self._is_whole:
+                    return self._approve(job)
+                self._show_whole(job)
+                return None
             case "no":
                 return self._reject(job)
             case "edit":
                 return self._edit(job)
             case "diff":
-                self._page(job)
+                self._page(job, self._look_at(job))
                 return None
             case "say":
                 return self._say(job)
@@ -265,7 +282,8 @@ class JobPrompt:
                 return PromptResult.LATER
 
     def _approve(self, job: Job, params: dict[str, JsonValue] | None = None) -> PromptResult | None:
-        return self._try(job, lambda: self._engine.approve(job.id, params=params))
+        shown = None if self._look is None else self._look.sight
+        return self._try(job, lambda: self._engine.approve(job.id, params=params, shown=shown))
 
     def _reject(self, job: Job) -> PromptResult | None:
         reason = _read_optional("  why? the planner reads it (empty: no reason): ")
@@ -288,9 +306,21 @@ class JobPrompt:
         _leave(draft, is_used=result is PromptResult.DECIDED)
         return result
 
-    def _page(self, job: Job) -> None:
-        diffs = self._engine.diff(job.id)
-        page(lambda console: show_diffs(console, diffs) if diffs else _show_all(console, job))
+    def _show_whole(self, job: Job) -> None:
+        """Show all of what a yes would approve; only the next yes counts."""
+        look = self._look_at(job)
+        if look.is_whole:
+            print_line("  not all of it was shown; this is the whole, and you are asked again")
+            self._page(job, look)
+        else:
+            print_line(
+                f"  {look.caveat}: `lcp job {job.id} --json` has the params, `lcp approve {job.id}` approves it"
+            )
+
+    def _page(self, job: Job, look: Look) -> None:
+        diff = look.diff
+        page(lambda console: _show_all(console, job) if diff is None else show_diffs(console, [diff]))
+        self._is_whole = look.is_whole
 
     def _say(self, job: Job) -> PromptResult | None:
         words = _read_optional("  message to the planner (the job stays held): ")
@@ -308,7 +338,7 @@ class JobPrompt:
             if self._engine.job(job.id).state != State.HELD:
                 return PromptResult.DECIDED
             if refused.code is ErrorCode.CONFLICT:
-                self._show(job, self._engine.diff(job.id))
+                self._show(job, self._look_at(job))
             return None
         return PromptResult.DECIDED
 
@@ -338,24 +368,28 @@ def _read_optional(question: str) -> str | None:
         return None
 
 
-def _show_params(console: Console, job: Job, most: int) -> int:
-    """Print the first lines of the params; how many are left out."""
+def _show_params(console: Console, job: Job, most: int) -> bool:
+    """Print the first lines of the params; whether these are all."""
     lines = _param_lines(job)
-    for line in lines[:most]:
-        console.print(shortened(line, 3 * console.width))
-    return max(0, len(lines) - most)
+    shown = [shortened(line, 3 * console.width) for line in lines[:most]]
+    for line in shown:
+        console.print(line)
+    if len(lines) > most:
+        console.print(f"<{len(lines) - most:,} more lines>")
+    return shown == lines
 
 
 def _show_all(console: Console, job: Job) -> None:
     console.print("\n".join(_param_lines(job)))
 
 
-def _param_lines(job: Job) -> list[str]:
-    """Params as JSON; texts with several lines follow as text."""
+def _param_lines(job: Job) -> list[Shown]:
+    """Params as JSON; texts with several lines follow as text, each line behind a bar."""
     texts = {key: value for key, value in job.params.items() if isinstance(value, str) and "\n" in value}
-    lines = json_block({key: value for key, value in job.params.items() if key not in texts}).splitlines()
+    rest = {key: value for key, value in job.params.items() if key not in texts}
+    lines = [Shown(line) for line in json_block(rest).split("\n")]
     for key, text in texts.items():
-        lines += [f"  {one_line(key)}:", *(f"  │ {line}" for line in block(text).splitlines())]
+        lines += [Shown(f"  {one_line(key)}:"), *(Shown(f"  │ {line}") for line in exact(text).split("\n"))]
     return lines
 
 

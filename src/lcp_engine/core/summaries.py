@@ -6,38 +6,69 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from posixpath import normpath
 
 from pydantic import JsonValue
 
 from lcp_engine.core.json_values import object_in
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.safe_text import Shown, one_line, shortened
 
 Object = Mapping[str, JsonValue]
 _WIDTH = 100
 _LARGER = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
-def subject(job: Object, *, most: int = _WIDTH) -> str:
-    """What a job is about, on one line: its path, patterns or question, else its name or params."""
+def named_path(params: Object) -> str | None:
+    """The path that params name, beneath their `root`; None if they name none.
+
+    Resolved as far as that is possible without the mission's root.
+    """
+    path = next((params[key] for key in ("rel_path", "path") if isinstance(params.get(key), str)), None)
+    if not isinstance(path, str) or "://" in path:
+        return path if isinstance(path, str) else None
+    root = params.get("root")
+    whole = path if not isinstance(root, str) or path.startswith("/") else f"{root}/{path}"
+    return normpath(whole) if whole else whole
+
+
+def subject(
+    job: Object, path_of: Callable[[Object], str | None] = named_path, *, most: int = _WIDTH
+) -> Shown:
+    """What a job is about, on one line: its path in full, its patterns or question, else its name or params."""
     name = job["name"]
-    return subject_of(object_in(job["params"]), None if name is None else str(name), most=most)
+    params = job["params"] if job["params"] is not None else job.get("about")
+    return subject_of(object_in(params), None if name is None else str(name), path_of, most=most)
 
 
-def subject_of(params: Object, name: str | None, *, most: int = _WIDTH) -> str:
+def subject_of(
+    params: Object,
+    name: str | None,
+    path_of: Callable[[Object], str | None] = named_path,
+    *,
+    most: int = _WIDTH,
+) -> Shown:
     """Like `subject`, of a job's params and name."""
-    for key in ("rel_path", "path", "question", "user_prompt"):
+    path = path_of(params)
+    if path is not None:
+        return one_line(path)
+    for key in ("question", "user_prompt"):
         if isinstance(params.get(key), str):
-            return one_line(shortened(str(params[key]), most))
+            return _phrase(str(params[key]), most)
     if "corrects" in params:
-        return f"question {params['corrects']} once more"
+        return Shown(f"question {params['corrects']} once more")
     patterns, notices = params.get("patterns"), params.get("notices")
     if isinstance(notices, list) and notices:
-        return one_line(shortened(str(notices[0]), most))
+        return _phrase(str(notices[0]), most)
     if isinstance(patterns, list):
-        shown = " ".join(str(pattern) for pattern in patterns[:3])
-        more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""
-        return one_line(shortened(shown, 60) + more)
+        return _patterns(patterns, params.get("root"))
     return one_line(shortened(name or _dump(params), most))
+
+
+def _patterns(patterns: Sequence[JsonValue], root: JsonValue) -> Shown:
+    shown = one_line(shortened(" ".join(str(pattern) for pattern in patterns[:3]), 60))
+    more = f" … {len(patterns)} patterns" if len(patterns) > 3 else ""
+    where = f" in {one_line(root)}" if isinstance(root, str) else ""
+    return Shown(f"{shown}{more}{where}")
 
 
 def as_question(params: Object) -> str:
@@ -55,7 +86,12 @@ def gist(result: Object | None) -> str:
         return ""
     told = _GISTS.get(str(result.get("action")))
     said = told(result) if told else result.get("summary") or result.get("commentary") or result.get("error")
-    return one_line(shortened(said if isinstance(said, str) else _dump(result), 300))
+    return _phrase(said if isinstance(said, str) else _dump(result), 300)
+
+
+def _phrase(text: str, most: int = _WIDTH) -> Shown:
+    """Words for people on one line; line ends and the white space between words mean nothing in them."""
+    return shortened(" ".join(text.split()), most)
 
 
 def size(count: int) -> str:

@@ -301,10 +301,13 @@ def bind(
         raise _conflict(job, "its params have just been changed")
     if shown is None:
         return now
-    if shown.fingerprint != current:
+    if shown.job_id not in (None, job.id):
+        raise _conflict(job, f"job {shown.job_id} was shown")
+    is_of_revised = is_revised and shown.fingerprint == now.fingerprint
+    if shown.fingerprint != current and not is_of_revised:
         raise _conflict(job, "its params are not those that were shown")
     if shown.path != now.path:
-        if is_revised or shown.path is None:
+        if (is_revised and not is_of_revised) or shown.path is None:
             return now
         would = f"it would change {now.path!r}" if now.path else "it is not known what it would change"
         raise _conflict(job, f"{would} now, and {shown.path!r} was shown")
@@ -312,6 +315,12 @@ def bind(
     if now.path is not None and not is_led_to(ledger.tx, job.mission_id, file, shown, now.found):
         was, is_now = state_of(shown.found), state_of(now.found)
         raise _conflict(job, f"{shown.path!r} was {was} when it was shown, and is {is_now}")
+    if (
+        (not is_revised or is_of_revised)
+        and shown.found == now.found
+        and shown.after not in (None, now.after)
+    ):
+        raise _conflict(job, f"what it would make of {shown.path!r} is not what was shown")
     return Sight(now.fingerprint, shown.path, shown.found, shown.at)
 
 

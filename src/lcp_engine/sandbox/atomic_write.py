@@ -53,11 +53,12 @@ def run_here(work: Callable[[], T], /) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A file read without a lock; `data` is None if the file is larger than the cap it was read with."""
+    """A file read without a lock, with its mode bits; `data` is None if it is larger than the cap it was read with."""
 
     sha256: str
     size: int
     data: bytes | None
+    mode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +283,8 @@ def read_unlocked(root: Root, path: str, cap: int | None) -> Snapshot | None:
         seen = file.read(None) if cap is None else file.read_within(cap)
         if isinstance(seen, int):
             digest = file.digest()
-            return None if digest is None else Snapshot(digest.sha256, seen, None)
-        return None if seen is None else Snapshot(seen.sha256, len(seen.data), seen.data)
+            return None if digest is None else Snapshot(digest.sha256, seen, None, digest.mode)
+        return None if seen is None else Snapshot(seen.sha256, len(seen.data), seen.data, seen.mode)
     finally:
         os.close(directory)
 

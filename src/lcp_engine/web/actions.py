@@ -8,13 +8,17 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.people import Sight
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
-from lcp_engine.web.jobs import options_of, show_job
+from lcp_engine.web.jobs import Need, need_of, options_of, show_job
 from lcp_engine.web.missions import show_mission
 
+NOTHING_SHOWN = Sight("", None, None, 0)
+"""Of whatever is held by the time of its approval, this is not what was shown."""
 LIMITS = ("max_turns", "max_jobs", "max_seconds", "max_tokens", "max_bytes_written")
 """The limits that can be changed when a mission is resumed."""
 
@@ -23,10 +27,22 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     """Approve a held job as the form's page showed it; if it has changed since, show it again and do nothing."""
     job_id = number(request.path_params["job"])
     try:
-        decided = context.engine.approve(job_id, shown=read_shown(form))
+        decided = approve_shown(context, job_id, read_shown(form))
     except LcpError as refused:
         return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
     return to_job(job_id, "approved" if decided else "approved_before", form)
+
+
+def approve_shown(context: PageContext, job_id: int, shown: Sight | None) -> bool:
+    """Approve what a form's page showed in full. Raises `NOT_SHOWN` if it did not, and like `Engine.approve`."""
+    engine = context.engine
+    if shown is None:
+        job = engine.job(job_id)
+        need = need_of(job.kind, job.id, engine.awaited_replies(), engine.workers)
+        if job.state == State.HELD and need is Need.APPROVAL:
+            message = f"job {job_id} was not shown in full where it was approved: open it and decide there"
+            raise LcpError(ErrorCode.NOT_SHOWN, message)
+    return engine.approve(job_id, shown=shown or NOTHING_SHOWN)
 
 
 def reject(context: PageContext, request: Request, form: Form) -> Response:

@@ -18,8 +18,9 @@ from lcp_engine.api import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
 from lcp_engine.core.job_states import State
-from lcp_engine.core.safe_text import block, json_block, one_line, shortened
+from lcp_engine.core.safe_text import block, exact, json_block, one_line, shortened
 from lcp_engine.engine.reports.markdown import explain_reason
+from lcp_engine.engine.subjects import Subjects
 from lcp_engine.web.forms import FLASH_MESSAGES
 
 PACKAGE = Path(__file__).parent
@@ -43,7 +44,9 @@ class PageContext:
     def render(self, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
         """A template as a response. Every page shows the number of held jobs."""
         held = self.queries.held_count()
-        text = self.templates.get_template(template).render(csrf=self.csrf, held_count=held, **values)
+        text = self.templates.get_template(template).render(
+            csrf=self.csrf, held_count=held, subject=Subjects(self.engine.instance).of, **values
+        )
         return HTMLResponse(text, status)
 
 
@@ -65,9 +68,9 @@ def make_templates() -> Environment:
         auto_reload=False,
     )
     templates.filters.update(
-        line=one_line, short=shortened, json=json_block, subject=summaries.subject, gist=summaries.gist,
+        line=one_line, short=shortened, json=json_block, gist=summaries.gist,
         size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
-        seconds=_seconds_between,
+        seconds=_seconds_between, exact=exact, sentence=_sentence,
     )  # fmt: skip
     templates.globals.update(
         query=_query, flash_messages=FLASH_MESSAGES, states=[state.value for state in State], longest=LONGEST
@@ -99,6 +102,10 @@ def _clock(at: str) -> str:
 
 def _part(text: str) -> str:
     return text[:LONGEST]
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
 
 
 def _seconds_between(

@@ -10,17 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine import Job
-from lcp_engine.changes.preview import Previews
+from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
-from lcp_engine.core.safe_text import block, json_block
+from lcp_engine.core.safe_text import hides_nothing, json_block
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.web.changes import excerpt
+from lcp_engine.store.people import Sight
+from lcp_engine.web.changes import whole
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
 from lcp_engine.web.jobs import Need, is_editable, need_of
 
+PREVIEWED = "previewed"
+"""The field with what the form's page showed of the edited params."""
+UNSEEN = "nothing was decided: what it does with these params had not been shown; now it is shown below"
 INVALID = "the params are not valid; nothing was decided"
 _WIDTH = 120
 
@@ -40,11 +44,16 @@ def edit(context: PageContext, request: Request, form: Form) -> Response:
         for index, field in enumerate(_fields(context, job))
     ]
     params, fields, is_valid = read_fields(context.engine.workers[job.kind].params, typed)
-    shown = read_shown(form)
+    opened = form.text(SHOWN)
     if not is_valid:
-        return _show(context, job, fields, status=422, problem=INVALID, shown=form.text(SHOWN))
+        return _show(context, job, fields, status=422, problem=INVALID, shown=opened)
     if form.text("decision") != "approve":
-        return _show(context, job, fields, edited=params, shown=form.text(SHOWN))
+        return _show(context, job, fields, edited=params, shown=opened)
+    look = context.engine.look(job.id, params=params)
+    shown = _shown_for(form, look)
+    is_other_file = look.sight.path and look.sight.found is not None
+    if shown is None or (is_other_file and shown.path != look.sight.path):
+        return _show(context, job, fields, status=409, problem=UNSEEN, edited=params, shown=opened)
     try:
         context.engine.approve(job.id, params=params, shown=shown)
     except LcpError as refused:
@@ -52,6 +61,13 @@ def edit(context: PageContext, request: Request, form: Form) -> Response:
             context, job, fields, status=status_of(refused), problem=refusal_text(refused), edited=params
         )
     return to_job(job.id, "approved", form)
+
+
+def _shown_for(form: Form, look: Look) -> Sight | None:
+    """What the form's page showed of these very params, else of the job when the form was opened."""
+    previewed = read_shown(form, PREVIEWED)
+    is_of_these = previewed is not None and previewed.fingerprint == look.sight.fingerprint
+    return previewed if is_of_these else read_shown(form)
 
 
 @dataclass(frozen=True)
@@ -118,7 +134,7 @@ def read_value(text: str) -> JsonValue:
 
 def _given(name: str, value: JsonValue, description: str) -> Field:
     # Browsers change line ends, and invisible characters cannot be seen or typed: such a text is edited as JSON.
-    if isinstance(value, str) and "\r" not in value and block(value) == value:
+    if isinstance(value, str) and "\r" not in value and hides_nothing(value):
         return Field(name, value, raw=True, given=True, description=description)
     return Field(name, json_block(value), raw=False, given=True, description=description)
 
@@ -170,8 +186,7 @@ def _show(
     edited: dict[str, JsonValue] | None = None, shown: str = "",
 ) -> Response:  # fmt: skip
     """The form. A decision binds to the file as it was when the form was opened, or shown again after a refusal."""
-    with Previews(context.engine.instance) as previews:
-        preview = None if edited is None else previews.of(job.mission_id, job.kind, edited)
+    look = None if edited is None else context.engine.look(job.id, params=edited)
     return context.render(
         "edit.html",
         status=status,
@@ -179,6 +194,7 @@ def _show(
         mission=context.engine.mission(job.mission_id).json,
         fields=fields,
         problem=problem,
-        diff=None if preview is None else excerpt(preview.diff),
-        shown=shown or shown_value(context.engine.look_over([job.json])[job.id].sight),
+        diff=None if look is None or look.diff is None else whole(look.diff),
+        previewed="" if look is None or not look.is_whole else shown_value(look.sight),
+        shown=shown or shown_value(context.engine.look(job.id).sight),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs, urlencode
 
@@ -28,6 +28,8 @@ SHOWN = "shown"
 """The field with what the form's page showed of a job."""
 BACK = "back"
 """The field of the inbox's forms with the query of the inbox, to return to it."""
+NEXT = "next"
+"""The field of those forms with the job below, to go on there."""
 
 FLASH_MESSAGES: Mapping[str, str] = {
     "approved": "Approved. A runner will execute it.",
@@ -107,6 +109,8 @@ class _Shown(BaseModel):
     path: Annotated[str, Field(max_length=20_000)] | None
     found: Annotated[str, Field(max_length=100)] | None
     at: Annotated[int, Field(ge=0, lt=2**62)]
+    after: Annotated[str, Field(max_length=100)] | None
+    job_id: Annotated[int, Field(gt=0, lt=2**62)]
 
 
 def shown_value(sight: Sight) -> str:
@@ -114,14 +118,14 @@ def shown_value(sight: Sight) -> str:
 
     ASCII, so that no browser changes it.
     """
-    return json.dumps(
-        {"fingerprint": sight.fingerprint, "path": sight.path, "found": sight.found, "at": sight.at},
-        separators=(",", ":"),
-    )
+    return json.dumps(asdict(sight), separators=(",", ":"))
 
 
 def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
-    """What the form's page showed; None if the field is empty. Raises a 422 for a value not made by `shown_value`."""
+    """What the form's page showed in full, which is all that it can approve; None if the field is missing.
+
+    Raises a 422 for a value not made by `shown_value`.
+    """
     text = form.text(name)
     if not text:
         return None
@@ -131,7 +135,7 @@ def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
         raise HTTPException(
             422, "the form does not say what its page showed; reload the page and try again"
         ) from refused
-    return Sight(shown.fingerprint, shown.path, shown.found, shown.at)
+    return Sight(**shown.model_dump())
 
 
 def shown_name(job_id: int) -> str:
@@ -143,7 +147,7 @@ def to_job(job_id: int, note: str, form: Form) -> Response:
     """Redirect to the job, or to the inbox if the form was on it; `note` is a key of `FLASH_MESSAGES`."""
     if BACK not in form.fields:
         return RedirectResponse(f"/jobs/{job_id}?note={note}", 303)
-    return to_inbox(form.text(BACK), note)
+    return to_inbox(form.text(BACK), note, form.text(NEXT))
 
 
 def to_mission(mission_id: int, note: str) -> Response:
@@ -151,11 +155,12 @@ def to_mission(mission_id: int, note: str) -> Response:
     return RedirectResponse(f"/missions/{mission_id}?note={note}", 303)
 
 
-def to_inbox(query: str, note: str) -> Response:
-    """Redirect to the inbox with the same filter; nothing else of the query is kept."""
+def to_inbox(query: str, note: str, place: str = "") -> Response:
+    """Redirect to the inbox with the same filter, to the job `place`; nothing else of the query is kept."""
     asked = parse_qs(query, max_num_fields=50)
     kept = [(name, asked[name][0]) for name in ("mission", "kind", "text", "after") if name in asked]
-    return RedirectResponse(f"/inbox?{urlencode([*kept, ('note', note)])}", 303)
+    anchor = f"#job-{number(place)}" if place else ""
+    return RedirectResponse(f"/inbox?{urlencode([*kept, ('note', note)])}{anchor}", 303)
 
 
 async def _read_form(request: Request) -> Form:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,9 +14,12 @@ from lcp_engine.api.pages import HeldHead, JsonObject
 from lcp_engine.changes.recovery import CONFLICT
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import object_in
 from lcp_engine.engine.approvals import DRIFT
 from lcp_engine.errors import LcpError
-from lcp_engine.web.changes import excerpt
+from lcp_engine.store.people import Sight
+from lcp_engine.web.actions import approve_shown
+from lcp_engine.web.changes import CHARACTERS_IN_LIST, LINES_IN_LIST, Excerpt, excerpt
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import refusal_text
 from lcp_engine.web.forms import (
@@ -29,11 +32,18 @@ from lcp_engine.web.forms import (
     shown_value,
     to_inbox,
 )
-from lcp_engine.web.jobs import Need, need_of, options_of, read_filter
+from lcp_engine.web.jobs import Need, is_shown, need_of, options_of, read_filter
 
 JOBS = 50
 MOST_DECIDED = 1000
 """Jobs that one form for all matching jobs decides; the next form has the next ones."""
+LONGEST_PARAM = 4000
+"""Characters of a param that a list shows."""
+LINES_OF_ALL = 5_000
+CHARACTERS_OF_ALL = 500_000
+CHARACTERS_OF_MARKS = 400_000
+"""Of all `shown` fields of a form, which has to fit into a request."""
+NONE_SHOWN = "none of the jobs was shown in full; nothing was decided"
 NO_DECISION = "choose to approve or to reject; nothing was decided"
 
 
@@ -52,16 +62,23 @@ def decide_ticked(context: PageContext, request: Request, form: Form) -> Respons
     if decision == "reject" and not reason:
         return _show_inbox(context, request, 422, [NO_REASON], ids)
 
+    shown = _read_all_shown(form, ids) if decision == "approve" else {}
+
     def decide(job_id: int) -> bool:
-        if decision == "approve":
-            return context.engine.approve(job_id, shown=read_shown(form, shown_name(job_id)))
-        return context.engine.reject(job_id, reason)
+        if decision == "reject":
+            return context.engine.reject(job_id, reason)
+        return approve_shown(context, job_id, shown[job_id])
 
     refused = _refusals(ids, decide)
     if refused:
         done = f"{len(ids) - len(refused)} of {len(ids)} jobs were decided; these were not:"
         return _show_inbox(context, request, 409, [done, *refused])
     return to_inbox(request.url.query, "approved" if decision == "approve" else "rejected")
+
+
+def _read_all_shown(form: Form, ids: Iterable[int]) -> dict[int, Sight | None]:
+    """What the form's page showed in full of these jobs. Raises a 422 before anything is decided."""
+    return {job_id: read_shown(form, shown_name(job_id)) for job_id in ids}
 
 
 def decide_all_form(request: Request) -> Response:
@@ -83,7 +100,11 @@ def decide_all(context: PageContext, request: Request, form: Form) -> Response:
         return context.engine.reject(job_id, reason)
 
     if decision == "approve":
-        refused = _refusals([job.id for job in matching.approvable], context.engine.approve)
+        marks = _read_all_shown(form, [head.id for head in matching.approvable])
+        shown = {job_id: sight for job_id, sight in marks.items() if sight is not None}
+        if marks and not shown:
+            return _show_decide_all(context, request, 422, [NONE_SHOWN])
+        refused = _refusals([*shown], lambda job_id: approve_shown(context, job_id, shown[job_id]))
     else:
         refused = _refusals([job.id for job in matching.rejectable], reject)
     if refused:
@@ -109,11 +130,14 @@ def _show_inbox(
     wanted = read_filter(request, [State.HELD])
     after = cursor(request, "after")
     page = context.queries.jobs(wanted, behind=after, limit=JOBS)
-    views = context.engine.look_over([job for job in page.rows if job["params"] is not None])
+    jobs = [_in_full(context, job) for job in page.rows]
+    looks = context.engine.look_over(jobs)
     workers, awaited = context.engine.workers, context.engine.awaited_replies()
     rows = [
-        _row(job, views.get(int(str(job["id"]))), need_of(job["kind"], job["id"], awaited, workers))
-        for job in page.rows
+        _row(
+            job, looks[int(str(job["id"]))], need_of(job["kind"], job["id"], awaited, workers), LINES_IN_LIST
+        )
+        for job in jobs
     ]
     return context.render(
         "inbox.html",
@@ -125,22 +149,47 @@ def _show_inbox(
         ticked=set(ticked),
         note=request.query_params.get("note"),
         rows=rows,
+        held=",".join(str(job["id"]) for job in jobs),
         expiries=context.engine.expiries(),
         asked=request.url.query,
+        longest=LONGEST_PARAM,
     )
 
 
-def _row(job: JsonObject, view: Look | None, need: Need) -> dict[str, object]:
-    """A held job as the list shows it; a large job has its params and diff on its own page."""
-    params = job["params"]
-    return {
-        "job": job,
-        "need": need,
-        "options": options_of(params) if isinstance(params, dict) else [],
-        "diff": excerpt(view.diff) if view and view.diff else None,
-        "shown": shown_value(view.sight) if view else "",
-        "shown_name": shown_name(int(str(job["id"]))),
-    }
+def _in_full(context: PageContext, job: JsonObject) -> JsonObject:
+    """A job with its params, however large: nobody decides on what is not shown."""
+    return (
+        job
+        if job["params"] is not None
+        else {**job, "params": context.engine.job(int(str(job["id"]))).params}
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A held job as a list shows it. Without `shown` it cannot be approved there."""
+
+    job: JsonObject
+    need: Need
+    diff: Excerpt | None
+    caveat: str
+    shown: str
+
+    @property
+    def options(self) -> list[str]:
+        return options_of(object_in(self.job["params"]))
+
+    @property
+    def shown_name(self) -> str:
+        return shown_name(int(str(self.job["id"])))
+
+
+def _row(job: JsonObject, look: Look, need: Need, lines: int, characters: int = CHARACTERS_IN_LIST) -> Row:
+    diff = None if look.diff is None else excerpt(look.diff, lines, characters)
+    parts = [] if diff is None else [diff]
+    is_shown_here = is_shown(look, parts, object_in(job["params"]), longest=LONGEST_PARAM)
+    shown = shown_value(look.sight) if need is Need.APPROVAL and is_shown_here else ""
+    return Row(job, need, diff, look.caveat, shown)
 
 
 @dataclass(frozen=True)
@@ -170,6 +219,7 @@ def _show_decide_all(
     matching = _find_matching(context, request)
     approvable = Counter((head.mission_id, head.kind) for head in matching.approvable)
     held = Counter((head.mission_id, head.kind) for head in matching.all)
+    rows = _rows_of(context, request, {head.id for head in matching.approvable})
     return context.render(
         "decide_all.html",
         status=status,
@@ -178,10 +228,31 @@ def _show_decide_all(
             (mission, kind, count, approvable[mission, kind])
             for (mission, kind), count in sorted(held.items())
         ],
-        approvable=len(matching.approvable),
+        rows=rows,
+        approvable=sum(bool(row.shown) for row in rows),
         rejectable=len(matching.rejectable),
         listed=",".join(str(head.id) for head in matching.all),
         is_cut=len(matching.all) == MOST_DECIDED,
         most=MOST_DECIDED,
         asked=request.url.query,
+        longest=LONGEST_PARAM,
     )
+
+
+def _rows_of(context: PageContext, request: Request, approvable: Collection[int]) -> list[Row]:
+    """The jobs that a decision on all may approve, as far as the page has room to show them in full."""
+    page = context.queries.jobs(read_filter(request, [State.HELD]), behind=None, limit=MOST_DECIDED)
+    jobs = [_in_full(context, job) for job in page.rows if job["id"] in approvable]
+    looks = context.engine.look_over(jobs)
+    rows: list[Row] = []
+    lines, characters, marks = LINES_OF_ALL, CHARACTERS_OF_ALL, CHARACTERS_OF_MARKS
+    for job in jobs:
+        row = _row(job, looks[int(str(job["id"]))], Need.APPROVAL, lines, characters)
+        if len(row.shown) > marks:
+            row = replace(row, shown="")
+        marks -= len(row.shown)
+        if row.diff is not None:
+            lines -= len(row.diff.lines)
+            characters -= sum(len(line.text) for line in row.diff.lines)
+        rows.append(row)
+    return rows

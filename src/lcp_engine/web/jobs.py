@@ -13,11 +13,12 @@ from starlette.responses import Response
 
 from lcp_engine import Job
 from lcp_engine.api.pages import JobFilter, JsonObject
+from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.engine.reports.markdown import TURN_KIND
-from lcp_engine.web.changes import excerpt
-from lcp_engine.web.context import PageContext, context_of
+from lcp_engine.web.changes import Excerpt, excerpt
+from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.forms import cursor, number, shown_value
 from lcp_engine.workers import ask_user
 from lcp_engine.workers.base import Workers
@@ -26,6 +27,8 @@ from lcp_engine.workers.registry import UNDO_KIND
 JOBS = 50
 EVENTS = 200
 LONGEST_TEXT = 200
+LINES_OF_JOB = 2_000
+CHARACTERS_OF_JOB = 200_000
 LARGEST_EDIT = 256 * 1024
 """Params with more characters are not edited in a browser: percent-encoded they exceed the limit of a request."""
 
@@ -90,8 +93,9 @@ def show_job(
     engine = context.engine
     found = engine.job(number(request.path_params["job"]))
     mission = engine.mission(found.mission_id)
-    view = engine.look_over([found.json])[found.id] if found.state == State.HELD else None
-    diffs = engine.diff(found.id) if view is None else [view.diff] if view.diff else []
+    look = engine.look(found.id) if found.state == State.HELD else None
+    diffs = engine.diff(found.id) if look is None else [look.diff] if look.diff else []
+    parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB) for diff in diffs]
     need = need_of(found.kind, found.id, engine.awaited_replies(), engine.workers)
     return context.render(
         "job.html",
@@ -103,16 +107,28 @@ def show_job(
         events=engine.events(found.mission_id, job_id=found.id, limit=EVENTS),
         note=request.query_params.get("note"),
         need=need,
-        question=_last_question(context, found) if view is not None and need is Need.REPLY else None,
+        question=_last_question(context, found) if look is not None and need is Need.REPLY else None,
         options=options_of(found.params),
-        diffs=[excerpt(diff) for diff in diffs],
-        shown="" if view is None else shown_value(view.sight),
-        expires_at=engine.expiries().get(found.id) if view is not None else None,
+        diffs=parts,
+        caveat="" if look is None else look.caveat,
+        shown=""
+        if look is None or not is_shown(look, parts, found.params, longest=LONGEST)
+        else shown_value(look.sight),
+        expires_at=engine.expiries().get(found.id) if look is not None else None,
         is_editable=is_editable(found),
         may_retry=State(found.state) in RETRY.sources and found.kind != TURN_KIND,
         may_speak=mission.status in ("running", "waiting") and mission.planner != "none",
-        may_undo=view is None and bool(diffs),
+        may_undo=look is None and bool(diffs),
         is_undo=found.kind == UNDO_KIND,
+    )
+
+
+def is_shown(look: Look, parts: Sequence[Excerpt], params: Mapping[str, JsonValue], *, longest: int) -> bool:
+    """Whether a page shows all that would run: the whole diff or, where there is none, params up to `longest`."""
+    if look.diff is not None:
+        return look.is_whole and all(part.is_whole for part in parts)
+    return all(
+        len(value if isinstance(value, str) else json_block(value)) <= longest for value in params.values()
     )
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from lcp_engine.core.json_values import list_in, object_in
+from lcp_engine.core.summaries import named_path
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.mission_facts import (
     DiskState,
@@ -37,7 +38,6 @@ _WORDS = (
     "deliverables",
     "metrics",
 )
-_SUBJECTS = ("rel_path", "path", "question")
 _DISK_NOTES = {
     DiskState.CHANGED: "; changed since by someone else",
     DiskState.GONE: "; no longer there",
@@ -199,7 +199,8 @@ def _job(job: JobFact) -> JsonObject:
 
 
 def _subject(job: JobFact) -> JsonValue:
-    return next((job.params[key] for key in _SUBJECTS if job.params.get(key)), job.name)
+    named = named_path(job.params)
+    return named or job.params.get("question") or job.name
 
 
 def _words(facts: Facts) -> JsonObject:

@@ -57,7 +57,7 @@ class RemoteFiles:
         if head.get("is") == Answer.NOTHING:
             return None
         data = bytes(body) if head["read"] else None
-        return Snapshot(text_of(head, "sha256"), number_of(head, "size"), data)
+        return Snapshot(text_of(head, "sha256"), number_of(head, "size"), data, number_of(head, "mode"))
 
     def remove_empty(self, root: Root, directories: Iterable[str]) -> None:
         self._steps(root, ".").take({"do": Request.REMOVE_EMPTY, "paths": [*directories]})

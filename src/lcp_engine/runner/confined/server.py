@@ -311,6 +311,7 @@ class Writer:
             "sha256": seen.sha256,
             "size": seen.size,
             "read": seen.data is not None,
+            "mode": seen.mode,
         }
         return answer, seen.data or b""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST = 16 * 1024
 """Params with more characters are read one job at a time, and only what they are about is kept."""
-ABOUT = ("rel_path", "path", "patterns", "question", "options", "user_prompt")
+ABOUT = ("root", "rel_path", "path", "mode", "patterns", "question", "options", "user_prompt")
 
 JOB = Columns("jobs", ("id", "kind", "name", "state", "reason", "error"), large={"params": LARGEST})
 """What `read_jobs` reads."""
@@ -50,12 +50,13 @@ def _job(tx: Tx, row: Row) -> JobFact:
         state=State(state),
         reason=reason,
         error=None if error is None else json.loads(error),
-        params=_about(tx, number) if params is None else json.loads(params),
+        params=read_about(tx, number) if params is None else json.loads(params),
         is_cut=params is None,
     )
 
 
-def _about(tx: Tx, job_id: int) -> dict[str, JsonValue]:
+def read_about(tx: Tx, job_id: int) -> dict[str, JsonValue]:
+    """Of a job's params only those in `ABOUT`."""
     text = tx.rows(_PARAMS, job=job_id)[0][0]
     params: JsonObject = json.loads(text)
     return {name: params[name] for name in ABOUT if name in params}

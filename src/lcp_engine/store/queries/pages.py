@@ -11,6 +11,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries.excerpt import read_about
 from lcp_engine.store.queries.history import find_where, in_column
 from lcp_engine.store.queries.selection import Columns, Condition, equal
 
@@ -74,14 +75,21 @@ def page_missions(tx: Tx, *, before: int | None, status: str, limit: int) -> Pag
 def page_jobs(
     tx: Tx, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False
 ) -> Page:
-    """Jobs that fit, in the order of their ids. Params and results above `LARGEST` read as None."""
+    """Jobs that fit, in the order of their ids.
+
+    Results above `LARGEST` read as None, and so do params, of which `about` then has what the job is about.
+    """
     count, where = _find(tx, wanted)
     if not count:
         return Page([], None)
     if behind is not None:
         is_behind = "id < :behind" if newest_first else "id > :behind"
         where.append(Condition(is_behind, {"behind": in_column(behind)}))
-    return _page(_JOBS.read(tx, *where, newest_first=newest_first, limit=min(limit + 1, count)), limit)
+    page = _page(_JOBS.read(tx, *where, newest_first=newest_first, limit=min(limit + 1, count)), limit)
+    for row in page.rows:
+        if row["params"] is None:
+            row["about"] = read_about(tx, int(str(row["id"])))
+    return page
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ function update(fresh) {
   const now = fresh.querySelector("[data-announce]")?.dataset.announce;
   const before = document.querySelector("[data-announce]")?.dataset.announce;
   if (now && now !== before) announcement.textContent = now;
+  offerReload(fresh);
   for (const part of document.querySelectorAll("[data-part]")) {
     // A part within another one is updated with it.
     if (part.parentElement.closest("[data-part]") || isInUse(part)) continue;
@@ -56,13 +57,12 @@ function loadSoon() {
 }
 
 // On a page with `data-changed` the list does not move while somebody decides: a note offers to reload it.
-function onNews() {
+function offerReload(fresh) {
   const note = document.body.dataset.changed;
-  if (note) {
-    document.getElementById("changed").hidden = false;
-    announcement.textContent = note;
-  }
-  loadSoon();
+  const listed = (page) => page.getElementById("held")?.dataset.held ?? "";
+  if (!note || listed(fresh) === listed(document)) return;
+  document.getElementById("changed").hidden = false;
+  announcement.textContent = note;
 }
 
 // Browsers limit the connections to a host, so only a visible page keeps one open.
@@ -70,7 +70,7 @@ function connect() {
   const address = document.body.dataset.events;
   if (!address || document.hidden || source) return;
   source = new EventSource(address);
-  source.addEventListener("news", onNews);
+  source.addEventListener("news", loadSoon);
   // Something may have happened between loading the page and connecting.
   source.addEventListener("open", () => { live.hidden = false; loadSoon(); });
   source.addEventListener("error", () => { live.hidden = true; });

@@ -1,0 +1,54 @@
+"""What jobs are about, for people who decide on them: the resolved path, relative to the root of the mission (R25)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pydantic import JsonValue
+
+from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.safe_text import Shown
+from lcp_engine.core.summaries import Object, named_path, subject
+from lcp_engine.engine.instance import Instance
+from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.paths import Names, names_of
+from lcp_engine.store.queries.mission_spec import spec_and_root
+
+
+class Subjects:
+    """Of jobs of any mission; the root of each mission is read once."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._names: dict[int, Names | None] = {}
+
+    def of(self, job: Object) -> Shown:
+        """Like `subject`, with the path that the job's params resolve to."""
+        return subject(job, partial(self._path, int(str(job["mission_id"]))))
+
+    def _path(self, mission_id: int, params: Object) -> str | None:
+        named = named_path(params)
+        if named is None:
+            return None
+        if mission_id not in self._names:
+            self._names[mission_id] = self._names_of(mission_id)
+        names = self._names[mission_id]
+        if names is None:
+            return named
+        try:
+            place = names.place(
+                root=_text(params.get("root")),
+                rel_path=_text(params.get("rel_path")),
+                path=_text(params.get("path")),
+            )
+        except LcpError:  # such a job fails; what it names is shown
+            return named
+        return f"{place.path}/" if place.is_directory else place.path
+
+    def _names_of(self, mission_id: int) -> Names | None:
+        spec, root = self._instance.database.read(lambda tx: spec_and_root(tx, mission_id))
+        return None if root is None else names_of((root,), spec_of(spec).root_aliases)
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
