@@ -20,13 +20,14 @@ from lcp_engine.cli.output import make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.job_states import State
-from lcp_engine.core.safe_text import Shown, exact, one_line, shortened
+from lcp_engine.core.safe_text import Shown, exact, json_block, one_line, shortened
 from lcp_engine.core.summaries import size
 from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.store.db.json_text import JsonObject
 
 if TYPE_CHECKING:
     from lcp_engine.runner.undo import Undo
+    from lcp_engine.store.queries.records import Job
 
 
 _STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}
@@ -112,6 +113,36 @@ def show_excerpt(console: Console, diffs: Sequence[Diff], most: int) -> bool:
     if left:
         console.print(f"<{left:,} more lines>")
     return is_whole
+
+
+def show_job(console: Console, job: Job, diff: Diff | None) -> None:
+    """Print in full what a held job would change or, without a diff, its params."""
+    if diff is None:
+        show_params(console, job)
+    else:
+        show_diffs(console, [diff])
+
+
+def show_params(console: Console, job: Job, most: int | None = None) -> bool:
+    """Print the params, or their first `most` lines, each cut to three lines of the terminal; whether that was all."""
+    lines = _param_lines(job)
+    cut = lines if most is None else [shortened(line, 3 * console.width) for line in lines[:most]]
+    for line in cut:
+        for row in _rows(line, console):
+            console.out(row, highlight=False)
+    if len(lines) > len(cut):
+        console.print(f"<{len(lines) - len(cut):,} more lines>")
+    return cut == lines
+
+
+def _param_lines(job: Job) -> list[Shown]:
+    """Params as JSON; texts with several lines follow as text, each line behind a bar."""
+    texts = {key: value for key, value in job.params.items() if isinstance(value, str) and "\n" in value}
+    rest = {key: value for key, value in job.params.items() if key not in texts}
+    lines = [Shown(line) for line in json_block(rest).split("\n")]
+    for key, text in texts.items():
+        lines += [Shown(f"  {one_line(key)}:"), *(Shown(f"  │ {line}") for line in exact(text).split("\n"))]
+    return lines
 
 
 def _show_lines(console: Console, diff: Diff, lines: Sequence[str]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.api import Engine
+    from lcp_engine.cli.approve_all import Candidate
     from lcp_engine.cli.editor import Draft
     from lcp_engine.store.queries.records import Job
 
 
-MOST_LISTED = 20
 F = TypeVar("F", bound=Callable[..., int])
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -77,6 +76,7 @@ def approve_command(
     """Let held jobs run; a runner (`lcp work`) executes them.
 
     An approval is bound to what you were shown last (`lcp diff J`), else to the file as it was when the job was held.
+    `--all` shows in full what each job would change, and leaves out what cannot be shown (exit code 3).
     Approving twice is harmless. Exit code 5: the file has changed since, and the new diff is shown; or the job was
     rejected before. With --json the approved jobs are printed, and on stderr one error a line for each other job; if
     none was approved, one error for all.
@@ -87,17 +87,18 @@ def approve_command(
     if revised is not None and edit:
         raise click.UsageError("--params and --edit cannot be combined", click.get_current_context())
     with invocation.engine() as engine:
-        ids = _select_jobs(invocation, engine, jobs, mission, word="approve" if all_held else None)
+        ids = _named(jobs, mission, all_held=all_held)
+        shown = _show_all(invocation, engine, mission) if all_held else {}
+
+        def decide(job: int) -> bool:
+            if job in shown:
+                return _approve_shown(engine, shown[job], is_shown=not invocation.json)
+            return _approve_edited(engine, job) if edit else engine.approve(job, params=revised)
+
+        ids = ids or [*shown]
         if not ids:
             return _print_none(invocation, mission)
-        code = _decide_each(
-            invocation,
-            engine,
-            ids,
-            "approved",
-            partial(_approve_edited, engine) if edit else lambda job: engine.approve(job, params=revised),
-            show_conflict=_show_again,
-        )
+        code = _decide_each(invocation, engine, ids, "approved", decide, show_conflict=_show_again)
     if code == Exit.DONE and not (invocation.json or invocation.quiet):
         print_err("`lcp work --until-idle` executes approved jobs")
     return code
@@ -118,7 +119,9 @@ def reject_command(
     if not reason.strip():
         raise click.UsageError("--reason is blank; a reason is needed", click.get_current_context())
     with invocation.engine() as engine:
-        ids = _select_jobs(invocation, engine, jobs, mission, word="reject" if all_held else None)
+        ids = _named(jobs, mission, all_held=all_held)
+        if all_held:
+            ids = _list_all(invocation, engine, mission)
         if not ids:
             return _print_none(invocation, mission)
         return _decide_each(invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason))
@@ -177,57 +180,59 @@ def retry_command(invocation: Invocation, job: int) -> int:
     return Exit.DONE
 
 
-def _select_jobs(
-    invocation: Invocation, engine: Engine, jobs: Sequence[int], mission: int | None, *, word: str | None
-) -> Sequence[int]:
-    """The jobs to decide on. With a `word`, all held ones: they are listed, and a terminal is asked to confirm."""
+def _named(jobs: Sequence[int], mission: int | None, *, all_held: bool) -> Sequence[int]:
+    """The jobs that are named, none with `--all`. Raises a usage error for options that contradict each other."""
     context = click.get_current_context()
-    if word is None:
-        if mission is not None:
-            raise click.UsageError("--mission needs --all", context)
-        if not jobs:
-            raise click.UsageError("no job is given; name one or more, or --all", context)
-        return jobs
-    if jobs:
+    if all_held and jobs:
         raise click.UsageError("--all cannot be combined with job numbers", context)
+    if not all_held and mission is not None:
+        raise click.UsageError("--mission needs --all", context)
+    if not all_held and not jobs:
+        raise click.UsageError("no job is given; name one or more, or --all", context)
+    return jobs
+
+
+def _show_all(invocation: Invocation, engine: Engine, mission: int | None) -> dict[int, Candidate]:
+    """What `approve --all` decides on, by job id, shown in full; a terminal is asked to confirm."""
+    from lcp_engine.cli.approve_all import find_candidates, show_candidates
+
+    if mission is not None:
+        engine.mission(mission)
+    candidates = find_candidates(engine, mission)
+    if candidates and not invocation.json:
+        show_candidates(engine, candidates)
+        _confirm("approve", sum(each.why_left_out is None for each in candidates))
+    return {each.job.id: each for each in candidates}
+
+
+def _approve_shown(engine: Engine, candidate: Candidate, *, is_shown: bool) -> bool:
+    """Approve a job as it was shown. Raises `NOT_SHOWN` for one that cannot be shown in full."""
+    left_out = candidate.why_left_out
+    if left_out is not None:
+        raise LcpError(left_out.code, left_out.message)
+    return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None)
+
+
+def _list_all(invocation: Invocation, engine: Engine, mission: int | None) -> list[int]:
+    """What `reject --all` decides on; a terminal is asked to confirm."""
+    from lcp_engine.cli.approve_all import list_held
+
     if mission is not None:
         engine.mission(mission)
     held = engine.jobs(mission_id=mission, states=["held"])
-    if word == "approve":
-        awaited = engine.awaited_replies()
-        held = [job for job in held if not _takes_an_answer(engine, job, awaited)]
-    if not held or invocation.json:
-        return [job.id for job in held]
-    _list(held)
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        these = "this job" if len(held) == 1 else f"these {len(held)} jobs"
-        if not click.confirm(f"{word} {these}?", err=True):
-            print_err("nothing was decided")
-            context.exit(Exit.FAILED)
+    if held and not invocation.json:
+        list_held(engine, held)
+        _confirm("reject", len(held))
     return [job.id for job in held]
 
 
-def _takes_an_answer(engine: Engine, job: Job, awaited: Collection[int]) -> bool:
-    from lcp_engine.cli.jobs import is_question
-    from lcp_engine.workers.base import ExecutedBy
-
-    worker = engine.workers.get(job.kind)
-    return is_question(job, awaited) or (worker is not None and worker.executed_by is ExecutedBy.PERSON)
-
-
-def _list(jobs: Sequence[Job]) -> None:
-    """List on stderr what --all is about to decide."""
-    from lcp_engine.cli.job_tables import held_table, overview
-    from lcp_engine.cli.tables import print_table
-
-    if len(jobs) > MOST_LISTED:
-        print_table(overview([job.json for job in jobs]), sys.stderr)
-        print_err("")
-    one = len({job.mission_id for job in jobs}) == 1
-    listed = [job.json for job in jobs[:MOST_LISTED]]
-    print_table(held_table(listed, {}, of_one_mission=one), sys.stderr)
-    if len(jobs) > MOST_LISTED:
-        print_err(f"and {len(jobs) - MOST_LISTED:,} more")
+def _confirm(word: str, count: int) -> None:
+    """Ask the person at the terminal, if there is one."""
+    if not (count and sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if not click.confirm(f"{word} {'this job' if count == 1 else f'these {count} jobs'}?", err=True):
+        print_err("nothing was decided")
+        click.get_current_context().exit(Exit.FAILED)
 
 
 def _approve_edited(engine: Engine, job_id: int) -> bool:

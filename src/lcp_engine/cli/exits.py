@@ -43,6 +43,7 @@ _OF_CODES: Mapping[ErrorCode, Exit] = {
     ErrorCode.INVALID_ARGUMENT: Exit.USAGE,
     ErrorCode.CONFLICT: Exit.CONFLICT,
     ErrorCode.WRONG_STATE: Exit.CONFLICT,
+    ErrorCode.NOT_SHOWN: Exit.WAITING,
 }
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from posixpath import dirname
 
 from pydantic import JsonValue
 
 from lcp_engine.cli.output import until, when
-from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, text_column
+from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, text_column, whole_column
 from lcp_engine.core.json_values import int_in, object_in
 from lcp_engine.core.summaries import gist, subject
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
@@ -50,15 +50,24 @@ def jobs_table(jobs: Sequence[JobObject]) -> Table:
     return table
 
 
-def held_table(jobs: Sequence[JobObject], expiries: Mapping[int, str], *, of_one_mission: bool) -> Table:
-    """Held jobs with since when and why, and the mission unless it is named; `expiries` are times by job id."""
+def held_table(
+    jobs: Sequence[JobObject],
+    expiries: Mapping[int, str],
+    *,
+    of_one_mission: bool,
+    about: Callable[[JobObject], str] = subject,
+) -> Table:
+    """Held jobs with since when and why, and the mission unless it is named; `expiries` are times by job id.
+
+    What a job is `about` stays whole: somebody decides on it.
+    """
     has_missions = not of_one_mission
     has_expiries = any(int_in(job["id"]) in expiries for job in jobs)
     table = Table([
         id_column("id"),
         *([id_column("mission")] if has_missions else []),
         text_column("kind"),
-        text_column("about"),
+        whole_column("about"),
         fact_column("held since", spare=0),
         *([fact_column("expires", spare=1)] if has_expiries else []),
         text_column("why", least=_WHY),
@@ -68,7 +77,7 @@ def held_table(jobs: Sequence[JobObject], expiries: Mapping[int, str], *, of_one
             str(job["id"]),
             *([str(job["mission_id"])] if has_missions else []),
             str(job["kind"]),
-            subject(job, most=LONGEST),
+            about(job),
             when(str(job["created_at"])),
             *([until(expiries.get(int_in(job["id"])))] if has_expiries else []),
             explain_reason(str(job["reason"] or "")),

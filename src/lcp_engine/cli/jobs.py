@@ -16,11 +16,12 @@ from lcp_engine.cli.events import warning_lines
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.job_tables import held_table, jobs_table, overview
 from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
-from lcp_engine.cli.tables import print_table
+from lcp_engine.cli.tables import Table, print_table
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
 from lcp_engine.core.summaries import as_question
 from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
+from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.records import Job
@@ -100,28 +101,24 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
         listed = found[: limit or (len(found) if invocation.json else MOST_HELD)]
         engine.saw(listed)
         expiries, awaited = engine.expiries(), engine.awaited_replies()
-    if invocation.json:
-        print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in listed])
-        return Exit.DONE
-    _print_held(found, listed, expiries, awaited, of_one_mission=mission is not None)
+        if invocation.json:
+            print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in listed])
+            return Exit.DONE
+        about = Subjects(engine.instance).of
+        table = held_table(
+            [job.json for job in listed], expiries, of_one_mission=mission is not None, about=about
+        )
+    _print_held(found, listed, table, awaited)
     if not (listed or invocation.quiet):
         print_err("No jobs wait for a person.")
     return Exit.DONE
 
 
-def _print_held(
-    found: Sequence[Job],
-    listed: Sequence[Job],
-    expiries: Mapping[int, str],
-    awaited: Collection[int],
-    *,
-    of_one_mission: bool,
-) -> None:
+def _print_held(found: Sequence[Job], listed: Sequence[Job], table: Table, awaited: Collection[int]) -> None:
     if len(found) > len(listed):
         print_table(overview([job.json for job in found]), sys.stdout)
         print_out("")
     if listed:
-        table = held_table([job.json for job in listed], expiries, of_one_mission=of_one_mission)
         print_table(table, sys.stdout)
     if len(found) > len(listed):
         print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists them all")

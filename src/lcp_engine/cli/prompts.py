@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import assert_never
 
 from pydantic import JsonValue
-from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.api import Engine
@@ -21,7 +20,7 @@ from lcp_engine.changes.recovery import CONFLICT
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
-from lcp_engine.cli.changes import show_diffs, show_excerpt
+from lcp_engine.cli.changes import show_excerpt, show_job, show_params
 from lcp_engine.cli.decide import read_words
 from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.job_tables import overview
@@ -40,7 +39,7 @@ from lcp_engine.cli.terminal import (
 )
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.actions import Malformed
-from lcp_engine.core.safe_text import Shown, block, exact, json_block, one_line, shortened
+from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration, subject
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.approvals import DRIFT
@@ -229,7 +228,7 @@ class JobPrompt:
         if look.diff is not None:
             self._is_whole = show_excerpt(console, [look.diff], MOST_LINES) and look.is_whole
         else:
-            self._is_whole = _show_params(console, job, MOST_LINES)
+            self._is_whole = show_params(console, job, MOST_LINES)
         if not self._is_whole:
             print_line("  d shows it in full")
 
@@ -319,7 +318,7 @@ class JobPrompt:
 
     def _page(self, job: Job, look: Look) -> None:
         diff = look.diff
-        page(lambda console: _show_all(console, job) if diff is None else show_diffs(console, [diff]))
+        page(lambda console: show_job(console, job, diff))
         self._is_whole = look.is_whole
 
     def _say(self, job: Job) -> PromptResult | None:
@@ -366,31 +365,6 @@ def _read_optional(question: str) -> str | None:
         return read_line(question)
     except Closed:
         return None
-
-
-def _show_params(console: Console, job: Job, most: int) -> bool:
-    """Print the first lines of the params; whether these are all."""
-    lines = _param_lines(job)
-    shown = [shortened(line, 3 * console.width) for line in lines[:most]]
-    for line in shown:
-        console.print(line)
-    if len(lines) > most:
-        console.print(f"<{len(lines) - most:,} more lines>")
-    return shown == lines
-
-
-def _show_all(console: Console, job: Job) -> None:
-    console.print("\n".join(_param_lines(job)))
-
-
-def _param_lines(job: Job) -> list[Shown]:
-    """Params as JSON; texts with several lines follow as text, each line behind a bar."""
-    texts = {key: value for key, value in job.params.items() if isinstance(value, str) and "\n" in value}
-    rest = {key: value for key, value in job.params.items() if key not in texts}
-    lines = [Shown(line) for line in json_block(rest).split("\n")]
-    for key, text in texts.items():
-        lines += [Shown(f"  {one_line(key)}:"), *(Shown(f"  │ {line}") for line in exact(text).split("\n"))]
-    return lines
 
 
 class HumanTurn:

@@ -38,6 +38,11 @@ class Part(Enum):
     """A state, a count or a time; whole or left out."""
     TEXT = auto()
     """Words; cut with an ellipsis, but `least` cells of them stay."""
+    WHOLE = auto()
+    """What somebody decides on, such as a path; where it is cut, the whole follows on lines of its own."""
+
+
+_SHRINK = (Part.TEXT, Part.WHOLE)
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,11 @@ def fact_column(name: str, *, spare: int | None = None) -> Column:
 def text_column(name: str, *, least: int = _LEAST, spare: int | None = None) -> Column:
     """Words."""
     return Column(name, Part.TEXT, spare=spare, least=least)
+
+
+def whole_column(name: str) -> Column:
+    """Paths of jobs that somebody decides on."""
+    return Column(name, Part.WHOLE)
 
 
 @dataclass(frozen=True)
@@ -113,9 +123,18 @@ class Table:
                         else [cut(cell, widths.get(at, 0)) for at, cell in enumerate(row)]
                     )
                     yield _in_columns(cells, widths, self.columns)
+                    yield from self._left(row, cells, width)
                 return
         for row in self.rows:
             yield from _stacked(row, self.columns, width or 0)
+
+    def _left(self, row: Sequence[str], shown: Sequence[str], width: int | None) -> Iterator[Line]:
+        """The texts of a row that have to be whole and were cut."""
+        for at, column in enumerate(self.columns):
+            if column.part is Part.WHOLE and row[at] != shown[at] and width is not None:
+                yield from (
+                    [Span(" " * _INDENT), Span(part)] for part in chop_cells(row[at], max(2, width - _INDENT))
+                )
 
     def _choices(self) -> Iterator[Sequence[int]]:
         """Which columns to try: all of them, then ever fewer."""
@@ -129,7 +148,7 @@ class Table:
     def _fit(self, wanted: Sequence[int], width: int | None) -> dict[int, int] | None:
         """The width of each column; None if there is no room for the texts."""
         natural = {at: self._natural(at) for at in wanted}
-        texts = {at: natural[at] for at in wanted if self.columns[at].part is Part.TEXT}
+        texts = {at: natural[at] for at in wanted if self.columns[at].part in _SHRINK}
         if width is None:
             return {**natural, **{at: min(most, _MOST_PADDED) for at, most in texts.items()}}
         taken = sum(natural.values()) - sum(texts.values()) + _GAP * (len(wanted) - 1)
@@ -211,7 +230,7 @@ def _stacked(row: Sequence[str], columns: Sequence[Column], width: int) -> Itera
     cells = [(column, cell) for column, cell in zip(columns, row, strict=True) if cell not in _BLANK]
     line: list[Span] = []
     is_full = False
-    for column, cell in sorted(cells, key=lambda each: each[0].part is Part.TEXT):
+    for column, cell in sorted(cells, key=lambda each: each[0].part in _SHRINK):
         label = "" if column is columns[0] or cell in COLOURS else f"{column.name}: "
         lines = _wrapped(f"{label}{cell}", column.part, max(2, width - _INDENT))
         for text in lines:
@@ -239,4 +258,8 @@ def _wrapped(text: str, part: Part, width: int) -> Sequence[str]:
             fits = cell_len(lines[-1]) + 1 + cell_len(word) <= width
             lines[-1:] = [f"{lines[-1]} {word}"] if fits else [lines[-1], word]
     left = lines[_STACKED_LINES - 1 :]
-    return lines if len(left) <= 1 else [*lines[: _STACKED_LINES - 1], cut(" ".join(left), width)]
+    return (
+        lines
+        if len(left) <= 1 or part is Part.WHOLE
+        else [*lines[: _STACKED_LINES - 1], cut(" ".join(left), width)]
+    )
