@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
+from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.engine.acceptance import failed_checks
 from lcp_engine.engine.reports.markdown import as_markdown
+from lcp_engine.sandbox.root import Root
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.engine.conftest import Lab, Object
 
     from lcp_engine.store.queries.records import Job
@@ -149,3 +154,15 @@ def test_rejecting_the_question_lets_the_planner_try_again(lab: Lab) -> None:
     lab.work()
     assert lab.questions[4].results[0].reason == "decide yourself"
     assert lab.mission().outcome == "error"
+
+
+@pytest.mark.parametrize(
+    "check", [{"file_matches": {"path": "l.md", "pattern": "KEY"}}, {"file_exists": "l.md"}]
+)
+def test_a_check_reads_no_secret_through_a_link(tmp_path: Path, check: JsonValue) -> None:
+    (tmp_path / ".env").write_text("KEY=1\n")
+    (tmp_path / "l.md").symlink_to(".env")
+    checks = TypeAdapter(list[AcceptCheck]).validate_python([check])
+    with Root(tmp_path) as root:
+        (failed,) = failed_checks(checks, root, lambda path: path != ".env")
+    assert "leads to '.env', which policy denies" in failed.fact or "symbolic link" in failed.fact

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,38 @@ def test_no_path_climbs_out_of_the_root(root: Root, path: str) -> None:
     with pytest.raises(LcpError) as refused:
         root.open_file(path)
     assert refused.value.code in (ErrorCode.PATH_OUTSIDE_ROOT, ErrorCode.PATH_NOT_FOUND)
+
+
+@pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2")
+def test_a_file_that_is_replaced_all_the_time_is_never_known_by_another_name(place: Path) -> None:
+    """Policy judges the path that a link led to: "secret (deleted)" is no name that a rule knows."""
+    (place / "secret").write_text("0")
+    (place / "link").symlink_to("secret")
+    stop = threading.Event()
+
+    def rewrite() -> None:
+        while not stop.is_set():
+            (place / "fresh").write_text("1")
+            (place / "fresh").replace(place / "secret")
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    try:
+        names = set()
+        with Root(place, kernel=True) as root:
+            for _ in range(20_000):
+                try:
+                    opened = root.open_file("link")
+                except LcpError as refused:
+                    names.add(refused.code.value)
+                else:
+                    os.close(opened.descriptor)
+                    names.add(opened.path)
+    finally:
+        stop.set()
+        writer.join()
+    assert "secret" in names
+    assert names <= {"secret", ErrorCode.FILE_SYSTEM.value, ErrorCode.PATH_NOT_FOUND.value}
 
 
 def test_only_regular_files_are_opened_and_nothing_blocks(root: Root, place: Path) -> None:

@@ -11,10 +11,10 @@ from importlib import import_module
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.spec import AcceptCheck, FileQuotes
 from lcp_engine.core.patterns import compile_patterns
-from lcp_engine.errors import LcpError
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.sandbox.read_text import read_bytes
-from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root import Opened, Root
 
 MAX_BYTES = 10 * 1024 * 1024
 """Of one checked file."""
@@ -54,7 +54,7 @@ def _fault(check: AcceptCheck, root: Root, may_read: Callable[[str], bool]) -> s
     if check.file_quotes is not None:
         return misquoted(check.file_quotes, root, may_read)
     try:
-        opened = root.open_file(check.path)
+        opened = _open(root, check.path, may_read)
     except LcpError as error:
         return str(error)
     try:
@@ -69,6 +69,15 @@ def _fault(check: AcceptCheck, root: Root, may_read: Callable[[str], bool]) -> s
     if check.file_matches is not None:
         return None if _matches(check.file_matches.pattern, text) else "the pattern is not found in it"
     return _syntax_error(check.path, text)
+
+
+def _open(root: Root, path: str, may_read: Callable[[str], bool]) -> Opened:
+    """The file, unless it is a link to one that policy denies: what a check finds in it is told to the planner."""
+    opened = root.open_file(path)
+    if opened.path != path and not may_read(opened.path):
+        os.close(opened.descriptor)
+        raise LcpError(ErrorCode.PATH_DENIED, f"{path!r} leads to {opened.path!r}, which policy denies")
+    return opened
 
 
 def _matches(pattern: str, text: str) -> bool:
@@ -107,14 +116,14 @@ def misquoted(check: FileQuotes, root: Root, may_read: Callable[[str], bool]) ->
     `MAX_BYTES` have no lines.
     """
     try:
-        items = [line for line in _matching_lines(root, check.path, check) if line.startswith("- ")]
+        items = [line for line in _matching_lines(root, check.path, check, may_read) if line.startswith("- ")]
         listing = list_files(root, "", compile_patterns([check.files]), limit=MAX_SOURCES)
     except (LcpError, UnicodeDecodeError) as refused:
         return str(refused)
     if listing.total > MAX_SOURCES:
         return f"at most {MAX_SOURCES:,} files are searched, {check.files} matches {listing.total:,}"
     sources = [path for path in listing.files if path != check.path and may_read(path)]
-    lines = [(path, line) for path in sources for line in _lines_of_source(root, path, check)]
+    lines = [(path, line) for path in sources for line in _lines_of_source(root, path, check, may_read)]
     missing = [
         f"{path}: {line}" for path, line in lines if not any(path in item and line in item for item in items)
     ]
@@ -129,18 +138,18 @@ def _listed(fault: str, lines: Sequence[str]) -> Iterator[str]:
         yield f"and {len(lines) - MAX_LISTED} more"
 
 
-def _lines_of_source(root: Root, path: str, check: FileQuotes) -> list[str]:
+def _lines_of_source(root: Root, path: str, check: FileQuotes, may_read: Callable[[str], bool]) -> list[str]:
     try:
-        return _matching_lines(root, path, check)
+        return _matching_lines(root, path, check, may_read)
     except (LcpError, UnicodeDecodeError):
         return []
 
 
-def _matching_lines(root: Root, path: str, check: FileQuotes) -> list[str]:
+def _matching_lines(root: Root, path: str, check: FileQuotes, may_read: Callable[[str], bool]) -> list[str]:
     """The lines of a file in which the pattern is found, with single spaces."""
     import re2  # slow to load and rarely needed
 
-    opened = root.open_file(path)
+    opened = _open(root, path, may_read)
     try:
         text = read_bytes(opened.descriptor, opened.size, MAX_BYTES, path).decode("utf-8-sig")
     finally:

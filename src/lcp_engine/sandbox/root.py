@@ -26,6 +26,8 @@ from lcp_engine.sandbox.syscalls import (
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_TRIES = 32
+"""How often a link is followed whose file is replaced meanwhile."""
 _NO_LINKS = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS
 _INNER_LINKS = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
 
@@ -173,14 +175,32 @@ class Root:
         """Opens through links that stay in the root, if the kernel can check that; and the path that it led to."""
         if self._openers.linked_file is None:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        descriptor = (
-            self._check_and_open(_INNER_LINKS, path) if OWN_FILES.inodes else self._openers.linked_file(path)
-        )
-        try:
-            return descriptor, self._path_of(descriptor)
-        except BaseException:  # also an interrupt: the descriptor would stay open
+        for _ in range(_TRIES):
+            descriptor = (
+                self._check_and_open(_INNER_LINKS, path)
+                if OWN_FILES.inodes
+                else self._openers.linked_file(path)
+            )
+            try:
+                resolved = self._path_of(descriptor)
+                if self._is_at(resolved, descriptor):
+                    return descriptor, resolved
+            except BaseException:  # also an interrupt: the descriptor would stay open
+                os.close(descriptor)
+                raise
             os.close(descriptor)
-            raise
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+
+    def _is_at(self, path: str, descriptor: int) -> bool:
+        """Whether an open file is the one at `path`: what is replaced meanwhile is called "NAME (deleted)"."""
+        try:
+            named = opener(self.descriptor, _LOOK, _NO_LINKS)(path)
+        except OSError:
+            return False
+        try:
+            return os.path.samestat(os.fstat(named), os.fstat(descriptor))
+        finally:
+            os.close(named)
 
     def _check_and_open(self, resolve: int, path: str) -> int:
         """Opens a file after checking that it is not one of the engine's own, which must not even be opened.
@@ -228,6 +248,10 @@ def refusal(error: OSError, path: str) -> LcpError:
                 ErrorCode.PATH_DENIED,
                 f"{path!r} is or passes a symbolic link, which is not followed",
                 advice=_LINK,
+            )
+        case errno.EAGAIN:
+            return LcpError(
+                ErrorCode.FILE_SYSTEM, f"{path!r} could not be opened: what it leads to changes all the time"
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return LcpError(
