@@ -214,6 +214,7 @@ MARKS = [
     ("/* FIXME(bob): two */", "FIXME(bob): two"),
     (" * XXX three", "XXX three"),
     ("// later. HACK: four", "HACK: four"),
+    ("// TODO: what //: does", "TODO: what //: does"),
     ("print('TODO: five')", ""),
     ("# the TODO list", ""),
     ("# TODOS and MASTODON", ""),

@@ -40,6 +40,7 @@ class Tests:
 
 _WORD = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b(?:\([^()]{0,40}\))?(:)?")
 _RIGHT_AFTER_SIGN = re.compile(r"(?:(?:#|//|/\*|--|;|%|<!--)[\s#/*!;%-]*|^\s*\*+\s*)$")
+_CLOSERS = re.compile(r"\s*(?:\*/|-->|-\}|#\})?\s*\\?\s*$")
 _SIGN = re.compile(r"#|//|/\*|^\s*\*|--|;|%|<!--")
 
 
@@ -62,7 +63,7 @@ def _marked(line: str) -> str:
     for mark in _WORD.finditer(line):
         before, after = line[: mark.start()], line[mark.start() :]
         if _RIGHT_AFTER_SIGN.search(before[-20:]) or (mark[1] and _SIGN.search(before[-80:])):
-            return after.strip().rstrip("*/#-}> \\").strip()
+            return _CLOSERS.sub("", after).strip()
     return ""
 
 
@@ -320,7 +321,7 @@ def _missing(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tes
     if not tree.files:
         return
     if not any(file.is_at_top and is_readme(file) for file in tree.files):
-        yield "**No readme** at the top."
+        yield "**No readme** among the files at the top."
     if not licence and not licence_files(tree):
         yield "**No licence** in a file at the top or in a manifest that was read."
     if tree.code and not tests.files:

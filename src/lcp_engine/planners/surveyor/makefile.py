@@ -13,7 +13,7 @@ _LINKS = re.compile(
 )
 # A line of shell that does not say by itself what the target does.
 _CONTROL = re.compile(
-    r"\s*[@+-]*(?:\$\(\w+\)\s*)?(?:(?:if|for|while|case|set|cd|echo|printf|test)\b|\$[<^?]|\$\((?:info|warning|error|eval|call)\b|\[|:|#).*|.*\\$"
+    r"[@+\-\s]*(?:\$\(\w+\)\s*)?(?:(?:if|for|while|case|set|cd|echo|printf|test)\b|\$[<^?]|\$\((?:info|warning|error|eval|call)\b|\[|:|#).*|.*\\$"
 )
 _NO_PROGRAM = re.compile(r"\s-c\s|-shared|-dynamiclib|\s-E\s|\s-S\s")
 

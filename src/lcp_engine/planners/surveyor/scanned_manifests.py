@@ -84,8 +84,9 @@ def _gradle(text: str) -> Manifest:
     found = re.findall(rf"^[ \t]*({scope})\s*\(?\s*[\"']([^\"':\n]+:[^\"':\n]+)", text, re.MULTILINE)
     plugins = re.findall(r"\bid\s*\(?\s*[\"']([\w.-]+)[\"']", text)
     groups = {
-        "": [name for scope, name in found if not scope.startswith("test")],
-        "test": [name for scope, name in found if scope.startswith("test")],
+        "": [name for scope, name in found if not scope.startswith(("test", "classpath", "androidTest"))],
+        "test": [name for scope, name in found if scope.startswith(("test", "androidTest"))],
+        "build": [name for scope, name in found if scope == "classpath"],
         "plugins": plugins,
     }
     return Manifest(

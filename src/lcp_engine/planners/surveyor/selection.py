@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pydantic import JsonValue
 
@@ -32,7 +33,9 @@ class Choice:
         return {"rel_path": self.path} | ({} if self.lines is None else {"limit": self.lines})
 
 
-def choose(tree: Tree, most: int) -> list[Choice]:
+# Asked in each turn of a mission.
+@lru_cache(maxsize=1)
+def choose(tree: Tree, most: int) -> tuple[Choice, ...]:
     """At most `most` files, the most telling first; a function of the listing alone."""
     files = sorted((file for file in tree.own if file.is_readable), key=_shallow_first)
     chosen: dict[str, Choice] = {}
@@ -40,7 +43,7 @@ def choose(tree: Tree, most: int) -> list[Choice]:
         if len(chosen) >= most:
             break
         chosen.setdefault(file.path, Choice(file.path, lines))
-    return list(chosen.values())
+    return tuple(chosen.values())
 
 
 def is_readme(file: File) -> bool:

@@ -429,7 +429,7 @@ def _workflow(text: str) -> str:
     name = re.search(r"(?m)^name:[ \t]*[\"']?([^\n\"']+)", text)
     runs = re.findall(r"(?m)^[ \t]*-?[ \t]*run:[ \t]*([^|>\s][^\n]*)", text)
     said = f" — {plain(name[1], 60)}" if name else ""
-    some = [code(run.strip().strip("\"'"), 60) for run in dict.fromkeys(runs)][:4]
+    some = [code(re.sub(r"^([\"'])(.*)\1$", r"\2", run.strip()), 60) for run in dict.fromkeys(runs)][:4]
     return f"{said}: runs {', '.join(some)} and more" if some else said
 
 
@@ -455,7 +455,7 @@ def _largest(survey: Survey) -> str:
 def _left_out(survey: Survey) -> str:
     tree = survey.tree
     names = ", ".join(code(name) for name in EXCLUDED)
-    lines = [f"Directories with these names were not entered, if there are any: {names}."]
+    lines = [f"Symbolic links, and directories with these names, if there are any: {names}."]
     if tree.truncated:
         left = tree.total - len(tree.files)
         lines.append(f"**The listing was cut**: at least {number(left, 'file')} beyond the cap.")

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -68,7 +68,7 @@ _BESIDE = frozenset(
     }
 )  # fmt: skip
 _BESIDE_AT_TOP = frozenset(
-    {"tool", "util", "utils", "contrib", "ci", "hack", "template", "templates", "packaging"}
+    {"support", "tool", "util", "utils", "contrib", "ci", "hack", "template", "templates", "packaging"}
 )
 
 
@@ -188,17 +188,28 @@ class Tree:
 def read_listing(result: Mapping[str, JsonValue], without: Iterable[str]) -> Tree:
     """The tree of a `list_files_result`, without the paths that the survey writes itself."""
     listed = result.get("files")
-    names = [str(path) for path in listed] if isinstance(listed, list) else []
+    names = tuple(str(path) for path in listed) if isinstance(listed, list) else ()
     stated = result.get("sizes")
-    sizes = [n if isinstance(n, int) else 0 for n in stated] if isinstance(stated, list) else []
-    sized = len(sizes) == len(names)
-    left_out = frozenset(without)
-    pairs = zip(names, sizes if sized else [0] * len(names), strict=True)
-    files = _with_headers(File.of(path, size) for path, size in pairs if path not in left_out)
+    sizes = tuple(n if isinstance(n, int) else 0 for n in stated) if isinstance(stated, list) else ()
     total = result.get("total")
     omitted = max(0, total - len(names)) if isinstance(total, int) else int(result.get("truncated") is True)
     skipped = result.get("skipped")
     unlisted = tuple(str(path) for path in skipped) if isinstance(skipped, list) else ()
+    return _tree(names, sizes, omitted, unlisted, frozenset(without))
+
+
+# Each turn of a mission gets the same listing; to classify 50,000 files takes a second.
+@lru_cache(maxsize=1)
+def _tree(
+    names: tuple[str, ...],
+    sizes: tuple[int, ...],
+    omitted: int,
+    unlisted: tuple[str, ...],
+    left_out: frozenset[str],
+) -> Tree:
+    sized = len(sizes) == len(names)
+    pairs = zip(names, sizes if sized else [0] * len(names), strict=True)
+    files = _with_headers(File.of(path, size) for path, size in pairs if path not in left_out)
     return Tree(files, len(files) + omitted, sized, unlisted)
 
 
