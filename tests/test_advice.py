@@ -54,8 +54,8 @@ INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._c
     settings:resolve_root web/actions:_limit
 INVALID_PARAMS: cli/decide:_revised engine/run_job:_read_params replay/fork:_result
     sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
-    sandbox/new_content:_compose sandbox/paths:_checked sandbox/root:refusal web/edit:read_value
-    workers/base:Worker.read
+    sandbox/new_content:_compose sandbox/paths:_checked sandbox/paths:_collapse sandbox/root:refusal
+    web/edit:read_value workers/base:Worker.read
 INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_tree:Effort.pieces
 INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result

@@ -166,3 +166,12 @@ def test_rules_and_caps_of_the_user_hold(lcp: Lcp) -> None:
         for job in failed
         if isinstance(job, dict) and isinstance(job["error"], dict)
     ] == ["TOO_LARGE"]
+
+
+def test_the_commands_that_people_try_first_help(lcp: Lcp) -> None:
+    assert lcp("version").out == lcp("-V").out == lcp("--version").out
+    assert lcp("help").out == lcp("--help").out
+    assert lcp("help", "db", "check").out == lcp("db", "check", "--help").out
+    for words in (["runn"], ["db", "chek"], ["run", "x"]):
+        done = lcp("help", *words)
+        assert (done.code, f"unknown command {words[-1]!r}; " in done.err) == (2, True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lcp_engine.cli.base import LcpGroup, global_options
+from lcp_engine.cli.base import LcpCommand, LcpGroup, global_options, refuse_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -68,6 +68,8 @@ class _Lazy(LcpGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COURTESIES:
+            return _COURTESIES[cmd_name]
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"lcp_engine.cli.{_COMMANDS[cmd_name][0]}")
@@ -91,14 +93,48 @@ class _Lazy(LcpGroup):
 
 def _print_version(context: click.Context, option: click.Parameter, value: bool) -> None:
     if value and not context.resilient_parsing:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            number = version("lcp-engine")
-        except PackageNotFoundError:
-            number = "from a source tree"
-        click.echo(f"lcp-engine {number}")
+        click.echo(_version())
         context.exit()
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"lcp-engine {version('lcp-engine')}"
+    except PackageNotFoundError:
+        return "lcp-engine from a source tree"
+
+
+@click.command("version", cls=LcpCommand)
+def version_command() -> None:
+    """Print the version."""
+    click.echo(_version())
+
+
+@click.command("help", cls=LcpCommand)
+@click.argument("names", nargs=-1, metavar="[COMMAND]...")
+@click.pass_context
+def help_command(context: click.Context, names: Sequence[str]) -> None:
+    """Print the help of a command, such as `lcp help db check`; without a name that of lcp."""
+    command: click.Command = lcp
+    within = _context(lcp, "lcp", None)
+    for name in names:
+        inner = command.get_command(within, name) if isinstance(command, click.Group) else None
+        if inner is None:
+            known = command.list_commands(within) if isinstance(command, click.Group) else []
+            refuse_name(within, name, known)
+        command, within = inner, _context(inner, name, within)
+    click.echo(command.get_help(within))
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    """The context in which `command --help` prints."""
+    return command.make_context(name, ["--help"], parent, resilient_parsing=True)
+
+
+_COURTESIES = {"help": help_command, "version": version_command}
+"""Commands that people try, for the options `--help` and `--version`; no help lists them."""
 
 
 @click.group(
@@ -110,7 +146,7 @@ def _print_version(context: click.Context, option: click.Parameter, value: bool)
         "lcp approve 12; lcp work --until-idle   let a held job run, and continue",
     ),
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+@click.option("-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
               help="Print the version.")  # fmt: skip
 def lcp() -> None:
     """Run missions over a directory: a planner replies with LCP actions, and the engine executes them as jobs.

@@ -1,4 +1,7 @@
-"""When something recurring is due: after each interval, or by a cron expression. Pure."""
+"""When something recurring is due: after each interval, or by a cron expression.
+
+Pure but for the time zones, which are read from files.
+"""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
 from lcp_engine.replay.scratch import Diverged, HistoryClock, Scratch
 from lcp_engine.store import queue
+from lcp_engine.store.copy_mission import plan_ids
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import SAID
@@ -129,8 +130,8 @@ def _fork(scratch: Scratch, event: PastEvent) -> None:
     """Note the fork; it resets the plans' counters of consecutive faults."""
 
     def fork(ledger: Ledger) -> None:
-        for (plan_id,) in ledger.tx.query_plain("SELECT id FROM plans"):
-            plan = ledger.plan(int(plan_id))
+        for plan_id in plan_ids(ledger.tx):
+            plan = ledger.plan(plan_id)
             plan.corrections = plan.stalled = plan.refused = 0
         mission = ledger.mission(scratch.mission_id)
         ledger.note(mission, event.event, None, event.data)

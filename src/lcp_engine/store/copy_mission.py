@@ -46,6 +46,11 @@ class Copied:
     job_id: int
 
 
+def plan_ids(tx: Tx) -> list[int]:
+    """The ids of all plans in a database that holds the copy of one mission."""
+    return [int(row[0]) for row in tx.query_plain("SELECT id FROM plans")]
+
+
 def copy_until(
     tx: Tx,
     past: Archive,

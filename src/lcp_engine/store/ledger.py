@@ -1,6 +1,7 @@
 """Track one transaction's changes to missions; write its counters and events at the end.
 
-Nothing else writes `jobs.state`. All changes of one transaction to missions, plans and jobs go through one `Ledger`.
+Nothing else changes the state of a job; `copy_mission` copies jobs in the states they had. All changes of one
+transaction to missions, plans and jobs go through one `Ledger`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from lcp_engine.workers.params import ContentText, Params, PathText, Result
 
 
 class AgentPlanParams(Params):
-    """`scope: step` makes a plan of its own, whose terminal action is this job's result (R12)."""
+    """`scope: step` makes a plan of its own, whose terminal action is this job's result."""
 
     user_prompt: ContentText = Field(min_length=1, description="What the planner is asked to do.")
     project_root: PathText | None = Field(

@@ -29,7 +29,7 @@ class _Frozen(BaseModel):
 
 
 class Limits(_Frozen):
-    """Caps of one mission (R6). Seconds are of running time, bytes of file content; None is without limit."""
+    """Caps of one mission. Seconds are of running time, bytes of file content; None is without limit."""
 
     max_followups: int = Field(default=5, ge=1)
     overflow: Literal["refuse", "hold"] = "refuse"
@@ -116,7 +116,7 @@ class FileQuotes(_Frozen):
 
 
 class AcceptCheck(_Frozen):
-    """One condition for `mission_complete` to count (R9); exactly one of the fields is set.
+    """One condition for `mission_complete` to count; exactly one of the fields is set.
 
     `verify` is a question that the planner answers in a separate turn once all other checks pass.
     """

@@ -19,7 +19,7 @@ _Json: TypeAlias = Annotated[JsonValue, SkipValidation]
 
 
 class JobSpec(BaseModel):
-    """A job that a planner asks for (R3)."""
+    """A job that a planner asks for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

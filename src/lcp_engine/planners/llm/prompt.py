@@ -1,4 +1,7 @@
-"""Write the prompt of a turn, rules, knowledge and question, within a budget of tokens (pure)."""
+"""Write the prompt of a turn, rules, knowledge and question, within a budget of tokens.
+
+Pure but for the texts of rules, which are files of the package.
+"""
 
 from __future__ import annotations
 
