@@ -24,6 +24,12 @@ POM = """
     <dependency><artifactId>b</artifactId></dependency>
     <dependency><artifactId>c</artifactId><scope>test</scope></dependency>
   </dependencies>
+  <dependencyManagement><dependencies>
+    <dependency><artifactId>d</artifactId></dependency>
+  </dependencies></dependencyManagement>
+  <build><plugins><plugin><artifactId>e</artifactId><dependencies>
+    <dependency><artifactId>f</artifactId></dependency>
+  </dependencies></plugin></plugins></build>
 </project>
 """
 MANIFESTS = [
@@ -59,7 +65,12 @@ MANIFESTS = [
         '{"name": "a", "require": {"php": ">=8", "ext-json": "*", "x/b": "1"}}',
         {"": ("x/b",)},
     ),
-    ("Gemfile", "source 'x'\ngem 'b', '~> 1'\n  gem \"c\"\n", {"": ("b", "c")}),
+    ("Gemfile", "source 'x'\ngem 'b', '~> 1'\n  gem \"c\"\n", {"default": ("b", "c")}),
+    (
+        "Gemfile",
+        "gem 'b'\ngroup :test, :ci do\n  gem 'c'\nend\ngem 'd', group: :dev\n",
+        {"default": ("b",), "test": ("c",), "dev": ("d",)},
+    ),
     (
         "a.gemspec",
         's.name = "a"\ns.add_dependency "b"\ns.add_development_dependency("c")',
@@ -80,7 +91,7 @@ MANIFESTS = [
     (
         "Package.swift",
         'let package = Package(name: "a", dependencies: [.package(url: "https://x/b.git", from: "1")])',
-        {"": ("b",)},
+        {"packages": ("b",)},
     ),
     ("a.cabal", "name: a\nlibrary\n  build-depends: base >=4, b\n    , c\n", {"": ("base", "b", "c")}),
 ]

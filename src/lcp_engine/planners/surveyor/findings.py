@@ -11,7 +11,7 @@ from lcp_engine.planners.surveyor import makefile
 from lcp_engine.planners.surveyor.languages import Sort
 from lcp_engine.planners.surveyor.manifest import Manifest
 from lcp_engine.planners.surveyor.markdown import code, listing, number, share, size
-from lcp_engine.planners.surveyor.selection import is_ci, is_licence, is_readme, is_version
+from lcp_engine.planners.surveyor.selection import is_ci, is_entry, is_licence, is_readme, is_version
 from lcp_engine.planners.surveyor.tree import File, Tree
 
 Texts = Mapping[str, str]
@@ -239,11 +239,19 @@ def entry_points(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> lis
             found.append(f"{code(path)}, a Go main package")
         elif text.startswith("#!") and file.parts[0] in ("bin", "sbin", "exe", "libexec"):
             found.append(f"{code(path)}, a script: {code(text.splitlines()[0], 60)}")
+    unread = [
+        f.path
+        for f in tree.own
+        if f.path not in texts and is_entry(f) and (f.name == "main.go" or not f.is_code)
+    ]
     packages = [f for f in tree.own if f.name == "__main__.py" and not f.is_beside and not f.is_at_top]
     found += [f"{code(file.path)}, what `python -m` runs" for file in packages]
     targets = {target.removeprefix("./") for manifest in manifests for _, target in manifest.entries}
     twice = {f"{code(target)}, a script" for target in targets}
-    return [line for line in dict.fromkeys(found) if line.partition(":")[0] not in twice]
+    lines = [line for line in dict.fromkeys(found) if line.partition(":")[0] not in twice]
+    some = listing([code(path) for path in unread], 3)
+    maybe = f"not read: {number(len(unread), 'further file')} that may start a program, {some}"
+    return [*lines, maybe] if unread else lines
 
 
 def makefile_of_top(path: str) -> bool:
@@ -329,7 +337,7 @@ def _missing(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tes
     if len(tree.code) > 20 and not find_ci(tree):
         yield "**No continuous integration** is configured in a known place."
     names = {part for file in tree.files for part in file.parts[-2:]}
-    for ecosystem in sorted({m.ecosystem for m in manifests if "" in m.dependencies}):
+    for ecosystem in sorted({m.ecosystem for m in manifests if m.dependencies.keys() & {"", "default"}}):
         locks = _LOCKS.get(ecosystem)
         if locks and not any(name.startswith(locks) for name in names):
             yield f"**No lock file** for {ecosystem}."

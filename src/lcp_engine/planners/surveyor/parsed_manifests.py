@@ -23,8 +23,14 @@ from lcp_engine.planners.surveyor.manifest import (
 def _pyproject(text: str) -> Manifest:
     whole = table(tomllib.loads(text))
     project, poetry = whole.table("project"), whole.table("tool").table("poetry")
+    wanted = poetry.table("dependencies")
+    optional = [name for name, need in wanted.items() if table(need).value.get("optional") is True]
     groups = {
-        "": [*requirements(project.texts("dependencies")), *poetry.table("dependencies").names("python")]
+        "optional": optional,
+        "": [
+            *requirements(project.texts("dependencies")),
+            *(name for name in poetry.table("dependencies").names("python") if name not in optional),
+        ],
     }
     for name, extra in project.table("optional-dependencies").items():
         groups[name] = requirements(texts_of(extra))
@@ -148,7 +154,7 @@ def _cargo_toml(text: str) -> Manifest:
 def _composer_json(text: str) -> Manifest:
     whole = table(json.loads(text))
     need = whole.table("require")
-    packages = [name for name in need.names("php") if not name.startswith("ext-")]
+    packages = [name for name in need.names() if "/" in name]
     return Manifest(
         "PHP",
         name=whole.text("name"),

@@ -17,8 +17,10 @@ from lcp_engine.planners.surveyor.manifest import (
 
 
 def _setup_py(text: str) -> Manifest:
-    if not re.search(r"\bsetup\s*\(", text):
+    called = re.search(r"\bsetup\s*\(", text)
+    if called is None:
         raise NotAManifestError
+    text = text[called.start() :]
 
     def argument(name: str) -> str:
         return first(rf"\b{name}\s*=\s*[\"']([^\"'\n]+)[\"']", text)
@@ -58,24 +60,29 @@ def _go_mod(text: str) -> Manifest:
 
 
 def _pom_xml(text: str) -> Manifest:
-    head, _, tail = text.partition("<parent>")
-    own = re.split(
-        r"<(?:dependencies|dependencyManagement|build|profiles)>", head + tail.partition("</parent>")[2]
-    )[0]
-    found = [item.partition("</dependency>")[0] for item in text.split("<dependency>")[1:]]
-    artifacts = [(first(r"<artifactId>\s*([^<]+?)\s*</", item), "<scope>test<" in item) for item in found]
+    """Only the dependencies of the project itself, not those that are managed, of plugins or of profiles."""
+    own = re.sub(
+        r"<(dependencyManagement|build|profiles|reporting|parent|exclusions)>.*?</\1>|<!--.*?-->",
+        "",
+        text,
+        flags=re.DOTALL,
+    )
+    groups: dict[str, list[str]] = {"": []}
+    for item in own.split("<dependency>")[1:]:
+        scope = first(r"<scope>\s*(\w+)\s*</", item)
+        name = first(r"<artifactId>\s*([^<]+?)\s*</", item.partition("</dependency>")[0])
+        groups.setdefault("" if scope in ("", "compile", "runtime") else scope, []).append(name)
+    head = own.partition("<dependencies>")[0]
     return Manifest(
         "Java",
-        name=first(r"<artifactId>\s*([^<]+?)\s*</", own),
-        version=first(r"<version>\s*([^<]+?)\s*</", own),
+        name=first(r"<artifactId>\s*([^<]+?)\s*</", head),
+        version=first(r"<version>\s*(\d[^<]*?)\s*</", head),
         description=first(r"<description>\s*([^<]+?)\s*</", own),
-        licence=first(r"<name>\s*([^<]+?)\s*</", text.partition("<license>")[2][:1000]),
+        licence=first(r"<name>\s*([^<]+?)\s*</", own.partition("<license>")[2][:1000]),
         needs=prefixed(
-            "Java", first(r"<(?:maven\.compiler\.(?:release|source)|java\.version)>\s*([^<]+?)\s*</", text)
+            "Java", first(r"<(?:maven\.compiler\.(?:release|source)|java\.version)>\s*(\d[^<]*?)\s*</", text)
         ),
-        dependencies=grouped(
-            {"": [n for n, test in artifacts if not test], "test": [n for n, test in artifacts if test]}
-        ),
+        dependencies=grouped(groups),
     )
 
 
@@ -104,7 +111,7 @@ def _gemfile(text: str) -> Manifest:
             group = ""
         elif found := re.match(r"\s*gem\s*\(?\s*[\"']([^\"']+)", line):
             own = re.search(r"\bgroups?(?::|\s*=>)\s*\[?:(\w+)", line)
-            groups.setdefault(own[1] if own else group, []).append(found[1])
+            groups.setdefault(own[1] if own else group or "default", []).append(found[1])
     return Manifest("Ruby", dependencies=grouped(groups))
 
 
@@ -130,8 +137,9 @@ def _gemspec(text: str) -> Manifest:
 
 def _mix_exs(text: str) -> Manifest:
     deps = re.findall(r"\{\s*:(\w+),\s*((?:\"|github:|git:)[^{}\n]*)", re.sub(r"(?m)^\s*#.*$", "", text))
-    groups = {"": [name for name, rest in deps if "only:" not in rest]}
+    groups = {"": [name for name, rest in deps if not re.search(r"\bonly:|\bruntime: false", rest)]}
     groups["dev and test"] = [name for name, rest in deps if "only:" in rest]
+    groups["build"] = [name for name, rest in deps if "only:" not in rest and "runtime: false" in rest]
     return Manifest(
         "Elixir",
         name=first(r"\bapp:\s*:(\w+)", text),
@@ -244,7 +252,7 @@ def _package_swift(text: str) -> Manifest:
         "Swift",
         name=first(r"Package\(\s*name:\s*\"([^\"]+)", text),
         needs=prefixed("Swift", first(r"swift-tools-version:\s*([\d.]+)", text)),
-        dependencies=grouped({"": found}),
+        dependencies=grouped({"packages": found}),
     )
 
 
