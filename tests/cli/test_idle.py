@@ -54,6 +54,12 @@ def test_a_queue_with_a_runner_is_not(queued: Lcp) -> None:
     assert queued("show", 1).err == f"{NOTICE}\n"
 
 
+def test_no_advice_to_start_a_runner_while_one_works(queued: Lcp) -> None:
+    assert "lcp work" in queued("say", 1, "Hello.").err
+    with working(queued):
+        assert queued("say", 1, "Hello again.").err == ""
+
+
 def test_launch_tells_programs_how_many_runners_there_are(queued: Lcp) -> None:
     launched = queued("launch", queued.mission(queued.complete), "--root", "root", "--json")
     assert (launched.object["runners"], launched.err) == (0, "")

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -245,3 +246,18 @@ def test_a_runner_serves_only_the_roots_given_by_name_and_directory(lcp: Lcp) ->
 def test_the_root_of_a_runner_must_be_a_directory(lcp: Lcp) -> None:
     assert "--root site: 'nowhere' is not a directory" in lcp("work", "--root", "site=nowhere").err
     assert "--root expects name=value" in lcp("work", "--root", "site").err
+
+
+def test_the_live_line_fits_a_narrow_terminal(lcp_with_plugin: Lcp) -> None:
+    path = lcp_with_plugin.root / ("日本語" * 20)
+    mission = lcp_with_plugin.mission(
+        lcp_with_plugin.ask("wait_for", path=str(path)), lcp_with_plugin.complete
+    )
+    arguments = ("run", mission, "--root", "root", "--approve", "all")
+    with Terminal(lcp_with_plugin, *arguments, size=(24, 30)) as terminal:
+        before = terminal.expect("wait_for /")
+        shown = "wait_for /" + terminal.expect("…")
+        path.touch()
+        assert terminal.end() == 0
+    assert before.endswith(" done\x1b[0m  ")
+    assert len("⠙ 0:00  1 done  " + shown + "…") == 30

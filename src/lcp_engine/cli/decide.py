@@ -19,6 +19,7 @@ from lcp_engine.cli.base import (
 )
 from lcp_engine.cli.completion import held_ids, job_ids, mission_ids
 from lcp_engine.cli.exits import Exit, exit_of_error
+from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -99,8 +100,8 @@ def approve_command(
         if not ids:
             return _print_none(invocation, mission)
         code = _decide_each(invocation, engine, ids, "approved", decide, show_conflict=_show_again)
-    if code == Exit.DONE and not (invocation.json or invocation.quiet):
-        print_err("`lcp work --until-idle` executes approved jobs")
+        if code == Exit.DONE:
+            advise(invocation, engine, "`lcp work --until-idle` executes approved jobs")
     return code
 
 
@@ -154,8 +155,7 @@ def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]
     with invocation.engine() as engine:
         engine.resume(mission, limits=limits)
         _print_mission(invocation, engine, mission)
-    if not (invocation.json or invocation.quiet):
-        print_err("`lcp work --until-idle` continues the mission")
+        advise(invocation, engine, "`lcp work --until-idle` continues the mission")
     return Exit.DONE
 
 
@@ -169,12 +169,12 @@ def retry_command(invocation: Invocation, job: int) -> int:
     """
     with invocation.engine() as engine:
         queued = engine.retry(job)
-    if invocation.json:
-        print_json(queued.json)
-    else:
-        print_out(f"job {job} {queued.state}")
-        if queued.state == "queued" and not invocation.quiet:
-            print_err("`lcp work --until-idle` executes it")
+        if invocation.json:
+            print_json(queued.json)
+        else:
+            print_out(f"job {job} {queued.state}")
+        if queued.state == "queued":
+            advise(invocation, engine, "`lcp work --until-idle` executes it")
         elif queued.state == "held" and not invocation.quiet:
             print_err(f"`lcp approve {job}` lets it run")
     return Exit.DONE
@@ -394,19 +394,19 @@ def answer_command(
     no option, and a beginning of several, is refused unless --words says that it is meant. The same answer twice is
     harmless. Exit code 5: the question was answered differently before.
     """
+    from lcp_engine.engine.reports.markdown import TURN_KIND
+
     said = read_words(text, file)
     with invocation.engine() as engine:
         is_new = engine.answer(job, said, words=words)
         answered = engine.job(job)
-    if invocation.json:
-        print_json(answered.json)
-        return Exit.DONE
-    from lcp_engine.engine.reports.markdown import TURN_KIND
-
-    shown = "" if answered.kind == TURN_KIND else f": {_shown(answered)}"
-    print_out(f"job {job} {'answered' if is_new else 'was already answered'}{shown}")
-    if is_new and not invocation.quiet:
-        print_err("`lcp work --until-idle` continues the mission")
+        if invocation.json:
+            print_json(answered.json)
+        else:
+            shown = "" if answered.kind == TURN_KIND else f": {_shown(answered)}"
+            print_out(f"job {job} {'answered' if is_new else 'was already answered'}{shown}")
+        if is_new:
+            advise(invocation, engine, "`lcp work --until-idle` continues the mission")
     return Exit.DONE
 
 
@@ -439,12 +439,11 @@ def say_command(
             # Not a conflict: nothing was decided differently.
             return Exit.FAILED if refused.code is ErrorCode.WRONG_STATE else code
         found = engine.mission(mission)
-    if invocation.json:
-        print_json(found.json)
-        return Exit.DONE
-    print_out(f"mission {mission}: the planner reads the message in its next turn")
-    if found.jobs.get("running", 0) == 0 and not invocation.quiet:
-        print_err("`lcp work --until-idle` runs the planner's next turn")
+        if invocation.json:
+            print_json(found.json)
+        else:
+            print_out(f"mission {mission}: the planner reads the message in its next turn")
+        advise(invocation, engine, "`lcp work --until-idle` runs the planner's next turn")
     return Exit.DONE
 
 

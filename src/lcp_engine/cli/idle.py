@@ -33,6 +33,12 @@ def note_idle(invocation: Invocation, engine: Engine, missions: Iterable[Mission
         print_err(NOTICE)
 
 
+def advise(invocation: Invocation, engine: Engine, text: str) -> None:
+    """Print on stderr how to continue, unless a runner does so already."""
+    if not (invocation.json or invocation.quiet) and count_runners(engine) == 0:
+        print_err(text)
+
+
 class IdleWatch:
     """Prints the notice each time the last runner has gone while a mission has jobs to run."""
 

@@ -16,9 +16,13 @@ from lcp_engine.api import Engine
 from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.events import EventFormatter
 from lcp_engine.cli.output import make_console, print_json_line
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.cli.tables import cut
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import subject
 from lcp_engine.store.db.json_text import JsonObject
+
+_SPINNER_WIDTH = 2
+"""Terminal cells of the spinner and the blank behind it."""
 
 
 class Progress(Protocol):
@@ -136,6 +140,6 @@ class LiveLine(Lines):
     def _status(self) -> Text:
         seconds = int(time.monotonic() - self._began)
         now = ", ".join(self._running.values()) or "waiting for work"
-        width = max(20, self._console.width - 30)
         done = f"{seconds // 60}:{seconds % 60:02}  {self._settled} done"
-        return Text.assemble((done, "dim"), "  ", shortened(now, width))
+        room = self._console.width - len(done) - _SPINNER_WIDTH - 2
+        return Text.assemble((done, "dim"), "  ", cut(now, max(0, room)))

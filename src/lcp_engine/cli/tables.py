@@ -179,6 +179,8 @@ def plain(line: Line) -> str:
 
 def cut(text: str, width: int) -> str:
     """`text` in at most `width` terminal cells, with an ellipsis where it is cut."""
+    if width <= 0:
+        return ""
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(0, width - 1)).rstrip(' ')}…"
 
 
