@@ -88,7 +88,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
         found = engine.mission(mission)
         warnings = engine.warnings(mission)
         if invocation.json:
-            print_json({**found.json, "warnings": [*warnings]})
+            print_json({**found.json, **({"warnings": [*warnings]} if warnings else {})})
             return Exit.DONE
         jobs, steps = engine.jobs(mission_id=mission), engine.steps(mission)
         files = engine.facts(mission).files.rows
