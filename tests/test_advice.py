@@ -51,7 +51,7 @@ INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/arg
     workers/registry:_offered workers/registry:check_kind
 INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
-    settings:resolve_root web/actions:_limit
+    planners/simple:check_script settings:resolve_root web/actions:_limit
 INVALID_PARAMS: cli/decide:_revised engine/run_job:_read_params replay/fork:_result
     sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
     sandbox/new_content:_compose sandbox/paths:_checked sandbox/paths:_collapse sandbox/root:refusal

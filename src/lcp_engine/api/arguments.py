@@ -16,7 +16,8 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.workers.base import Worker, Workers
+from lcp_engine.planners.simple import check_script
+from lcp_engine.workers.base import Worker, Workers, params_of
 
 LONGEST_DELAY = 100 * 365 * 24 * 3600
 """Seconds."""
@@ -30,7 +31,8 @@ def checked_spec(instance: Instance, spec: MissionSpec | Mapping[str, JsonValue]
     Raises `INVALID_MISSION`, `NO_PLANNER`.
     """
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
-    make_planner(known.planner, instance.planner_environment)
+    planner = make_planner(known.planner, instance.planner_environment)
+    check_script(planner, known.planner, params_of(instance.admission.workers))
     return known
 
 

@@ -20,10 +20,11 @@ from lcp_engine.engine.admission import Admission, permission_ruling
 from lcp_engine.engine.turn_queue import TURN_ATTEMPTS
 from lcp_engine.planners.environment import AsksModel, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
+from lcp_engine.planners.simple import check_script
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.maintenance.check import find_version, opened
 from lcp_engine.store.queries.root_missions import open_missions
-from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+from lcp_engine.workers.base import ExecutedBy, Worker, Workers, params_of
 
 GIT_SECONDS = 20.0
 
@@ -111,6 +112,7 @@ def dry_run(
     has_paths = {kind: worker.executed_by is ExecutedBy.RUNNER for kind, worker in workers.items()}
     warnings += idle_rules(spec.policy, admission.user_rules, has_paths)
     warnings += _not_lifted(spec.policy, policy, workers)
+    warnings += check_script(planner, spec.planner, params_of(workers))
     return DryRun(
         spec,
         outlook,

@@ -14,8 +14,11 @@ from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner, usual_planner
+from lcp_engine.planners.simple import ScriptPlanner, check_script
 from lcp_engine.settings import resolve_root
 from lcp_engine.shipped_missions import shipped_missions
+from lcp_engine.workers.base import params_of
+from lcp_engine.workers.registry import find_workers
 
 MOST_BYTES = 4 * 1024 * 1024
 
@@ -42,7 +45,10 @@ def load(
     elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
         settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
     spec = parse_mission(text, source=source, variables=options.variables or {}, settings=settings)
-    make_planner(spec.planner, planner_environment)  # before a database is created
+    # Before a database is created.
+    planner = make_planner(spec.planner, planner_environment)
+    if isinstance(planner, ScriptPlanner):
+        check_script(planner, spec.planner, params_of(find_workers()), source=source)
     return spec, resolve_root(spec.root, base, options.root)
 
 

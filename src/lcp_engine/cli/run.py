@@ -26,12 +26,15 @@ from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.planners.environment import PlannerEnvironment
+from lcp_engine.planners.registry import make_planner
+from lcp_engine.planners.simple import check_script
 from lcp_engine.settings import shown_url
 from lcp_engine.store.queries.records import Job, Mission
-from lcp_engine.workers.base import Workers
+from lcp_engine.workers.base import Workers, params_of
 from lcp_engine.workers.registry import find_workers
 
 MOST_NAMED = 10
@@ -161,8 +164,9 @@ def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) 
     """Print on stderr what the mission can cost at worst, before it begins."""
     worst = worst_case(spec, engine.instance.planner_environment)
     if not (invocation.json or invocation.quiet):
-        for line in worst.lines:
-            print_err(line)
+        planner = make_planner(spec.planner, engine.instance.planner_environment)
+        for line in (*worst.lines, *check_script(planner, spec.planner, params_of(engine.workers))):
+            print_err(one_line(line))
     return worst
 
 

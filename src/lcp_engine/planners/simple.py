@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import assert_never
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.protocol.actions import Malformed, Problem
+from lcp_engine.core.protocol.read_reply import Dialect, reader_of
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Question, Relayed, Reply
+from lcp_engine.planners.base import Planner, Question, Relayed, Reply
 
 CONTEXT_TOKENS = 32_000
 
@@ -23,8 +28,17 @@ class ScriptPlanner:
     def answer(self, question: Question, /) -> Reply:
         if not 1 <= question.number <= len(self.replies):
             return Reply(json.dumps(self._exhausted(question), ensure_ascii=False))
-        reply = self.replies[question.number - 1]
-        return Reply(reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False))
+        return Reply(_text_of(self.replies[question.number - 1]))
+
+    def invalid_replies(self, dialect: Dialect, kinds: Mapping[str, type[BaseModel]]) -> list[InvalidReply]:
+        """The replies that are not valid in a dialect; `kinds` are those of `read_reply`."""
+        read = reader_of(dialect)
+        found = ((reply, read(_text_of(reply), kinds)) for reply in self.replies)
+        return [
+            InvalidReply(number, isinstance(reply, str), tuple(map(_sentence, malformed.errors)))
+            for number, (reply, malformed) in enumerate(found, 1)
+            if isinstance(malformed, Malformed)
+        ]
 
     def _exhausted(self, question: Question) -> dict[str, JsonValue]:
         count, code = len(self.replies), ErrorCode.SCRIPT_EXHAUSTED.value
@@ -40,6 +54,52 @@ class ScriptPlanner:
                 }  # fmt: skip
             case _:
                 assert_never(question.dialect)
+
+
+@dataclass(frozen=True)
+class InvalidReply:
+    """A reply of a script that leads to a corrective turn, with every reason."""
+
+    number: int
+    is_text: bool
+    """Whether it is given as text: that is how a planner's mistakes are played; one in an object is the author's."""
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = len(self.problems) - _MOST_PROBLEMS
+        shown = "; ".join(self.problems[:_MOST_PROBLEMS])
+        return f"reply {self.number} is not valid: {shown}{f'; and {more} more' if more > 0 else ''}"
+
+
+_MOST_PROBLEMS = 3
+_MOST_REPLIES = 5
+
+
+def check_script(
+    planner: Planner, spec: PlannerSpec, kinds: Mapping[str, type[BaseModel]], *, source: str = "mission"
+) -> list[str]:
+    """Check the replies of a script before anything runs; planners of other types have none.
+
+    Returns a sentence for each text that is not valid: the next reply is then played as its correction. Raises
+    `INVALID_MISSION` if an object is not valid, with the number and the errors of each such reply; `source` names the
+    mission in it.
+    """
+    invalid = planner.invalid_replies(spec.dialect, kinds) if isinstance(planner, ScriptPlanner) else []
+    lines = [f"planner.replies: {reply}" for reply in invalid if not reply.is_text]
+    if lines:
+        left_out = len(lines) - _MOST_REPLIES
+        more = [f"and {left_out} more replies"] if left_out > 0 else []
+        message = one_line(f"{source}: {'; '.join([*lines[:_MOST_REPLIES], *more])}")
+        raise LcpError(ErrorCode.INVALID_MISSION, message, {"problems": list(lines)})
+    return [f"{reply}; the next reply is its correction" for reply in invalid]
+
+
+def _text_of(reply: dict[str, JsonValue] | str) -> str:
+    return reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False)
+
+
+def _sentence(problem: Problem) -> str:
+    return f"{problem.path}: {problem.message}" if problem.path else problem.message
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="ignore"))

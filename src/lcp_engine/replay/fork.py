@@ -17,6 +17,7 @@ from lcp_engine.engine.question import keep_reply, new_question
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import make_planner
+from lcp_engine.planners.simple import check_script
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.paths import names_of
@@ -30,7 +31,7 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
 from lcp_engine.store.queries.states_at import JobHistory, jobs_before
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Context, ExecutedBy
+from lcp_engine.workers.base import Context, ExecutedBy, params_of
 
 MOST_LISTED = 100
 """Changed paths that the event `forked` lists."""
@@ -70,7 +71,9 @@ def fork(
     spec = spec_of(past.spec)
     if planner is not None:
         spec = spec.model_copy(update={"planner": planner})
-    make_planner(spec.planner, instance.planner_environment)
+    made = make_planner(spec.planner, instance.planner_environment)
+    if planner is not None:
+        check_script(made, planner, params_of(instance.admission.workers), source="planner")
     assert past.root is not None
     with Root(past.root) as root:
         histories = jobs_before(past, asked)

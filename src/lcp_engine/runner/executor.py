@@ -56,7 +56,7 @@ from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker
+from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker, params_of
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -221,7 +221,7 @@ class Turns:
         self._missions = missions
         self._threads = threads
         self._confinement = confinement
-        self._kinds = {kind: worker.params for kind, worker in instance.admission.workers.items()}
+        self._kinds = params_of(instance.admission.workers)
 
     def take(self, job: JobRow) -> FinishedTurn | None:
         """Ask the planner and read its reply; None if the turn is settled already. Raises `LcpError`."""

@@ -233,6 +233,11 @@ WRITE_LESS = "Write less at once, or raise caps.write_bytes in the configuration
 """The advice to a write above the cap."""
 
 
+def params_of(workers: Workers) -> dict[str, type[BaseModel]]:
+    """The model of the params of each kind, as readers of replies need them."""
+    return {kind: worker.params for kind, worker in workers.items()}
+
+
 def refuse_to_execute(reason: str) -> Callable[[BaseModel, Context], Failed]:
     """The `execute` of a kind that no runner executes."""
 
