@@ -25,7 +25,9 @@ TYPO: Object = {
 UNFINISHED: Object = {"ok": True, "action": "mission_complete"}
 
 
-@pytest.mark.parametrize("command", ["run", "launch", "validate", "run --dry-run", "schedule add nightly --every 1h"])
+@pytest.mark.parametrize(
+    "command", ["run", "launch", "validate", "run --dry-run", "schedule add nightly --every 1h"]
+)
 def test_a_script_with_a_mistake_is_refused_with_every_mistake(lcp: Lcp, command: str) -> None:
     path = lcp.mission(lcp.complete, TYPO, lcp.complete, UNFINISHED)
     done = lcp(*command.split(), path, "--root", "root")
@@ -58,7 +60,9 @@ def test_text_is_played_as_it_is_and_what_is_not_valid_is_said_before(lcp: Lcp) 
     told = 'reply 1 is not valid: one JSON object is expected; found only "no JSON"; the next reply is its correction\n'
     assert done.err.count(told) == 1
     assert "reply 1" not in lcp("run", lcp.mission("no JSON", lcp.complete), "--root", "root", "-q").err
-    assert "reply 1 is not valid" in lcp("validate", lcp.mission("no JSON", lcp.complete), "--root", "root").out
+    assert (
+        "reply 1 is not valid" in lcp("validate", lcp.mission("no JSON", lcp.complete), "--root", "root").out
+    )
 
 
 class Of(BaseModel):
