@@ -4,86 +4,59 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 from platformdirs import user_config_path, user_data_path
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
-from lcp_engine.core.policy import Rule
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.workers.base import Caps
+from lcp_engine.store.db.sqlite import BUSY_SECONDS
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from lcp_engine.config_file import ConfigFile
+    from lcp_engine.core.policy import Rule
+    from lcp_engine.workers.base import Caps
 
 APP = "lcp-engine"
-_Bytes = Annotated[int, Field(ge=1)]
 
 
-class CapSettings(BaseModel):
-    """Limits of one job: bytes read, bytes written, bytes stored of the content it replaces, paths listed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    read_bytes: _Bytes = Caps.read_bytes
-    write_bytes: _Bytes = Caps.write_bytes
-    preimage_bytes: _Bytes = Caps.preimage_bytes
-    listed_paths: _Bytes = Caps.listed_paths
-
-
-_SECRET = re.compile(r"(^|_)(key|apikey|token|secret|password|authorization)$", re.IGNORECASE)
-
-
-def _without_keys(planners: dict[str, dict[str, JsonValue]]) -> dict[str, dict[str, JsonValue]]:
-    for planner, options in planners.items():
-        for name in options:
-            if _SECRET.search(name):
-                raise ValueError(
-                    f"{planner}.{name}: keys belong in the environment (LCP_PLANNER_KEY), not in a file"
-                )
-    return planners
-
-
-def _split(command: JsonValue) -> JsonValue:
-    """A command line split as a shell would split it, without expansion."""
-    return [*shlex.split(command)] if isinstance(command, str) else command
-
-
-class ConfigFile(BaseModel):
-    """`config.yaml` in the user's configuration directory; every key is optional."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    database_url: str | None = None
-    on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = ()
-    busy_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
-    isolation: Isolation = Isolation.AUTO
-    policy: tuple[Rule, ...] = ()
-    caps: CapSettings = CapSettings()
-    planners: Annotated[dict[str, dict[str, JsonValue]], AfterValidator(_without_keys)] = {}
-
-
-class Settings(BaseModel):
-    """The settings of this user: `policy` are the user's rules (R5), `busy_seconds` is the time to wait for a lock.
-
-    `planners` are default options for planners by their type; mission and environment come before them.
-    """
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of this user; `stated` is the configuration file, None if there is none."""
 
     url: str
     busy_seconds: float
     """How long to wait for a database that another process has locked."""
-    policy: tuple[Rule, ...]
-    """The user's policy rules (R5)."""
-    caps: Caps
-    on_wait: tuple[str, ...] = ()
-    isolation: Isolation = Isolation.AUTO
-    planners: Mapping[str, Mapping[str, JsonValue]] = {}
-    """Options for planners by their type, used if neither mission nor environment states them."""
+    isolation: Isolation
+    stated: ConfigFile | None
+
+    @property
+    def policy(self) -> tuple[Rule, ...]:
+        """The user's policy rules (R5)."""
+        return () if self.stated is None else self.stated.policy
+
+    @property
+    def caps(self) -> Caps:
+        """The limits of one job."""
+        from lcp_engine.workers.base import Caps
+
+        return Caps() if self.stated is None else Caps(**self.stated.caps.model_dump())
+
+    @property
+    def on_wait(self) -> tuple[str, ...]:
+        """The command that a runner starts when a mission begins to wait for a person."""
+        return () if self.stated is None else self.stated.on_wait
+
+    @property
+    def planners(self) -> Mapping[str, Mapping[str, JsonValue]]:
+        """Options for planners by their type, used if neither mission nor environment states them."""
+        return {} if self.stated is None else self.stated.planners
 
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
@@ -93,15 +66,14 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
     """
     given = os.environ if environment is None else environment
     stated = _read_config(config or config_path())
-    url = given.get("LCP_DATABASE_URL") or stated.database_url or default_url()
+    url = given.get("LCP_DATABASE_URL") or (stated and stated.database_url) or default_url()
+    busy_seconds = BUSY_SECONDS if stated is None else stated.busy_seconds
+    isolation = Isolation.AUTO if stated is None else stated.isolation
     return Settings(
         url=read_url(url),
-        busy_seconds=_seconds(given.get("LCP_BUSY_SECONDS"), stated.busy_seconds),
-        policy=stated.policy,
-        caps=Caps(**stated.caps.model_dump()),
-        on_wait=stated.on_wait,
-        isolation=_isolation(given.get("LCP_ISOLATION"), stated.isolation),
-        planners=stated.planners,
+        busy_seconds=_seconds(given.get("LCP_BUSY_SECONDS"), busy_seconds),
+        isolation=_isolation(given.get("LCP_ISOLATION"), isolation),
+        stated=stated,
     )
 
 
@@ -163,37 +135,18 @@ def shown_url(url: str) -> str:
     return f"{scheme}{separator}{login.partition(':')[0]}{at}{place}"
 
 
-def _read_config(path: Path) -> ConfigFile:
-    from lcp_engine.core.mission.yaml import NotReadable, read_document
-
+def _read_config(path: Path) -> ConfigFile | None:
     try:
-        value = read_document(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return ConfigFile()
-    except (NotReadable, UnicodeDecodeError) as refused:
+        return None
+    except UnicodeDecodeError as refused:
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {refused}") from refused
     except OSError as refused:
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {refused.strerror}") from refused
-    if value is None:
-        return ConfigFile()
-    if not isinstance(value, dict):
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: a mapping is expected, such as `policy: […]`")
-    try:
-        return ConfigFile.model_validate(value)
-    except ValidationError as refused:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {_explain(refused)}") from refused
+    from lcp_engine.config_file import parse_config
 
-
-_MODELS: Mapping[str, type[BaseModel]] = {"policy": Rule, "caps": CapSettings}
-
-
-def _explain(refused: ValidationError) -> str:
-    first = refused.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    if first["type"] != "extra_forbidden":
-        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
-    model = _MODELS.get(str(first["loc"][0]), ConfigFile) if len(first["loc"]) > 1 else ConfigFile
-    return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
+    return parse_config(text, path)
 
 
 def _isolation(text: str | None, default: Isolation) -> Isolation:

@@ -6,7 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import get_args, get_origin, get_type_hints
@@ -14,14 +14,16 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 import lcp_engine
+from lcp_engine.api.history import History
 
 PUBLIC = {name: getattr(lcp_engine, name) for name in lcp_engine.__all__}
 # Programs run and stop a runner; its other methods serve the threads that it starts.
 METHODS: dict[type, set[str]] = {lcp_engine.Runner: {"run", "stop", "left_to_others"}}
+INHERITED: dict[type, Mapping[str, object]] = {lcp_engine.Engine: vars(History)}
 
 
 def functions_of(cls: type) -> Iterator[FunctionType]:
-    for name, member in vars(cls).items():
+    for name, member in {**INHERITED.get(cls, {}), **vars(cls)}.items():
         if name not in METHODS.get(cls, {name}) or (name.startswith("_") and name != "__init__"):
             continue
         inner = getattr(member, "__func__", None) or getattr(member, "fget", None) or member

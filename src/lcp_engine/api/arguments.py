@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner
@@ -22,7 +19,6 @@ from lcp_engine.workers.base import Worker, Workers, params_of
 LONGEST_DELAY = 100 * 365 * 24 * 3600
 """Seconds."""
 HIGHEST_PRIORITY = 2**31 - 1
-_STATES = [str(state) for state in State]
 
 
 def checked_spec(instance: Instance, spec: MissionSpec | Mapping[str, JsonValue]) -> MissionSpec:
@@ -52,14 +48,6 @@ def existing_directory(root: str | os.PathLike[str]) -> Path:
     return path.resolve()
 
 
-def check_states(states: Sequence[str]) -> None:
-    """Raise `INVALID_ARGUMENT` for a name that is no state of a job."""
-    for state in states:
-        if state not in _STATES:
-            message = f"no state is named {state!r}; {nearest(state, _STATES)}"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-
-
 def check_delay(delay: float) -> None:
     """Raise `INVALID_ARGUMENT` unless `delay` is a number of seconds from 0 to `LONGEST_DELAY`."""
     if not 0 <= delay <= LONGEST_DELAY:  # false for NaN, too
@@ -86,11 +74,3 @@ def known_worker(workers: Workers, kind: str) -> Worker[BaseModel]:
             ErrorCode.NO_WORKER, message, advice="Use one of these kinds, or install a worker for it."
         )
     return worker
-
-
-def user_name() -> str:
-    """The user of this process: who decides unless `by` names another person."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"

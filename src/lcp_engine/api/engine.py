@@ -6,21 +6,20 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.api.arguments import (
     check_delay,
     check_priority,
-    check_states,
     checked_spec,
     existing_directory,
     known_worker,
-    user_name,
 )
-from lcp_engine.api.queries import explain_policy, find_standing, read_reply_to, with_files_on_disk
+from lcp_engine.api.history import History
+from lcp_engine.api.queries import explain_policy, read_reply_to
+from lcp_engine.api.user import user_name
 from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
 from lcp_engine.changes.unified_diff import Diff
@@ -45,11 +44,7 @@ from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queries import history
-from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries
 from lcp_engine.store.queries.history import known_id
-from lcp_engine.store.queries.mission_facts import Course, Facts
-from lcp_engine.store.queries.mission_report import MOST, find_facts
 from lcp_engine.store.queries.records import Job, Mission, Schedule
 from lcp_engine.store.schedules import list_schedules
 from lcp_engine.workers.base import Caps, Worker, Workers
@@ -62,7 +57,7 @@ QUEUE = "jobs"
 """The mission of jobs that are enqueued without one."""
 
 
-class Engine:
+class Engine(History):
     """The engine over one database. A context manager; its methods may be called from any thread.
 
     - `database_url`: `sqlite:///PATH` or `postgresql://HOST/NAME`. A missing SQLite file is created, an older schema
@@ -108,15 +103,8 @@ class Engine:
             isolation=isolation,
         )
         self.instance = open_instance(database_url, options)
+        super().__init__(self.instance.database, isolation)
         self._queue: int | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Finish the transactions that have begun, then close every connection."""
@@ -218,82 +206,7 @@ class Engine:
             roots=Roots(roots) if roots else None,
         )
 
-    # -- Query
-
-    def mission(self, mission_id: int) -> Mission:
-        """The mission as it is now. Raises `NOT_FOUND`."""
-        return Mission.read(self.instance.read(history.find_mission, mission_id))
-
-    def missions(self, *, limit: int | None = None, schedule: str | None = None) -> list[Mission]:
-        """Missions, newest first; with `schedule` those that the schedule of that name launched."""
-        return [
-            Mission.read(row)
-            for row in self.instance.read(history.find_missions, limit=limit, schedule=schedule)
-        ]
-
-    def job(self, job_id: int) -> Job:
-        """The job with its attempts. Raises `NOT_FOUND`."""
-        return Job.read(self.instance.read(history.find_job, job_id))
-
-    def jobs(
-        self,
-        *,
-        mission_id: int | None = None,
-        states: Sequence[str] = (),
-        kinds: Sequence[str] = (),
-        limit: int | None = None,
-        newest_first: bool = False,
-    ) -> list[Job]:
-        """Jobs that match every filter, in the order of their ids. Raises `INVALID_ARGUMENT` for an unknown state."""
-        check_states(states)
-        found = self.instance.read(
-            history.find_jobs, mission_id=mission_id, states=states, kinds=kinds, limit=limit,
-            newest_first=newest_first,
-        )  # fmt: skip
-        return [Job.read(row) for row in found]
-
-    def events(
-        self,
-        mission_id: int,
-        *,
-        after_seq: int = 0,
-        job_id: int | None = None,
-        event: str | None = None,
-        limit: int | None = None,
-    ) -> list[JsonObject]:
-        """Events of the mission after number `after_seq`, in order; with `event` only those of that name."""
-        return self.instance.read(
-            history.find_events, mission_id, after_seq=after_seq, job_id=job_id, event=event, limit=limit
-        )
-
-    def event_counts(self) -> dict[int, int]:
-        """The number of the last event of every mission, by the mission's id."""
-        return self.instance.read(history.count_events)
-
-    def turns(self, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
-        """Questions and replies in order; with `job_id` those of one turn."""
-        return self.instance.read(history.find_turns, mission_id, job_id=job_id)
-
-    def warnings(self, mission_id: int) -> list[JsonObject]:
-        """What was ignored in replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
-        return self.instance.read(history.find_warnings, mission_id)
-
-    def steps(self, mission_id: int) -> dict[int, int]:
-        """The job that began the sub-plan of each later turn of one, by the turn's job."""
-        return self.instance.read(history.find_steps, mission_id)
-
-    def changes(self, mission_id: int) -> list[JsonObject]:
-        """File effects of the mission in order, with their state."""
-        return self.instance.read(history.find_changes, mission_id)
-
-    def expiries(self) -> dict[int, str]:
-        """When each held job with a deadline is rejected (ISO 8601), by the job's id."""
-        return self.instance.read(find_expiries)
-
-    def awaited_replies(self) -> frozenset[int]:
-        """The ids of held turns that wait for a person to bring the planner's reply (`answer`)."""
-        return self.instance.read(find_awaited_replies)
-
+    # -- Look at changes and policy
     def diff(self, job_id: int, *, by: str | None = None) -> list[Diff]:
         """What a held job would change now, which is then recorded as seen by `by`; or what the job has changed.
 
@@ -307,7 +220,7 @@ class Engine:
 
     def subject(self, job: Job) -> str:
         """What a job is about, on one line: its path in full, relative to the root of its mission, or other params."""
-        return Subjects(self.instance).of(job.json)
+        return Subjects(self.database).of(job.json)
 
     def look(self, job_id: int, *, params: Mapping[str, JsonValue] | None = None) -> Look:
         """What a held job would change now, with other `params` if given. Raises `NOT_FOUND`.
@@ -333,23 +246,6 @@ class Engine:
     def saw(self, jobs: Sequence[Job], *, by: str | None = None) -> None:
         """Record that a person saw a list of held jobs. It never replaces what that person saw of a job before."""
         show.note_first_sight(self.instance, [job.json for job in jobs], by or user_name())
-
-    def facts(self, mission_id: int, *, most: int = MOST) -> Facts:
-        """What a report says about the mission: at most `most` rows of each list, files compared with the disk.
-
-        Raises `NOT_FOUND`.
-        """
-        return with_files_on_disk(self.instance, self.instance.read(find_facts, mission_id, most=most))
-
-    def standing(
-        self, mission_id: int, *, since: int | None = None, most: int = MOST
-    ) -> tuple[Facts, Course]:
-        """Like `facts`, with every held job, and the mission's progress since event `since`.
-
-        Default of `since`: the newest question to the planner.
-        """
-        facts, course = self.instance.read(find_standing, mission_id, since, most)
-        return with_files_on_disk(self.instance, facts), course
 
     def explain_policy(self, job_id: int) -> JsonObject:
         """Which rule decides about a job, and every rule that was considered. Raises `NOT_FOUND`."""

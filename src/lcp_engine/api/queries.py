@@ -7,26 +7,10 @@ from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.reports.files_on_disk import compared
-from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import hold_code
-from lcp_engine.store.queries.mission_facts import Course, Facts
-from lcp_engine.store.queries.mission_report import MOST, find_facts
 from lcp_engine.store.queries.mission_spec import spec_and_root
-from lcp_engine.store.queries.progress import find_course
 from lcp_engine.store.queries.records import Job
-
-
-def find_standing(tx: Tx, mission_id: int, since: int | None, most: int) -> tuple[Facts, Course]:
-    """Facts and progress of one moment, with every held job."""
-    return find_facts(tx, mission_id, most=most, most_held=MOST), find_course(tx, mission_id, since)
-
-
-def with_files_on_disk(instance: Instance, facts: Facts) -> Facts:
-    """The facts, with what has become of each file."""
-    return compared(facts, confined_threads(instance.isolation).read)
 
 
 def explain_policy(instance: Instance, job: Job) -> JsonObject:

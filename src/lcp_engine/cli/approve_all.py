@@ -57,7 +57,7 @@ def find_candidates(engine: Engine, mission: int | None) -> list[Candidate]:
         for job in engine.jobs(mission_id=mission, states=["held"])
         if not _takes_an_answer(engine, job, awaited)
     ]
-    looks, about = engine.look_over([job.json for job in held]), Subjects(engine.instance).of
+    looks, about = engine.look_over([job.json for job in held]), Subjects(engine.database).of
     return [Candidate(job, about(job.json), looks[job.id]) for job in held]
 
 
@@ -77,7 +77,7 @@ def list_held(engine: Engine, jobs: Sequence[Job]) -> None:
         print_table(overview([job.json for job in jobs]), sys.stderr)
         print_err("")
     one = len({job.mission_id for job in jobs}) == 1
-    about = Subjects(engine.instance).of
+    about = Subjects(engine.database).of
     print_table(held_table([job.json for job in jobs], {}, of_one_mission=one, about=about), sys.stderr)
 
 

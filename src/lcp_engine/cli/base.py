@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.api import Engine
+    from lcp_engine.api.history import History
     from lcp_engine.settings import Settings
 
 
@@ -53,11 +54,8 @@ class Invocation:
     def engine(self) -> Iterator[Engine]:
         """Open the engine; the default database is created if it does not exist."""
         from lcp_engine.api import Engine
-        from lcp_engine.settings import make_room
 
-        url = self.database_url
-        make_room(url)
-        settings = self.settings
+        url, settings = self._existing_url(), self.settings
         with naming(url):
             engine = Engine(
                 url,
@@ -70,6 +68,25 @@ class Invocation:
             )
         with engine:
             yield engine
+
+    @contextmanager
+    def history(self) -> Iterator[History]:
+        """Open the database to read it: quick, as nothing that executes or decides is loaded."""
+        from lcp_engine.api.history import open_history
+
+        url, settings = self._existing_url(), self.settings
+        with naming(url):
+            history = open_history(url, busy_seconds=settings.busy_seconds, isolation=settings.isolation)
+        with history:
+            yield history
+
+    def _existing_url(self) -> str:
+        """The database's URL; the directory of the default one is created."""
+        from lcp_engine.settings import make_room
+
+        url = self.database_url
+        make_room(url)
+        return url
 
 
 @contextmanager

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from pydantic import JsonValue
 from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import job_ids, mission_ids
 from lcp_engine.cli.exits import Exit
@@ -20,12 +18,13 @@ from lcp_engine.cli.output import make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import Shown, exact, json_block, one_line, shortened
 from lcp_engine.core.summaries import size
-from lcp_engine.engine.reports.markdown import TURN_KIND
-from lcp_engine.store.db.json_text import JsonObject
 
 if TYPE_CHECKING:
+    from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.runner.undo import Undo
     from lcp_engine.store.queries.records import Job
 
@@ -59,7 +58,7 @@ def diff_command(invocation: Invocation, job: int | None, mission: int | None) -
         raise click.UsageError("exactly one of J and --mission M is expected", click.get_current_context())
     with invocation.engine() as engine:
         found = None if job is None else engine.job(job)
-        if found is not None and found.kind == TURN_KIND:
+        if found is not None and found.kind == TURN:
             mission = engine.mission(found.id).id
             if not (invocation.quiet or invocation.json):
                 print_err(f"job {mission} is a turn, which changes no files; showing mission {mission}")
@@ -182,9 +181,9 @@ def changes_command(invocation: Invocation, mission: int) -> int:
 
     State intent: begun and not confirmed; void: never happened; conflict: the file had been changed by someone else.
     """
-    with invocation.engine() as engine:
-        engine.mission(mission)
-        found = engine.changes(mission)
+    with invocation.history() as history:
+        history.mission(mission)
+        found = history.changes(mission)
     if invocation.json:
         print_json([*found])
     elif found:

@@ -16,7 +16,7 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_out
 
 if TYPE_CHECKING:
-    from lcp_engine.api import Engine
+    from lcp_engine.api.history import History
 
 SHELLS = ("bash", "zsh", "fish")
 MOST = 200
@@ -60,11 +60,11 @@ def _completer(source: _Source) -> Completer:
 @_completer
 def mission_ids(context: click.Context) -> list[tuple[str, str]]:
     """Missions by number, the newest first."""
-    with _engine(context) as engines:
+    with _history(context) as histories:
         return [
             (str(one.id), f"{one.status} {one.name}")
-            for engine in engines
-            for one in engine.missions(limit=MOST)
+            for history in histories
+            for one in history.missions(limit=MOST)
         ]
 
 
@@ -83,8 +83,11 @@ def held_ids(context: click.Context) -> list[tuple[str, str]]:
 @_completer
 def schedule_names(context: click.Context) -> list[tuple[str, str]]:
     """Schedules by name."""
-    with _engine(context) as engines:
-        return [(one.name, one.rule) for engine in engines for one in engine.schedules()]
+    invocation = context.find_object(Invocation) or Invocation()
+    if not _exists(invocation.database_url):
+        return []
+    with invocation.engine() as engine:
+        return [(one.name, one.rule) for one in engine.schedules()]
 
 
 @_completer
@@ -118,24 +121,27 @@ def mission_files(context: click.Context, parameter: click.Parameter, typed: str
 
 
 @contextmanager
-def _engine(context: click.Context) -> Iterator[Sequence[Engine]]:
-    """The engine of the database that is selected; none if there is no database, which must not be created here."""
+def _history(context: click.Context) -> Iterator[Sequence[History]]:
+    """The history in the database that is selected; none if there is no database, which must not be created here."""
     invocation = context.find_object(Invocation) or Invocation()
-    url = invocation.database_url
-    if url.startswith("sqlite:") and not Path(url.removeprefix("sqlite:///")).exists():
+    if not _exists(invocation.database_url):
         yield []
         return
-    with invocation.engine() as engine:
-        yield [engine]
+    with invocation.history() as history:
+        yield [history]
+
+
+def _exists(url: str) -> bool:
+    return not url.startswith("sqlite:") or Path(url.removeprefix("sqlite:///")).exists()
 
 
 def _jobs(context: click.Context, states: Sequence[str]) -> list[tuple[str, str]]:
     from lcp_engine.core.safe_text import shortened
     from lcp_engine.core.summaries import subject
 
-    with _engine(context) as engines:
+    with _history(context) as histories:
         return [
             (str(job.id), shortened(f"{job.kind} {subject(job.json)}", 60))
-            for engine in engines
-            for job in engine.jobs(states=states, limit=MOST, newest_first=True)
+            for history in histories
+            for job in history.jobs(states=states, limit=MOST, newest_first=True)
         ]

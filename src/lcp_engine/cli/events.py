@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
 from rich.text import Text
 
-from lcp_engine.api import Engine
 from lcp_engine.cli.job_tables import words_of
 from lcp_engine.cli.tables import COLOURS
+from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.kinds import TURN
+from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import json_line, one_line, shortened
 from lcp_engine.core.summaries import gist, subject
-from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
-from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.records import Job
+
+if TYPE_CHECKING:
+    from lcp_engine.api.history import History
 
 _WIDTH = 100
 _WARNING_WIDTH = 300
@@ -34,10 +37,10 @@ _AS_WORDS = {"held_again": "held", "retried_held": "held", "refused": "rejected"
 class Follower:
     """Reads new events of a mission or of all. With `past` it begins with those stored already."""
 
-    def __init__(self, engine: Engine, mission_id: int | None = None, *, past: bool = True) -> None:
-        self._engine = engine
+    def __init__(self, history: History, mission_id: int | None = None, *, past: bool = True) -> None:
+        self._history = history
         self._mission_id = mission_id
-        self._seen: dict[int, int] = {} if past else engine.event_counts()
+        self._seen: dict[int, int] = {} if past else history.event_counts()
 
     def new_events(self) -> list[JsonObject]:
         """The events since the last call, in the order in which they happened."""
@@ -47,11 +50,11 @@ class Follower:
     def _changed(self) -> list[int]:
         if self._mission_id is not None:
             return [self._mission_id]
-        counts = self._engine.event_counts()
+        counts = self._history.event_counts()
         return [mission for mission, count in counts.items() if count > self._seen.get(mission, 0)]
 
     def _of(self, mission_id: int) -> list[JsonObject]:
-        events = self._engine.events(mission_id, after_seq=self._seen.get(mission_id, 0))
+        events = self._history.events(mission_id, after_seq=self._seen.get(mission_id, 0))
         if events:
             last = events[-1]["seq"]
             assert isinstance(last, int)
@@ -62,8 +65,8 @@ class Follower:
 class EventFormatter:
     """Describes events in lines; a job is shown in its current state."""
 
-    def __init__(self, engine: Engine, *, verbose: bool = False, names_mission: bool = False) -> None:
-        self._engine = engine
+    def __init__(self, history: History, *, verbose: bool = False, names_mission: bool = False) -> None:
+        self._history = history
         self._verbose = verbose
         self._names_mission = names_mission
 
@@ -84,8 +87,8 @@ class EventFormatter:
         job_id = event["job_id"]
         if name not in _JOB_EVENTS or not isinstance(job_id, int):
             return None
-        job = self._engine.job(job_id)
-        if job.kind == TURN_KIND and name in ("succeeded", "failed"):
+        job = self._history.job(job_id)
+        if job.kind == TURN and name in ("succeeded", "failed"):
             return Text("\n  ").join(
                 [self._turn_line(job, name), *warning_lines(_data(event).get("warnings"))]
             )
@@ -120,10 +123,12 @@ class EventFormatter:
     def _is_corrected(self, job: Job) -> bool:
         """Whether a corrective turn follows this one."""
         asked = [
-            event for event in self._engine.events(job.mission_id, job_id=job.id) if event["event"] == "asked"
+            event
+            for event in self._history.events(job.mission_id, job_id=job.id)
+            if event["event"] == "asked"
         ]
         number = _data(asked[-1]).get("question") if asked else None
-        turns = self._engine.jobs(mission_id=job.mission_id, kinds=[TURN_KIND], newest_first=True)
+        turns = self._history.jobs(mission_id=job.mission_id, kinds=[TURN], newest_first=True)
         return number is not None and any(turn.params.get("corrects") == number for turn in turns)
 
     def _mission_line(self, event: JsonObject) -> Text | None:
@@ -131,7 +136,7 @@ class EventFormatter:
         mission_id = event["mission_id"]
         assert isinstance(mission_id, int)
         if name == "launched":
-            mission = self._engine.mission(mission_id)
+            mission = self._history.mission(mission_id)
             planner = mission.json["planner"]
             return Text.assemble(
                 (f"mission {mission.id} {one_line(mission.name)}", "bold"),

@@ -10,7 +10,7 @@ from lcp_engine.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lcp_engine.api import Engine
+    from lcp_engine.api.history import History
     from lcp_engine.store.queries.records import Mission
 
 
@@ -52,11 +52,11 @@ def exit_of_error(code: ErrorCode) -> Exit:
     return _OF_CODES.get(code, Exit.FAILED)
 
 
-def exit_of_mission(engine: Engine, mission: Mission) -> Exit:
+def exit_of_mission(history: History, mission: Mission) -> Exit:
     """The exit code for a mission that no runner is working on."""
     match mission.status.value:
         case "completed" if mission.unfulfilled:
-            return Exit.WAITING if held_effects(engine, mission) else Exit.LIMIT
+            return Exit.WAITING if held_effects(history, mission) else Exit.LIMIT
         case "completed":
             return Exit.DONE
         case "running" | "waiting":
@@ -69,9 +69,9 @@ def exit_of_mission(engine: Engine, mission: Mission) -> Exit:
             return Exit.FAILED
 
 
-def held_effects(engine: Engine, mission: Mission) -> list[int]:
+def held_effects(history: History, mission: Mission) -> list[int]:
     """Those of the mission's unfulfilled jobs that a person can still approve."""
     if not (mission.unfulfilled and mission.jobs.get("held")):
         return []
-    held = {job.id for job in engine.jobs(mission_id=mission.id, states=["held"])}
+    held = {job.id for job in history.jobs(mission_id=mission.id, states=["held"])}
     return [number for number in mission.unfulfilled if number in held]

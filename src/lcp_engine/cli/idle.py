@@ -10,7 +10,7 @@ from lcp_engine.cli.output import print_err
 from lcp_engine.core.job_states import State
 
 if TYPE_CHECKING:
-    from lcp_engine.api import Engine
+    from lcp_engine.api.history import History
     from lcp_engine.cli.base import Invocation
     from lcp_engine.store.queries.records import Mission
 
@@ -19,32 +19,25 @@ LOOK_SECONDS = 2.0
 """How often `IdleWatch` looks for runners. A runner that is killed counts as working for up to 10 s."""
 
 
-def count_runners(engine: Engine) -> int:
-    """How many processes execute jobs of this database now, on any host."""
-    from lcp_engine.api.pages import PageQueries
-
-    return PageQueries(engine.instance).runner_count()
-
-
-def note_idle(invocation: Invocation, engine: Engine, missions: Iterable[Mission]) -> None:
+def note_idle(invocation: Invocation, history: History, missions: Iterable[Mission]) -> None:
     """Print the notice on stderr if one of these missions has jobs to run and no runner works."""
     is_silent = invocation.json or invocation.quiet
-    if not is_silent and any(map(_has_work, missions)) and count_runners(engine) == 0:
+    if not is_silent and any(map(_has_work, missions)) and history.runner_count() == 0:
         print_err(NOTICE)
 
 
-def advise(invocation: Invocation, engine: Engine, text: str) -> None:
+def advise(invocation: Invocation, history: History, text: str) -> None:
     """Print on stderr how to continue, unless a runner does so already."""
-    if not (invocation.json or invocation.quiet) and count_runners(engine) == 0:
+    if not (invocation.json or invocation.quiet) and history.runner_count() == 0:
         print_err(text)
 
 
 class IdleWatch:
     """Prints the notice each time the last runner has gone while a mission has jobs to run."""
 
-    def __init__(self, invocation: Invocation, engine: Engine) -> None:
+    def __init__(self, invocation: Invocation, history: History) -> None:
         self._is_silent = invocation.json or invocation.quiet
-        self._engine = engine
+        self._history = history
         self._next_look = 0.0
         self._has_runner = True
 
@@ -54,7 +47,7 @@ class IdleWatch:
         if self._is_silent or now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        had_runner, self._has_runner = self._has_runner, count_runners(self._engine) > 0
+        had_runner, self._has_runner = self._has_runner, self._history.runner_count() > 0
         if had_runner and not self._has_runner:
             if self._finds_work(mission_id):
                 print_err(NOTICE)
@@ -63,8 +56,8 @@ class IdleWatch:
 
     def _finds_work(self, mission_id: int | None) -> bool:
         if mission_id is not None:
-            return _has_work(self._engine.mission(mission_id))
-        return bool(self._engine.jobs(states=[State.QUEUED], limit=1))
+            return _has_work(self._history.mission(mission_id))
+        return bool(self._history.jobs(states=[State.QUEUED], limit=1))
 
 
 def _has_work(mission: Mission) -> bool:

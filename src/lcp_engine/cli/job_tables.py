@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from posixpath import dirname
-
-from pydantic import JsonValue
+from typing import TypeAlias
 
 from lcp_engine.cli.output import until, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, text_column, whole_column
-from lcp_engine.core.json_values import int_in, object_in
+from lcp_engine.core.json_values import JsonValue, int_in, object_in
+from lcp_engine.core.kinds import TURN
+from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import gist, subject
-from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 
-JobObject = Mapping[str, JsonValue]
+JobObject: TypeAlias = Mapping[str, JsonValue]
 """A job as `lcp jobs --json` prints it."""
 
 MOST_GROUPS = 10
@@ -114,7 +114,7 @@ def summarize(job: JobObject) -> str:
     if job["reason"]:
         return explain_reason(str(job["reason"]))
     result = None if job["result"] is None else object_in(job["result"])
-    if job["kind"] == TURN_KIND and result is not None:
+    if job["kind"] == TURN and result is not None:
         return words_of(result) or gist(result)
     return gist(result)
 

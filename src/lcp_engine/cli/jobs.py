@@ -6,10 +6,10 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 import click
-from pydantic import JsonValue
 from rich.console import Console
 from rich.text import Text
 
+from lcp_engine.api.user import user_name
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import job_ids, kind_names, mission_ids
 from lcp_engine.cli.events import warning_lines
@@ -18,14 +18,14 @@ from lcp_engine.cli.job_tables import held_table, jobs_table, overview
 from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import Table, print_table
 from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.kinds import QUESTION, TURN
+from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
 from lcp_engine.core.summaries import as_question
-from lcp_engine.engine.reports.markdown import TURN_KIND, explain_reason
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.records import Job
-from lcp_engine.workers.ask_user import KIND
 
 MOST_LISTED = 100
 MOST_LINES = 20
@@ -68,10 +68,10 @@ def jobs_command(
 ) -> int:
     """List jobs in the order of their ids."""
     most = limit if limit or mission is not None else MOST_LISTED
-    with invocation.engine() as engine:
+    with invocation.history() as history:
         if mission is not None:
-            engine.mission(mission)
-        found = engine.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
+            history.mission(mission)
+        found = history.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
     found.reverse()
     _print_jobs(found, as_json=invocation.json)
     if not (found or invocation.json or invocation.quiet):
@@ -94,19 +94,24 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
     A long list begins with an overview by kind and directory. `lcp diff J` shows what a job would change, `lcp job J`
     its params; `lcp approve J`, `lcp reject J` and `lcp answer J` decide.
     """
-    with invocation.engine() as engine:
+    with invocation.history() as history:
         if mission is not None:
-            engine.mission(mission)
-        found = engine.jobs(mission_id=mission, states=[State.HELD])
+            history.mission(mission)
+        found = history.jobs(mission_id=mission, states=[State.HELD])
         listed = found[: limit or (len(found) if invocation.json else MOST_HELD)]
-        engine.saw(listed)
-        expiries, awaited = engine.expiries(), engine.awaited_replies()
+        unseen = history.unseen(listed, user_name())
+        expiries, awaited = history.expiries(), history.awaited_replies()
+        if unseen:  # seldom: what a job would change is recorded when it is held
+            with invocation.engine() as engine:
+                engine.saw(unseen)
         if invocation.json:
             print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in listed])
             return Exit.DONE
-        about = Subjects(engine.instance).of
         table = held_table(
-            [job.json for job in listed], expiries, of_one_mission=mission is not None, about=about
+            [job.json for job in listed],
+            expiries,
+            of_one_mission=mission is not None,
+            about=Subjects(history.database).of,
         )
     _print_held(found, listed, table, awaited)
     if not (listed or invocation.quiet):
@@ -133,10 +138,10 @@ def _print_held(found: Sequence[Job], listed: Sequence[Job], table: Table, await
 @pass_invocation
 def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
     """Show job J with its params, result, attempts and events; of a held turn also the prompt."""
-    with invocation.engine() as engine:
-        found = engine.job(job)
-        events = engine.events(found.mission_id, job_id=job)
-        turns = engine.turns(found.mission_id, job_id=job) if found.kind == TURN_KIND else []
+    with invocation.history() as history:
+        found = history.job(job)
+        events = history.events(found.mission_id, job_id=job)
+        turns = history.turns(found.mission_id, job_id=job) if found.kind == TURN else []
     prompt, warnings = (turns[0]["prompt"], turns[0]["warnings"]) if turns else (None, None)
     if only_prompt and not isinstance(prompt, str):
         message = f"job {job} has no stored prompt; only turns do"
@@ -223,17 +228,17 @@ def _print_attempts(console: Console, job: Job) -> None:
 
 def is_question(job: Job, awaited: Collection[int]) -> bool:
     """Whether a held job needs an answer and no approval; `awaited` are the turns whose reply a person brings."""
-    return job.kind == KIND or job.id in awaited
+    return job.kind == QUESTION or job.id in awaited
 
 
 def answer_with(job: Job) -> str:
     """The command that answers a question."""
-    return f"`lcp answer {job.id} {'TEXT' if job.kind == KIND else '--file REPLY'}`"
+    return f"`lcp answer {job.id} {'TEXT' if job.kind == QUESTION else '--file REPLY'}`"
 
 
 def question_text(job: Job) -> str:
     """The question with its options and the command that answers it."""
-    if job.kind != KIND:
+    if job.kind != QUESTION:
         shows = f"`lcp job {job.id} --prompt` shows the prompt"
         return f"job {job.id}: {shows}, {answer_with(job)} submits the planner's reply"
     return f"job {job.id}: {as_question(job.params)}\n  {answer_with(job)}"

@@ -7,13 +7,12 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
-from pydantic import JsonValue
 from rich.text import Text
 from rich.tree import Tree
 
-from lcp_engine.api import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import mission_ids, schedule_names
 from lcp_engine.cli.events import EventFormatter, Follower, message_line, warning_lines
@@ -31,15 +30,16 @@ from lcp_engine.cli.output import (
     when,
 )
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
-from lcp_engine.core.mission.parse import Variable
+from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import subject, unfulfilled_note
-from lcp_engine.engine.reports.agent_response import respond_as_agent
-from lcp_engine.engine.reports.markdown import TURN_KIND, as_markdown, disk_note, make_report
-from lcp_engine.engine.reports.structured import respond
-from lcp_engine.shipped_missions import Offer, offers
-from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.records import Job, Mission
+
+if TYPE_CHECKING:
+    from lcp_engine.api.history import History
+    from lcp_engine.core.mission.parse import Variable
+    from lcp_engine.shipped_missions import Offer
 
 POLL_SECONDS = 0.2
 FORMATS = ("text", "json", "structured", "agent")
@@ -62,18 +62,21 @@ MOST_LINES = 20
 def missions_command(invocation: Invocation, limit: int | None, schedule: str | None, shipped: bool) -> int:
     """List missions, newest first."""
     if shipped:
+        from lcp_engine.shipped_missions import offers
+
         print_offers(offers(), as_json=invocation.json)
         return Exit.DONE
-    with invocation.engine() as engine:
+    with invocation.history() as history:
         most = limit or (None if invocation.json else 50)
-        found = engine.missions(limit=most, schedule=schedule)
+        found = history.missions(limit=most, schedule=schedule)
         if schedule is not None and not found:
-            engine.schedule(schedule)  # raises if it does not exist
+            with invocation.engine() as engine:
+                engine.schedule(schedule)  # raises if it does not exist
         if invocation.json:
             print_json([mission.json for mission in found])
             return Exit.DONE
         print_table(missions_table(found), sys.stdout)
-        note_idle(invocation, engine, found)
+        note_idle(invocation, history, found)
     if not (found or invocation.quiet):
         print_err("No missions." if schedule is None else f"No missions of schedule {schedule}.")
     return Exit.DONE
@@ -84,27 +87,29 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
 @pass_invocation
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
-    with invocation.engine() as engine:
-        found = engine.mission(mission)
-        warnings = engine.warnings(mission)
+    from lcp_engine.engine.reports.markdown import disk_note
+
+    with invocation.history() as history:
+        found = history.mission(mission)
+        warnings = history.warnings(mission)
         if invocation.json:
             print_json({**found.json, **({"warnings": [*warnings]} if warnings else {})})
             return Exit.DONE
-        jobs, steps = engine.jobs(mission_id=mission), engine.steps(mission)
-        files = engine.facts(mission).files.rows
+        jobs, steps = history.jobs(mission_id=mission), history.steps(mission)
+        files = history.facts(mission).files.rows
         astray = [
             Text(f"{one_line(file.path)}{disk_note(file.disk)}", style="yellow")
             for file in files
             if disk_note(file.disk)
         ]
-        said = [message_line(event) for event in engine.events(mission, event="said")]
-        undone = _unfulfilled(engine, found) if found.status.has_ended else []
+        said = [message_line(event) for event in history.events(mission, event="said")]
+        undone = _unfulfilled(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, jobs, steps, seen)
         for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
             tree.add(line)
         print_tree(tree)
-        note_idle(invocation, engine, [found])
+        note_idle(invocation, history, [found])
     return Exit.DONE
 
 
@@ -133,8 +138,8 @@ def report_command(invocation: Invocation, mission: int, form: str | None, since
     """
     if since is not None and form != "structured":
         raise click.UsageError("--since needs --format structured", click.get_current_context())
-    with invocation.engine() as engine:
-        print_report(engine, mission, form or ("json" if invocation.json else "text"), since)
+    with invocation.history() as history:
+        print_report(history, mission, form or ("json" if invocation.json else "text"), since)
     return Exit.DONE
 
 
@@ -199,12 +204,12 @@ def _tree(
 def _place(job: Job) -> tuple[float, bool, int]:
     """By turn; a turn not asked yet is the last."""
     turn = job.json["turn"]
-    return (turn if isinstance(turn, int) else math.inf, job.kind != TURN_KIND, job.id)
+    return (turn if isinstance(turn, int) else math.inf, job.kind != TURN, job.id)
 
 
 def _line(job: Job) -> Text:
     number = job.json["turn"]
-    turn = "" if job.kind != TURN_KIND else f"turn {number}  " if number else "next turn  "
+    turn = "" if job.kind != TURN else f"turn {number}  " if number else "next turn  "
     text = Text.assemble(
         (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job.json)}  ", coloured(job.state)
     )
@@ -220,42 +225,42 @@ def watch_command(invocation: Invocation, mission: int | None) -> int:
 
     The exit code is that of `lcp run`; without M it runs until it is interrupted.
     """
-    with invocation.engine() as engine:
-        follower = Follower(engine, mission, past=mission is not None)
-        formatter = EventFormatter(engine, verbose=invocation.verbose, names_mission=mission is None)
-        idle = IdleWatch(invocation, engine)
+    with invocation.history() as history:
+        follower = Follower(history, mission, past=mission is not None)
+        formatter = EventFormatter(history, verbose=invocation.verbose, names_mission=mission is None)
+        idle = IdleWatch(invocation, history)
         while True:
             # Read before the events, so that they include everything up to the end.
-            end = None if mission is None else _at_rest(engine, mission)
+            end = None if mission is None else _at_rest(history, mission)
             for event in follower.new_events():
                 _print(event, None if invocation.json else formatter)
             if end is not None:
                 if end.status.has_ended and not invocation.json:
-                    for line in _unfulfilled(engine, end):
+                    for line in _unfulfilled(history, end):
                         print_out(line)
-                return exit_of_mission(engine, end)
+                return exit_of_mission(history, end)
             idle.look(mission)
             time.sleep(POLL_SECONDS)
 
 
-def _at_rest(engine: Engine, mission_id: int) -> Mission | None:
+def _at_rest(history: History, mission_id: int) -> Mission | None:
     """The mission, if it is at rest; None while jobs are queued or running."""
-    mission = engine.mission(mission_id)
+    mission = history.mission(mission_id)
     counts = mission.jobs
     if mission.status == "running" or counts.get("queued", 0) + counts.get("running", 0):
         return None
     return mission
 
 
-def note_unfulfilled(engine: Engine, mission: Mission) -> None:
+def note_unfulfilled(history: History, mission: Mission) -> None:
     """Name on stderr the jobs of a mission whose effect did not happen, if there are any."""
-    for line in _unfulfilled(engine, mission):
+    for line in _unfulfilled(history, mission):
         print_err(line)
 
 
-def _unfulfilled(engine: Engine, mission: Mission) -> list[str]:
+def _unfulfilled(history: History, mission: Mission) -> list[str]:
     ids = mission.unfulfilled
-    return [unfulfilled_note(ids, held_effects(engine, mission), mission.id)] if ids else []
+    return [unfulfilled_note(ids, held_effects(history, mission), mission.id)] if ids else []
 
 
 def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
@@ -268,18 +273,26 @@ def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
         sys.stdout.flush()
 
 
-def print_report(engine: Engine, mission_id: int, form: str = "text", since: int | None = None) -> None:
+def print_report(history: History, mission_id: int, form: str = "text", since: int | None = None) -> None:
     """Print the report on stdout. `since` is the event after which a structured report begins."""
     if form == "json":
-        print_json(make_report(engine.facts(mission_id)))
+        from lcp_engine.engine.reports.markdown import make_report
+
+        print_json(make_report(history.facts(mission_id)))
     elif form == "structured":
-        facts, course = engine.standing(mission_id, since=since, most=MOST_LINES)
+        from lcp_engine.engine.reports.structured import respond
+
+        facts, course = history.standing(mission_id, since=since, most=MOST_LINES)
         print_json(respond(facts, course).as_json())
     elif form == "agent":
-        answer = respond_as_agent(*engine.standing(mission_id))
+        from lcp_engine.engine.reports.agent_response import respond_as_agent
+
+        answer = respond_as_agent(*history.standing(mission_id))
         print_json(answer.model_dump(mode="json"))
     else:
-        _print_text(as_markdown(engine.facts(mission_id, most=MOST_LINES)))
+        from lcp_engine.engine.reports.markdown import as_markdown
+
+        _print_text(as_markdown(history.facts(mission_id, most=MOST_LINES)))
 
 
 def _print_text(markdown: str) -> None:

@@ -39,11 +39,11 @@ from lcp_engine.cli.terminal import (
 )
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.actions import Malformed
+from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration, subject
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.approvals import DRIFT
-from lcp_engine.engine.reports.markdown import explain_reason
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import KIND as ASK_USER

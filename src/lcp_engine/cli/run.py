@@ -16,7 +16,7 @@ from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invoc
 from lcp_engine.cli.completion import kind_names, mission_files, planner_names
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
-from lcp_engine.cli.idle import count_runners, note_idle
+from lcp_engine.cli.idle import note_idle
 from lcp_engine.cli.jobs import answer_with, is_question
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.missions import note_unfulfilled, print_report
@@ -153,7 +153,7 @@ def launch_command(
         launched = engine.launch(spec, root=directory, key=key)
         worst = print_worst_case(invocation, engine, spec)
         if invocation.json:
-            print_json({"id": launched.id, "worst_case": worst.json, "runners": count_runners(engine)})
+            print_json({"id": launched.id, "worst_case": worst.json, "runners": engine.runner_count()})
         else:
             print_out(str(launched.id))
             note_idle(invocation, engine, [launched])

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_out
+from lcp_engine.config_file import ConfigFile
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.protocol.actions import Action, Problem
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
@@ -22,7 +23,6 @@ from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
 from lcp_engine.planners.base import Kind, Question
 from lcp_engine.planners.llm.reply_schema import ROOT, reply_schema
-from lcp_engine.settings import ConfigFile
 from lcp_engine.workers.registry import find_workers
 
 _Schema = Mapping[str, JsonValue]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pydantic import JsonValue
-
+from lcp_engine.core.json_values import JsonValue
 from lcp_engine.errors import Failed
 
 

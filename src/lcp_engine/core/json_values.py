@@ -1,8 +1,17 @@
-"""Narrow JSON values to the type that is expected; a value of another type reads as an empty one."""
+"""JSON values, and functions that narrow them to the type that is expected: any other value reads as an empty one."""
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+else:  # what annotations name at run time: pydantic's own takes long to load
+    JsonValue = list | dict | str | int | float | None
+
+__all__ = ["JsonObject", "JsonValue", "int_in", "list_in", "object_in"]
+
+JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 def object_in(value: JsonValue) -> dict[str, JsonValue]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pydantic import JsonValue
+from lcp_engine.core.json_values import JsonValue
 
 
 class ReasonCode(StrEnum):
@@ -170,3 +170,17 @@ def recorded_code(record: Mapping[str, JsonValue]) -> ReasonCode | None:
 
 
 _CODES = frozenset(code.value for code in ReasonCode)
+
+
+_REASONS = {
+    "no_worker": "no worker executes this kind",
+    "drift": "the file has changed since this was approved",
+    "conflict": "the file is not what it was when the change was made",
+    "step_order": "the step before it has not succeeded yet",
+    "turn_order": "another turn is asked before it",
+}
+
+
+def explain_reason(reason: str) -> str:
+    """A job's reason in words, if it is a code of the engine."""
+    return _REASONS.get(reason, reason)

@@ -7,13 +7,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from posixpath import normpath
+from typing import TypeAlias
 
-from pydantic import JsonValue
-
-from lcp_engine.core.json_values import object_in
+from lcp_engine.core.json_values import JsonValue, object_in
 from lcp_engine.core.safe_text import Shown, one_line, shortened
 
-Object = Mapping[str, JsonValue]
+Object: TypeAlias = Mapping[str, JsonValue]
 _WIDTH = 100
 _LARGER = (("d", 86_400), ("h", 3_600), ("min", 60))
 

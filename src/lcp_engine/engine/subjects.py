@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
-from pydantic import JsonValue
-
-from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.json_values import JsonValue, list_in
 from lcp_engine.core.safe_text import Shown
 from lcp_engine.core.summaries import Object, named_path, subject
-from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.paths import Names, names_of
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.queries.mission_spec import spec_and_root
 
 
 class Subjects:
     """Of jobs of any mission; the root of each mission is read once."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._names: dict[int, Names | None] = {}
 
     def of(self, job: Object) -> Shown:
@@ -46,8 +45,14 @@ class Subjects:
         return f"{place.path}/" if place.is_directory else place.path
 
     def _names_of(self, mission_id: int) -> Names | None:
-        spec, root = self._instance.database.read(lambda tx: spec_and_root(tx, mission_id))
-        return None if root is None else names_of((root,), spec_of(spec).root_aliases)
+        spec, root = self._database.read(lambda tx: spec_and_root(tx, mission_id))
+        return None if root is None else names_of((root,), _aliases(spec))
+
+
+def _aliases(spec: str) -> tuple[str, ...]:
+    """Other names of the root, from a mission's spec; its own class is slow to load."""
+    stated = json.loads(spec).get("root_aliases")
+    return tuple(map(str, list_in(stated)))
 
 
 def _text(value: JsonValue) -> str | None:

@@ -18,8 +18,8 @@ from lcp_engine.api import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
 from lcp_engine.core.job_states import State
+from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, exact, json_block, one_line, shortened
-from lcp_engine.engine.reports.markdown import explain_reason
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.web.forms import FLASH_MESSAGES
 
@@ -45,7 +45,7 @@ class PageContext:
         """A template as a response. Every page shows the number of held jobs."""
         held = self.queries.held_count()
         text = self.templates.get_template(template).render(
-            csrf=self.csrf, held_count=held, subject=Subjects(self.engine.instance).of, **values
+            csrf=self.csrf, held_count=held, subject=Subjects(self.engine.database).of, **values
         )
         return HTMLResponse(text, status)
 

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from lcp_engine.core.kinds import QUESTION
 from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
-KIND = "ask_user"
+KIND = QUESTION
 MOST_OPTIONS = 20
 
 

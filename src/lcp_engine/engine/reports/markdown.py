@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pydantic import JsonValue
-
-from lcp_engine.core.json_values import list_in, object_in
+from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
+from lcp_engine.core.kinds import TURN
+from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import named_path
-from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries.mission_facts import (
     DiskState,
     Excerpt,
@@ -25,7 +24,7 @@ from lcp_engine.store.queries.records import Mission
 
 RowT = TypeVar("RowT")
 
-TURN_KIND = "agent_plan"
+TURN_KIND = TURN
 _INVALID = "Replies that were not valid"
 # With these the planner's last words are worth reading: the mission goes on, or an action of the planner ended it.
 _OUTCOMES_WITH_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs")
@@ -41,13 +40,6 @@ _WORDS = (
 _DISK_NOTES = {
     DiskState.CHANGED: "; changed since by someone else",
     DiskState.GONE: "; no longer there",
-}
-_REASONS = {
-    "no_worker": "no worker executes this kind",
-    "drift": "the file has changed since this was approved",
-    "conflict": "the file is not what it was when the change was made",
-    "step_order": "the step before it has not succeeded yet",
-    "turn_order": "another turn is asked before it",
 }
 # What CommonMark reads as markup; an underscore within a word is not.
 _SPECIAL = re.compile(r"[*`\[\]]|<(?=[A-Za-z/!?])|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])")
@@ -81,11 +73,6 @@ def as_markdown(facts: Facts) -> str:
     """The report for people."""
     parts = [_head(facts), _quote(facts), *(_section(section) for section in sections(facts))]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def explain_reason(reason: str) -> str:
-    """A job's reason in words, if it is a code of the engine."""
-    return _REASONS.get(reason, reason)
 
 
 def disk_note(disk: DiskState | None) -> str:

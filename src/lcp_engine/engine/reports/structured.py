@@ -12,9 +12,10 @@ from typing import Annotated, Literal, Self, TypeAlias, assert_never
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.json_values import int_in, list_in
+from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import subject_of
-from lcp_engine.engine.reports.markdown import Section, explain_reason, sections, standing, title, words
+from lcp_engine.engine.reports.markdown import Section, sections, standing, title, words
 from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, JobFact
 from lcp_engine.store.queries.records import Mission, MissionStatus
 

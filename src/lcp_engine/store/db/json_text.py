@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 import pydantic_core
-from pydantic import JsonValue
 
+from lcp_engine.core import json_values
+from lcp_engine.core.json_values import JsonValue
 from lcp_engine.errors import Json
 
 # PostgreSQL stores no U+0000, and UTF-8 has no lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-JsonObject: TypeAlias = dict[str, JsonValue]
+JsonObject: TypeAlias = json_values.JsonObject
 
 
 def to_json(value: Json | Mapping[str, JsonValue]) -> str:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.mission_facts import JobFact
 from lcp_engine.store.queries.selection import Columns, Condition
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from lcp_engine.store.db.json_text import JsonObject
 
 LARGEST = 16 * 1024
 """Params with more characters are read one job at a time, and only what they are about is kept."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from lcp_engine.core.change_history import Effect, Timeline, timeline
+from lcp_engine.core.json_values import JsonValue
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 _OF_FILES = Sql(
     "SELECT id, mission_id, job_id, file, undoes FROM changes WHERE state = 'applied' "

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from lcp_engine.core.job_states import CREATIONS, SETTLED, Role, State
+from lcp_engine.core.json_values import JsonObject
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.sql import Param, Sql
@@ -20,9 +20,6 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.file_changes import explained
 from lcp_engine.store.queries.mission_spec import missing_mission, spec_and_root
 from lcp_engine.store.queries.selection import Columns, Condition, among, equal, find
-
-if TYPE_CHECKING:
-    from lcp_engine.store.db.json_text import JsonObject
 
 _MISSIONS = Columns(
     "mission_overview",

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from pydantic import JsonValue
-
 from lcp_engine.core.job_states import State
-from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.store.queries.records import Mission
 
 RowT_co = TypeVar("RowT_co", covariant=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import JsonObject
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
@@ -17,9 +18,6 @@ from lcp_engine.store.queries.history import find_mission, find_where
 from lcp_engine.store.queries.mission_facts import Excerpt, Facts, FileFact, JobFact, TurnFact, UndoneFact
 from lcp_engine.store.queries.records import Mission
 from lcp_engine.store.queries.selection import Columns, Condition, equal, find
-
-if TYPE_CHECKING:
-    from lcp_engine.store.db.json_text import JsonObject
 
 MOST = 1000
 """Of each list that many rows are enough for a program; a person gets fewer."""

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lcp_engine.core.job_states import TRANSITIONS
+from lcp_engine.core.json_values import JsonObject
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import read_about

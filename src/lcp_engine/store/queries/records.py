@@ -7,11 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
-from pydantic import JsonValue
-
 from lcp_engine.core.job_states import State
-from lcp_engine.core.json_values import int_in, list_in, object_in
-from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, list_in, object_in
 
 
 class MissionStatus(StrEnum):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from lcp_engine.store.db.json_text import from_json
+from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.store.db.sql import Param, Sql
 from lcp_engine.store.db.transaction import Row, Tx
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    from lcp_engine.store.db.json_text import JsonObject
 
 _READ: dict[str, Callable[[str], JsonValue]] = {
     **dict.fromkeys(
         ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
          "errors", "unfulfilled", "warnings"),
-        from_json,
+        json.loads,
     ),
     "auto_dispatch": bool,
 }  # fmt: skip

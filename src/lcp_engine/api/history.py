@@ -1,0 +1,166 @@
+"""Query a database: missions, jobs, events, turns, changes. Needs neither SQLAlchemy nor pydantic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+
+from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import open_database
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries import history
+from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries, met
+from lcp_engine.store.queries.pages import count_runners
+from lcp_engine.store.queries.records import Job, Mission
+
+if TYPE_CHECKING:
+    from lcp_engine.store.queries.mission_facts import Course, Facts
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_STATES = [str(state) for state in State]
+
+
+def open_history(url: str, *, busy_seconds: float, isolation: Isolation) -> History:
+    """The history in the database at `url`, which is created or upgraded as needed. Raises like `Engine`."""
+    return History(open_database(url, busy_seconds=busy_seconds), isolation)
+
+
+class History:
+    """The missions of a database and what they did. A context manager; its methods may be called from any thread."""
+
+    def __init__(self, database: Database, isolation: Isolation) -> None:
+        self.database = database
+        self._isolation = isolation
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish the transactions that have begun, then close every connection."""
+        self.database.close()
+
+    def mission(self, mission_id: int) -> Mission:
+        """The mission as it is now. Raises `NOT_FOUND`."""
+        return Mission.read(self._read(history.find_mission, mission_id))
+
+    def missions(self, *, limit: int | None = None, schedule: str | None = None) -> list[Mission]:
+        """Missions, newest first; with `schedule` those that the schedule of that name launched."""
+        return [
+            Mission.read(row) for row in self._read(history.find_missions, limit=limit, schedule=schedule)
+        ]
+
+    def job(self, job_id: int) -> Job:
+        """The job with its attempts. Raises `NOT_FOUND`."""
+        return Job.read(self._read(history.find_job, job_id))
+
+    def jobs(
+        self,
+        *,
+        mission_id: int | None = None,
+        states: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Job]:
+        """Jobs that match every filter, in the order of their ids. Raises `INVALID_ARGUMENT` for an unknown state."""
+        check_states(states)
+        found = self._read(
+            history.find_jobs, mission_id=mission_id, states=states, kinds=kinds, limit=limit,
+            newest_first=newest_first,
+        )  # fmt: skip
+        return [Job.read(row) for row in found]
+
+    def events(
+        self,
+        mission_id: int,
+        *,
+        after_seq: int = 0,
+        job_id: int | None = None,
+        event: str | None = None,
+        limit: int | None = None,
+    ) -> list[JsonObject]:
+        """Events of the mission after number `after_seq`, in order; with `event` only those of that name."""
+        return self._read(
+            history.find_events, mission_id, after_seq=after_seq, job_id=job_id, event=event, limit=limit
+        )
+
+    def event_counts(self) -> dict[int, int]:
+        """The number of the last event of every mission, by the mission's id."""
+        return self._read(history.count_events)
+
+    def turns(self, mission_id: int, *, job_id: int | None = None) -> list[JsonObject]:
+        """Questions and replies in order; with `job_id` those of one turn."""
+        return self._read(history.find_turns, mission_id, job_id=job_id)
+
+    def warnings(self, mission_id: int) -> list[JsonObject]:
+        """What was ignored in replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
+        return self._read(history.find_warnings, mission_id)
+
+    def steps(self, mission_id: int) -> dict[int, int]:
+        """The job that began the sub-plan of each later turn of one, by the turn's job."""
+        return self._read(history.find_steps, mission_id)
+
+    def changes(self, mission_id: int) -> list[JsonObject]:
+        """File effects of the mission in order, with their state."""
+        return self._read(history.find_changes, mission_id)
+
+    def expiries(self) -> dict[int, str]:
+        """When each held job with a deadline is rejected (ISO 8601), by the job's id."""
+        return self._read(find_expiries)
+
+    def awaited_replies(self) -> frozenset[int]:
+        """The ids of held turns that wait for a person to bring the planner's reply (`answer`)."""
+        return self._read(find_awaited_replies)
+
+    def runner_count(self) -> int:
+        """The number of processes that execute jobs of this database now, on any host."""
+        return self._read(count_runners)
+
+    def facts(self, mission_id: int, *, most: int | None = None) -> Facts:
+        """What a report says about the mission, files compared with the disk. Raises `NOT_FOUND`.
+
+        `most`: at most so many rows of each list. Default: 1,000.
+        """
+        from lcp_engine.api.reports import read_facts  # slow to load, and for reports alone
+
+        return read_facts(self.database, self._isolation, mission_id, most)
+
+    def standing(
+        self, mission_id: int, *, since: int | None = None, most: int | None = None
+    ) -> tuple[Facts, Course]:
+        """Like `facts`, with every held job, and the mission's progress since event `since`.
+
+        Default of `since`: the newest question to the planner.
+        """
+        from lcp_engine.api.reports import read_standing
+
+        return read_standing(self.database, self._isolation, mission_id, since, most)
+
+    def unseen(self, jobs: Sequence[Job], by: str) -> list[Job]:
+        """Those of these held jobs that `by` has not seen, and that were not recorded when they were held."""
+        known = self._read(met, [job.id for job in jobs], by)
+        return [job for job in jobs if job.id not in known]
+
+    def _read(self, query: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return `query(tx, …)`, all of it read from one state of the database."""
+        return self.database.read(lambda tx: query(tx, *args, **kwargs))
+
+
+def check_states(states: Sequence[str]) -> None:
+    """Raise `INVALID_ARGUMENT` for a name that is no state of a job."""
+    for state in states:
+        if state not in _STATES:
+            message = f"no state is named {state!r}; {nearest(state, _STATES)}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)

@@ -1,0 +1,92 @@
+"""Read the user's configuration file, `config.yaml`. Loaded only where there is one: pydantic is slow to load."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+
+from lcp_engine.core.mission.yaml import NotReadable, read_document
+from lcp_engine.core.policy import Rule
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.store.db.sqlite import BUSY_SECONDS
+from lcp_engine.workers.base import Caps
+
+_Bytes = Annotated[int, Field(ge=1)]
+
+
+class CapSettings(BaseModel):
+    """Limits of one job: bytes read, bytes written, bytes stored of the content it replaces, paths listed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    read_bytes: _Bytes = Caps.read_bytes
+    write_bytes: _Bytes = Caps.write_bytes
+    preimage_bytes: _Bytes = Caps.preimage_bytes
+    listed_paths: _Bytes = Caps.listed_paths
+
+
+_SECRET = re.compile(r"(^|_)(key|apikey|token|secret|password|authorization)$", re.IGNORECASE)
+
+
+def _without_keys(planners: dict[str, dict[str, JsonValue]]) -> dict[str, dict[str, JsonValue]]:
+    for planner, options in planners.items():
+        for name in options:
+            if _SECRET.search(name):
+                raise ValueError(
+                    f"{planner}.{name}: keys belong in the environment (LCP_PLANNER_KEY), not in a file"
+                )
+    return planners
+
+
+def _split(command: JsonValue) -> JsonValue:
+    """A command line split as a shell would split it, without expansion."""
+    return [*shlex.split(command)] if isinstance(command, str) else command
+
+
+class ConfigFile(BaseModel):
+    """`config.yaml` in the user's configuration directory; every key is optional."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database_url: str | None = None
+    on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = ()
+    busy_seconds: Annotated[float, Field(ge=0, le=3600)] = BUSY_SECONDS
+    isolation: Isolation = Isolation.AUTO
+    policy: tuple[Rule, ...] = ()
+    caps: CapSettings = CapSettings()
+    planners: Annotated[dict[str, dict[str, JsonValue]], AfterValidator(_without_keys)] = {}
+
+
+def parse_config(text: str, path: Path) -> ConfigFile:
+    """The configuration in `text`; errors call it `path`. Raises `INVALID_ARGUMENT`."""
+    try:
+        value = read_document(text)
+    except NotReadable as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {refused}") from refused
+    if value is None:
+        return ConfigFile()
+    if not isinstance(value, dict):
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: a mapping is expected, such as `policy: […]`")
+    try:
+        return ConfigFile.model_validate(value)
+    except ValidationError as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {_explain(refused)}") from refused
+
+
+_MODELS: Mapping[str, type[BaseModel]] = {"policy": Rule, "caps": CapSettings}
+
+
+def _explain(refused: ValidationError) -> str:
+    first = refused.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] != "extra_forbidden":
+        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    model = _MODELS.get(str(first["loc"][0]), ConfigFile) if len(first["loc"]) > 1 else ConfigFile
+    return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
