@@ -61,12 +61,9 @@ def _go_mod(text: str) -> Manifest:
 
 def _pom_xml(text: str) -> Manifest:
     """Only the dependencies of the project itself, not those that are managed, of plugins or of profiles."""
-    own = re.sub(
-        r"<(dependencyManagement|build|profiles|reporting|parent|exclusions)>.*?</\1>|<!--.*?-->",
-        "",
-        text,
-        flags=re.DOTALL,
-    )
+    own = _without(text, "<!--", "-->")
+    for tag in ("dependencyManagement", "build", "profiles", "reporting", "parent", "exclusions"):
+        own = _without(own, f"<{tag}>", f"</{tag}>")
     groups: dict[str, list[str]] = {"": []}
     for item in own.split("<dependency>")[1:]:
         scope = first(r"<scope>\s*(\w+)\s*</", item)
@@ -84,6 +81,14 @@ def _pom_xml(text: str) -> Manifest:
         ),
         dependencies=grouped(groups),
     )
+
+
+def _without(text: str, start: str, end: str) -> str:
+    """`text` without what lies between `start` and `end`; from a `start` without an `end` on it is kept."""
+    kept = ""
+    while (at := text.find(start)) >= 0 and (until := text.find(end, at)) >= 0:
+        kept, text = kept + text[:at], text[until + len(end) :]
+    return kept + text
 
 
 def _gradle(text: str) -> Manifest:
@@ -119,7 +124,7 @@ def _gemspec(text: str) -> Manifest:
     def setting(name: str) -> str:
         return first(rf"\.{name}\s*=\s*[\"']([^\"'\n]+)", text)
 
-    programs = first(r"\.executables\s*=\s*(\[[^\]\n]*\]|[\"'][\w-]+[\"'])", text)
+    programs = first(r"\.executables\s*=\s*(\[[^\]\n]{0,300}\]|[\"'][\w-]+[\"'])", text)
     found = re.findall(r"\.add_(?:(development|runtime)_)?dependency\s*\(?\s*[\"']([^\"']+)", text)
     groups = {"": [name for scope, name in found if scope != "development"]}
     groups["dev"] = [name for scope, name in found if scope == "development"]
@@ -148,7 +153,8 @@ def _mix_exs(text: str) -> Manifest:
         needs=prefixed("Elixir", first(r"\belixir:\s*\"([^\"]+)", text)),
         dependencies=grouped(groups),
         entries=tuple(
-            ("escript", module) for module in re.findall(r"escript:\s*\[[^\]]*?main_module:\s*([\w.]+)", text)
+            ("escript", module)
+            for module in re.findall(r"escript:\s*\[[^\]]{0,300}?main_module:\s*([\w.]+)", text)
         ),
     )
 
