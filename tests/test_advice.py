@@ -67,9 +67,11 @@ NOT_FOUND: cli/load_mission:_read engine/messages:_plan engine/schedules:unknown
     store/queries/pages:find_turn
 NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined runner/confined/process:Spawner._fork
     sandbox/file_access:_confined_thread sandbox/landlock:examine_isolation sandbox/landlock:isolates
+NOT_SHOWN: cli/approve_all:Candidate.why_left_out web/actions:approve_shown
 NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
 NO_WORKER: engine/approvals:worker_of
 OUT_OF_MEMORY: runner/confined/pool:_death
+PATH_DENIED: engine/acceptance:_open
 PATH_NOT_FOUND: api/arguments:existing_directory sandbox/root:refusal settings:resolve_root
     web/launch:_directory
 PATH_OUTSIDE_ROOT: sandbox/paths:_outside
@@ -84,9 +86,9 @@ WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approva
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: cli/base:naming cli/editor:Draft.kept_after engine/admission:store engine/approvals:_check_policy
-    engine/failure:failure_of engine/outcome:storable_failure runner/confined/channel:error_of
-    runner/confined/channel:failure_of runner/executor:Turns._ask
+*: cli/base:naming cli/decide:_approve_shown cli/editor:Draft.kept_after engine/admission:store
+    engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
+    runner/confined/channel:error_of runner/confined/channel:failure_of runner/executor:Turns._ask
 CONFLICT: engine/approvals:_decided runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_place
     store/host/liveness:_private_directory store/host/liveness:runtime_directory store/maintenance/backup:_dump

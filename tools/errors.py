@@ -28,6 +28,9 @@ def page() -> str:
         "programs catch the class, a subclass of `LcpError`. The message names the thing, the fact and the",
         "expectation. An attempt that ends with a code marked *retried* is repeated with backoff, up to the number",
         "of attempts of its kind; with any other code the job fails at once.",
+        "",
+        "*What to do* is the general advice. Where another helps more, the error itself states that in",
+        "`recommended_actions`. What a planner suggests when it gives up is stated there, too.",
     ]
     for error_type, sentence in TYPES.items():
         lines += [

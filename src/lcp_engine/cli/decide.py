@@ -209,7 +209,7 @@ def _approve_shown(engine: Engine, candidate: Candidate, *, is_shown: bool) -> b
     """Approve a job as it was shown. Raises `NOT_SHOWN` for one that cannot be shown in full."""
     left_out = candidate.why_left_out
     if left_out is not None:
-        raise LcpError(left_out.code, left_out.message)
+        raise LcpError(left_out.code, left_out.message, left_out.details, left_out.advice)
     return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None)
 
 

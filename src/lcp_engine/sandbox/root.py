@@ -251,7 +251,9 @@ def refusal(error: OSError, path: str) -> LcpError:
             )
         case errno.EAGAIN:
             return LcpError(
-                ErrorCode.FILE_SYSTEM, f"{path!r} could not be opened: what it leads to changes all the time"
+                ErrorCode.FILE_SYSTEM,
+                f"{path!r} could not be opened: what it leads to changes all the time",
+                advice="Try again when no other program changes the links.",
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return LcpError(
