@@ -51,7 +51,7 @@ def test_an_answer_comes_from_stdin_or_a_file(asking: Lcp) -> None:
 
 def test_approving_a_question_says_how_to_answer_it(asking: Lcp) -> None:
     done = asking("approve", 2)
-    assert (done.code, "`lcp answer 2 TEXT`" in done.err) == (2, True)
+    assert (done.code, "`lcp answer 2 TEXT`" in done.err) == (5, True)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_approving_a_question_says_how_to_answer_it(asking: Lcp) -> None:
     [
         ((), 2, "Missing"), (("x", "yes"), 2, "x"), ((2,), 2, "TEXT or --file FILE is needed"),
         ((2, "yes", "--file", "f"), 2, "cannot be combined"), ((2, "  "), 2, "blank"), ((99, "yes"), 1, "job 99"),
-        ((1, "yes"), 2, "a succeeded agent_plan"), ((2, "--file", "nowhere"), 1, "No such file"),
-        ((2, "--file", "root"), 1, "directory"), ((2, "--file", "raw"), 2, "byte 0 is not"),
+        ((1, "yes"), 5, "a succeeded agent_plan"), ((2, "--file", "nowhere"), 1, "No such file"),
+        ((2, "--file", "root"), 1, "directory"), ((2, "--file", "raw"), 1, "byte 0 is not"),
     ],
 )  # fmt: skip
 def test_an_invalid_answer_is_refused_in_one_line(
@@ -89,9 +89,9 @@ def test_a_message_is_shown_and_leads_to_a_turn(asking: Lcp) -> None:
 def test_speaking_to_a_mission_that_has_ended_names_the_way_on(asking: Lcp) -> None:
     asking("cancel", 1)
     done = asking("say", 1, "Wait!")
-    assert (done.code, done.out, "`lcp resume 1`" in done.err) == (1, "", True)
+    assert (done.code, done.out, "`lcp resume 1`" in done.err) == (5, "", True)
     refused = asking("say", 1, "Wait!", "--json")
-    assert (refused.code, refused.error["error_code"]) == (1, "WRONG_STATE")
+    assert (refused.code, refused.error["error_code"]) == (5, "WRONG_STATE")
     assert asking("say", 9, "Hello?").code == 1
     assert asking("say", 1).code == 2
 

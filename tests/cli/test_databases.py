@@ -47,7 +47,7 @@ def test_stats_counts_the_rows_of_every_table(lcp: Lcp) -> None:
 def test_backup_and_prune_say_what_they_did(lcp: Lcp) -> None:
     lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q")
     assert "copy.db has " in lcp("db", "backup", "copy.db").out
-    assert lcp("db", "backup", "copy.db").code == 2
+    assert lcp("db", "backup", "copy.db").code == 5
     assert lcp("db", "check", "--db", f"sqlite:///{lcp.home / 'copy.db'}").out == "ok\n"
     assert lcp("db", "prune", "--older-than", "0s", "--dry-run").out == "missions to remove: 0\n"
     assert "expects a number with s, m, h, d or w" in lcp("db", "prune", "--older-than", "soon").err

@@ -171,7 +171,7 @@ def test_an_edit_that_is_left_is_named(waiting: Lcp) -> None:
         terminal.expect("Enter edits ")
         kept = Path(terminal.expect(" again"))
         terminal.type("\x04")
-        assert terminal.end() == 1
+        assert terminal.end() == 2
         assert f"your edit is kept in {kept}" in " ".join(terminal.shown.split())
     assert '"text"' in kept.read_text()
 

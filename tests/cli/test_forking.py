@@ -42,7 +42,7 @@ def test_a_refused_fork_is_one_line(lcp: Lcp) -> None:
     assert (none.code, none.err) == (1, "mission 1 has no turn 9; its turns are 1 to 1\n")
     missing = lcp("fork", 1, "--turn", 1, "--reply", "no.json")
     assert (missing.code, missing.err) == (
-        2, "reply 'no.json' cannot be read: No such file or directory\n",
+        1, "reply 'no.json' cannot be read: No such file or directory\n",
     )  # fmt: skip
     assert lcp("fork", 1, "--turn", 1, "--planner", "nobody", "--json").error["error_code"] == "NO_PLANNER"
     assert lcp("fork", 8, "--turn", 1).err == "mission 8 is not in the database\n"

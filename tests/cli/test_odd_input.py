@@ -112,7 +112,7 @@ def test_an_empty_list_is_one_line(lcp: Lcp, command: str, said: str) -> None:
 
 def test_a_variable_that_a_mission_does_not_have_is_refused(lcp: Lcp) -> None:
     done = lcp("launch", lcp.mission(lcp.complete), "--root", "root", "--var", "module=x")
-    assert done.code == 1
+    assert done.code == 2
     assert done.err.endswith("--var module: no variable is named so; known: none\n")
 
 
@@ -130,7 +130,7 @@ def test_programs_get_one_error_if_nothing_was_decided(lcp: Lcp) -> None:
 
 def test_a_kind_that_nothing_executes_cannot_be_named_for_approval(lcp: Lcp) -> None:
     done = lcp("run", lcp.mission(lcp.complete), "--root", "root", "--approve", "all,write_fil")
-    assert done.code == 2
+    assert done.code == 1
     assert "not 'write_fil'; did you mean 'write_file'?" in done.err
     assert lcp("missions", "--json").json == []
 

@@ -105,7 +105,7 @@ def test_try_runs_one_job(lcp: Lcp) -> None:
         ("read_file", '{"rel_paht": "x"}', 1, "INVALID_PARAMS"),
         ("frobnicate", "{}", 1, "NO_WORKER"),
         ("read_file", "nonsense", 2, None),
-        ("read_file", "@nowhere", 2, None),
+        ("read_file", "@nowhere", 1, None),
     ],
 )
 def test_try_fails_with_a_code(lcp: Lcp, kind: str, params: str, code: int, error: str | None) -> None:
@@ -155,4 +155,4 @@ def _parts(schema: object) -> list[dict[str, JsonValue]]:
 
 def test_an_unknown_schema_is_answered_with_the_nearest(lcp: Lcp) -> None:
     done = lcp("schema", "list_fils")
-    assert (done.code, done.err) == (2, "unknown schema 'list_fils'; did you mean 'list_files'?\n")
+    assert (done.code, done.err) == (1, "unknown schema 'list_fils'; did you mean 'list_files'?\n")

@@ -108,7 +108,7 @@ def test_lcp_run_launches_nothing_that_is_due(lcp: Lcp) -> None:
         ("--every 1h --overlap maybe", 2, "'maybe' is not one of 'skip', 'allow'"),
         ("--every 1h --root nowhere", 1, "a directory is expected"),
         ("--every 1h --planner nobody", 1, "nobody"),
-        ("--every 1h --set limits.max_turns=0", 1, "limits.max_turns"),
+        ("--every 1h --set limits.max_turns=0", 2, "limits.max_turns"),
     ],
 )
 def test_a_wrong_schedule_is_refused_in_one_line(lcp: Lcp, arguments: str, code: int, fact: str) -> None:
@@ -131,7 +131,7 @@ def test_a_name_in_use_or_unknown_is_refused(lcp: Lcp) -> None:
     assert lcp("schedule", "add", "nightly", mission, "--every", "1d").code == 0
     again = lcp("schedule", "add", "nightly", mission, "--every", "2d")
     assert (again.code, again.err) == (
-        2,
+        5,
         "schedule 'nightly' already exists; --replace changes its settings\n",
     )
     assert lcp("schedule", "add", "nightly", mission, "--every", "2d", "--replace").code == 0

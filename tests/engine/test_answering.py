@@ -96,10 +96,10 @@ def test_what_is_no_answer_is_refused_and_changes_nothing(lab: Lab) -> None:
     asked, change = (job.id for job in lab.jobs())
     assert "blank" in refused("INVALID_ARGUMENT", lambda: lab.engine.answer(asked, " \n"))
     refused("INVALID_ARGUMENT", lambda: lab.engine.answer(asked, "x" * (MOST_CHARACTERS + 1)))
-    assert "a held change" in refused("INVALID_ARGUMENT", lambda: lab.engine.answer(change, "yes"))
+    assert "a held change" in refused("WRONG_STATE", lambda: lab.engine.answer(change, "yes"))
     refused("NOT_FOUND", lambda: lab.engine.answer(99, "yes"))
     refused("NOT_FOUND", lambda: lab.engine.answer(-(2**70), "yes"))
-    assert f"lcp answer {asked} TEXT" in refused("INVALID_ARGUMENT", lambda: lab.engine.approve(asked))
+    assert f"lcp answer {asked} TEXT" in refused("WRONG_STATE", lambda: lab.engine.approve(asked))
     assert lab.states() == ["held", "held"]
 
 

@@ -116,7 +116,7 @@ def test_the_same_reply_twice_is_harmless_and_another_is_a_conflict(lab: Lab) ->
 def test_a_turn_is_answered_and_not_approved(lab: Lab) -> None:
     start(lab)
     turn = held_turn(lab)
-    assert f"lcp answer {turn.id}" in refused("INVALID_ARGUMENT", lambda: lab.engine.approve(turn.id))
+    assert f"lcp answer {turn.id}" in refused("WRONG_STATE", lambda: lab.engine.approve(turn.id))
     refused("INVALID_ARGUMENT", lambda: lab.engine.answer(turn.id, " \n"))
     assert lab.mission().status == "waiting"
 
@@ -181,5 +181,5 @@ def test_cancelling_ends_a_turn_that_waits(lab: Lab) -> None:
     start(lab)
     turn = held_turn(lab)
     lab.engine.cancel(1)
-    refused("INVALID_ARGUMENT", lambda: lab.engine.answer(turn.id, json.dumps(DONE)))
+    refused("WRONG_STATE", lambda: lab.engine.answer(turn.id, json.dumps(DONE)))
     assert lab.engine.job(turn.id).state == "cancelled"

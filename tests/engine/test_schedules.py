@@ -189,7 +189,7 @@ def test_a_name_is_taken_once_and_replaced_where_that_is_wished(lab: Lab, now: l
     lab.work()
     with pytest.raises(LcpError, match="schedule 'hourly' already exists") as refused:
         add(lab, DONE)
-    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    assert refused.value.code is ErrorCode.WRONG_STATE
     lab.engine.add_schedule(
         "hourly", {"name": "other", "goal": "g", "planner": "human"}, root=lab.root, every="1d", replace=True
     )

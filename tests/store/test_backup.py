@@ -69,7 +69,7 @@ def test_a_file_that_is_there_is_left_alone_unless_forced(engine_url: str, tmp_p
     file.write_text("mine")
     with pytest.raises(LcpError, match="exists already") as refused:
         back_up(engine_url, file)
-    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    assert refused.value.code is ErrorCode.WRONG_STATE
     assert file.read_text() == "mine"
     back_up(engine_url, file, force=True)
     assert file.stat().st_size > 1000

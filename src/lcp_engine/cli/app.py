@@ -151,8 +151,8 @@ _COURTESIES = {"help": help_command, "version": version_command}
 def lcp() -> None:
     """Run missions over a directory: a planner replies with LCP actions, and the engine executes them as jobs.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 waits for a person, 4 ended on a limit or without progress, 5 conflict,
-    130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 waits for a person, 4 ended on a limit, without progress or with an effect
+    unfulfilled, 5 conflict, 130 interrupted.
     """
 
 

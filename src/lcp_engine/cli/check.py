@@ -147,7 +147,7 @@ def _text(stated: str) -> str:
     try:
         return Path(stated[1:]).read_text(encoding="utf-8")
     except OSError as refused:
-        fact = refused.strerror
+        code, fact = ErrorCode.PATH_NOT_FOUND, refused.strerror
     except UnicodeDecodeError as refused:
-        fact = f"byte {refused.start} is not UTF-8"
-    raise LcpError(ErrorCode.INVALID_ARGUMENT, f"PARAMS {stated} cannot be read: {fact}")
+        code, fact = ErrorCode.BINARY, f"byte {refused.start} is not UTF-8"
+    raise LcpError(code, f"PARAMS {stated} cannot be read: {fact}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -152,6 +152,7 @@ def cancel_command(invocation: Invocation, mission: int) -> int:
 def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]) -> int:
     """Continue mission M, which has ended: its planner gets another turn."""
     limits = {_limit(key): _scalar(text) for key, text in pairs(settings, "--set").items()}
+    _check_limits(limits)
     with invocation.engine() as engine:
         engine.resume(mission, limits=limits)
         _print_mission(invocation, engine, mission)
@@ -362,6 +363,16 @@ def _limit(key: str) -> str:
     return name
 
 
+def _check_limits(limits: Mapping[str, JsonValue]) -> None:
+    from lcp_engine.core.mission.parse import with_limits
+    from lcp_engine.core.mission.spec import Limits
+
+    try:
+        with_limits(Limits(), limits)
+    except LcpError as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, str(refused), refused.failed.details) from refused
+
+
 def _scalar(text: str) -> JsonValue:
     from lcp_engine.core.mission.yaml import read_scalar
 
@@ -432,12 +443,7 @@ def say_command(
     """
     said = read_words(text, file)
     with invocation.engine() as engine:
-        try:
-            engine.say(mission, said, job_id=job)
-        except LcpError as refused:
-            code = fail(refused.failed, as_json=invocation.json)
-            # Not a conflict: nothing was decided differently.
-            return Exit.FAILED if refused.code is ErrorCode.WRONG_STATE else code
+        engine.say(mission, said, job_id=job)
         found = engine.mission(mission)
         if invocation.json:
             print_json(found.json)
@@ -478,7 +484,7 @@ def _read(file: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as refused:
         message = f"{source}: byte {refused.start} is not UTF-8"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
+        raise LcpError(ErrorCode.BINARY, message) from refused
 
 
 def _shown(job: Job) -> str:

@@ -28,19 +28,19 @@ class Exit(IntEnum):
 
 MEANINGS: Mapping[Exit, str] = {
     Exit.DONE: "done",
-    Exit.FAILED: "the mission failed or was cancelled, or the command failed: what it names is not there, or the "
-    "work could not be done",
-    Exit.USAGE: "wrong usage: an unknown command or option, or a value that no command could use",
+    Exit.FAILED: "the mission failed or was cancelled, or the command failed: what it names does not exist or is not "
+    "valid, or the work was not done",
+    Exit.USAGE: "wrong usage: an unknown command or option, a missing argument, or a value that cannot be used",
     Exit.WAITING: "the mission waits for a person",
     Exit.LIMIT: "the mission ended on a limit or without progress, or completed with an effect unfulfilled",
-    Exit.CONFLICT: "conflict: a job, a mission or a file is not in the state that the command needs, or is not what "
-    "was approved",
+    Exit.CONFLICT: "conflict: a job, mission or file is in a state that does not allow it, or is not what was approved",
     Exit.INTERRUPTED: "interrupted",
 }
 """As docs/interface.md lists them."""
 
 _OF_CODES: Mapping[ErrorCode, Exit] = {
     ErrorCode.INVALID_ARGUMENT: Exit.USAGE,
+    ErrorCode.INVALID_PARAMS: Exit.USAGE,
     ErrorCode.CONFLICT: Exit.CONFLICT,
     ErrorCode.WRONG_STATE: Exit.CONFLICT,
     ErrorCode.NOT_SHOWN: Exit.WAITING,

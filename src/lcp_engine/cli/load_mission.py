@@ -37,19 +37,48 @@ class MissionOptions:
 def load(
     options: MissionOptions, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
 ) -> tuple[MissionSpec, Path]:
-    """The mission and its root. Raises `NOT_FOUND`, `INVALID_MISSION`, `PATH_NOT_FOUND`, `NO_PLANNER`."""
+    """The mission and its root.
+
+    Raises `NOT_FOUND`, `INVALID_MISSION`, `INVALID_ARGUMENT`, `PATH_NOT_FOUND`, `NO_PLANNER`.
+    """
     text, source, base = _read(options.mission)
     settings = [*options.settings]
     if options.planner is not None:
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
     elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
         settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
-    spec = parse_mission(text, source=source, variables=options.variables or {}, settings=settings)
+    spec = _parse(text, source, options.variables or {}, settings, len(options.settings))
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):
         check_script(planner, spec.planner, params_of(find_workers()), source=source)
     return spec, resolve_root(spec.root, base, options.root)
+
+
+def _parse(
+    text: str, source: str, variables: Mapping[str, str], settings: Sequence[str], given: int
+) -> MissionSpec:
+    """The mission; `given` of the settings, the last ones, are those of the command line.
+
+    Raises `INVALID_MISSION`, or `INVALID_ARGUMENT` where the mission would be valid without `--set` or `--var`.
+    """
+    try:
+        return parse_mission(text, source=source, variables=variables, settings=settings)
+    except LcpError as refused:
+        ours = settings[: len(settings) - given]
+        if any(
+            _is_valid(text, source, named, rest) for named in (variables, {}) for rest in (ours, settings)
+        ):
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, str(refused), refused.failed.details) from refused
+        raise
+
+
+def _is_valid(text: str, source: str, variables: Mapping[str, str], settings: Sequence[str]) -> bool:
+    try:
+        parse_mission(text, source=source, variables=variables, settings=settings)
+    except LcpError:
+        return False
+    return True
 
 
 def _set_planner(settings: Sequence[str]) -> bool:

@@ -107,9 +107,10 @@ def _text(file: Path) -> str:
             data = opened.read(MOST_BYTES + 1)
     except OSError as refused:
         message = f"reply {str(file)!r} cannot be read: {refused.strerror}"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
+        code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
+        raise LcpError(code, message) from refused
     if len(data) > MOST_BYTES:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"reply {str(file)!r} is larger than {MOST_BYTES:,} bytes")
+        raise LcpError(ErrorCode.TOO_LARGE, f"reply {str(file)!r} is larger than {MOST_BYTES:,} bytes")
     # Like a planner's reply: one that is not UTF-8 is not valid, and leads to a corrective turn.
     return data.decode("utf-8", errors="backslashreplace")
 

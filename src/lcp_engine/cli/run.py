@@ -29,6 +29,7 @@ from lcp_engine.core.mission.spec import MissionSpec, WorstCase
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
@@ -171,12 +172,12 @@ def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) 
 
 
 def _check_kinds(named: Collection[str], workers: Workers) -> None:
-    """Raise a usage error for an unknown kind, which would silently approve nothing."""
+    """Raise `NO_WORKER` for an unknown kind, which would silently approve nothing."""
     for kind in sorted(named):
         if kind != "all" and kind not in workers:
             hint = nearest(kind, [*workers, "all"])
             message = f"--approve expects kinds of jobs or all, not {kind!r}; {hint}"
-            raise click.UsageError(message, click.get_current_context())
+            raise LcpError(ErrorCode.NO_WORKER, message)
 
 
 def _work_until_done(
@@ -330,4 +331,4 @@ def _directory(name: str, text: str) -> Path:
         fact = "is not a directory"
     except OSError as refused:
         fact = f"cannot be read: {refused.strerror}"
-    raise click.UsageError(f"--root {name}: {text!r} {fact}")
+    raise LcpError(ErrorCode.PATH_NOT_FOUND, f"--root {name}: {text!r} {fact}")

@@ -82,7 +82,7 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     known = _schemas()
     if name not in known:
         hint = nearest(name, list(known))
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"unknown schema {name!r}; {hint}")
+        raise LcpError(ErrorCode.NOT_FOUND, f"unknown schema {name!r}; {hint}")
     if strict:
         known = _strict_schemas()
     if name not in known:

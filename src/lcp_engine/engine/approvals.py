@@ -69,7 +69,7 @@ def approve(
     refuse_relayed(ledger, job)
     if worker.executed_by is ExecutedBy.PERSON:
         message = f"job {job_id} is a question; it is answered, not approved: `lcp answer {job_id} TEXT`"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message)
     before = from_json(job.params)
     revised = None if params is None or params == before else params
     read = worker.read(before if revised is None else revised, f"job {job.id}")
@@ -185,7 +185,7 @@ def answer(ledger: Ledger, job_id: int, text: str, *, by: str, words: bool = Fal
         return bring_reply(ledger, job, text, by=by)
     if job.kind != KIND:
         message = f"job {job_id} is a {job.state} {job.kind}; only questions can be answered"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message)
     said = spoken(text, f"the answer to job {job_id}")
     options = _options(job)
     number = _find(options, said) if words else pick(options, said)

@@ -292,10 +292,10 @@ def was_relayed(ledger: Ledger, job: JobRow) -> bool:
 
 
 def refuse_relayed(ledger: Ledger, job: JobRow) -> None:
-    """Raise `INVALID_ARGUMENT` for a turn that waits for its reply: it is answered, not approved."""
+    """Raise `WRONG_STATE` for a turn that waits for its reply: it is answered, not approved."""
     if is_relayed(ledger, job):
         message = f"job {job.id} is a turn that waits for its reply; answer it with `lcp answer {job.id} --file REPLY`"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message)
 
 
 def _check_reply(job: JobRow, text: str) -> None:

@@ -31,16 +31,16 @@ def back_up(
     """Copy the database at `url` into `file`, readable by this user alone; the size in bytes.
 
     One consistent state is copied, and no writer waits for it. The file appears whole or not at all. SQLite gives a
-    SQLite file, PostgreSQL an archive of pg_dump (custom format). Raises `INVALID_ARGUMENT` for a file that is there
-    already (unless `force`), that is the database itself, or whose directory is not there; `DATABASE_FAILED` where
-    the copy cannot be made.
+    SQLite file, PostgreSQL an archive of pg_dump (custom format). Raises `WRONG_STATE` for a file that is there
+    already (unless `force`), `INVALID_ARGUMENT` for the database itself, `PATH_NOT_FOUND` without its directory,
+    `NOT_A_FILE`, `FILE_SYSTEM`, and `DATABASE_FAILED` where the copy cannot be made.
     """
     with opened(url, busy_seconds) as database:
         try:
             _check_target(database, file, force=force)
         except OSError as error:
             message = f"backup {str(file)!r} cannot be written: {error.strerror}"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
+            raise LcpError(ErrorCode.FILE_SYSTEM, message) from error
         if database.read(version_of) is None:
             raise LcpError(
                 ErrorCode.DATABASE_VERSION,
@@ -54,7 +54,7 @@ def back_up(
             return _put(temporary, file, force=force)
         except OSError as error:
             message = f"backup {str(file)!r} cannot be written: {error.strerror}"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
+            raise LcpError(ErrorCode.FILE_SYSTEM, message) from error
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -62,21 +62,21 @@ def back_up(
 def _check_target(database: Database, file: Path, *, force: bool) -> None:
     if not file.parent.is_dir():
         message = f"backup {str(file)!r} needs its directory {str(file.parent)!r}, which does not exist"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, message)
     if isinstance(database.backend, Sqlite):
         own = database.backend.path.resolve()
         if file.resolve() in (own, own.with_name(f"{own.name}-wal"), own.with_name(f"{own.name}-shm")):
             message = f"backup {str(file)!r} is the database itself; another file is expected"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     if file.is_dir():
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"backup {str(file)!r} is a directory; a file is expected")
+        raise LcpError(ErrorCode.NOT_A_FILE, f"backup {str(file)!r} is a directory; a file is expected")
     if os.path.lexists(file) and not force:
         raise _there_already(file)
 
 
 def _there_already(file: Path) -> LcpError:
     return LcpError(
-        ErrorCode.INVALID_ARGUMENT,
+        ErrorCode.WRONG_STATE,
         f"backup {str(file)!r} exists already (--force replaces it)",
     )
 
