@@ -86,8 +86,9 @@ def test_a_change_of_encoding_is_noted() -> None:
 
 
 def test_binary_and_very_large_files_are_one_sentence() -> None:
-    assert diff_bytes("f", b"x", b"\0\1").note == "binary: 1 bytes become 2 bytes"
-    assert diff_bytes("f", None, b"\0").note == "binary: a new file of 1 bytes"
+    assert str(diff_bytes("f", b"x", b"\0\1").note).startswith("binary: 1 bytes become 2 bytes, SHA-256 ")
+    assert str(diff_bytes("f", None, b"\0").note).startswith("binary: a new file of 1 bytes, SHA-256 ")
+    assert diff_bytes("f", None, b"\0a").note != diff_bytes("f", None, b"\0b").note
     assert not diff_bytes("f", None, b"\0").is_whole
     large = diff_bytes("f", b"x" * (MAX_BYTES + 1), b"y")
     assert "too large" in (large.note or "")

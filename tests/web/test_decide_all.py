@@ -25,7 +25,7 @@ def _listed(house: House, path: str) -> dict[str, str | list[str]]:
     text = house.get(path).text
     found = re.search(r'name="jobs" value="([\d,]+)"', text)
     assert found
-    shown = re.findall(r'name="(shown\.\d+)" value="([^"]+)" form="all"', text)
+    shown = re.findall(r'name="(shown\.\d+)" value="([^"]+)" form="decide-all"', text)
     return {"jobs": found[1], **{name: unescape(value) for name, value in shown}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -62,10 +63,10 @@ def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
         f"a new file of {_size(after)}" if before is None else f"removed, it had {_size(before)}"
     )
     if max(len(before or b""), len(after or b"")) > MAX_BYTES:
-        return Diff(path, note=f"too large to be shown: {sizes}", is_whole=False)
+        return Diff(path, note=f"too large to be shown: {sizes}{_hash(after)}", is_whole=False)
     codecs = (encoding_of(before or b""), encoding_of(after or b""))
     if codecs[1] is None:
-        return Diff(path, note=f"binary: {sizes}", is_whole=False)
+        return Diff(path, note=f"binary: {sizes}{_hash(after)}", is_whole=False)
     if codecs[0] is None:
         shown = _diff_texts(path, b"", after or b"", ("utf-8", codecs[1]))
         note = f"replaces binary content: {sizes}"
@@ -78,6 +79,11 @@ def replacing(path: str, size: int, after: bytes) -> Diff:
     shown = diff_bytes(path, b"", after)
     note = f"replaces a file of {size:,} bytes, which is too large to be compared"
     return replace(shown, note="; ".join(filter(None, [note, shown.note if shown.lines else None])))
+
+
+def _hash(content: bytes | None) -> str:
+    """What tells apart contents that are not shown."""
+    return "" if content is None else f", SHA-256 {hashlib.sha256(content).hexdigest()}"
 
 
 def _size(content: bytes | None) -> str:
