@@ -122,7 +122,8 @@ def test_lists_show_the_whole_path_that_params_resolve_to(
     house: House, params: dict[str, JsonValue], path: str, content: str
 ) -> None:
     house.run(
-        house.ask(house.job("write_file", name="README.md", **{**params, "content": content})), house.complete
+        house.ask({"kind": "write_file", "name": "README.md", "params": {**params, "content": content}}),
+        house.complete,
     )
     (job,) = house.engine.jobs(states=["held"])
     assert house.engine.subject(job) == path
@@ -151,8 +152,10 @@ class Deployed(BaseModel):
     ok: bool = True
 
 
-DEPLOY = Worker("deploy", Deploy, Deployed, lambda params, context: Deployed())
-LOOK = Worker("look", Deploy, Deployed, lambda params, context: Deployed(), has_effects=False)
+DEPLOY = Worker("deploy", Deploy, Deployed, lambda params, context: Deployed()).for_any_params()
+LOOK = Worker(
+    "look", Deploy, Deployed, lambda params, context: Deployed(), has_effects=False
+).for_any_params()
 
 
 @pytest.fixture
@@ -207,7 +210,7 @@ def test_what_a_kind_would_make_of_a_file_is_bound_as_well(tmp_path: Path) -> No
     def copy(params: Deploy, context: Context) -> FileEffect:
         return FileEffect(params.to, source.read_text(), "overwrite", lambda applied: Deployed())
 
-    worker = Worker("copy", Deploy, Deployed, copy, preview=copy)
+    worker = Worker("copy", Deploy, Deployed, copy, preview=copy).for_any_params()
     (tmp_path / "root").mkdir()
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", workers=(worker,)) as engine:
         planner: JsonValue = {
