@@ -136,7 +136,7 @@ def test_lists_show_the_whole_path_that_params_resolve_to(
 
 def test_an_absolute_path_is_shown_relative_to_the_root(house: House) -> None:
     params: dict[str, JsonValue] = {"path": f"{house.root}/docs/../x.md", "content": "x"}
-    house.run(house.ask(house.job("write_file", **params)), house.complete)
+    house.run(house.ask({"kind": "write_file", "params": params}), house.complete)
     (job,) = house.engine.jobs(states=["held"])
     assert house.engine.subject(job) == "x.md"
 
