@@ -365,6 +365,26 @@ def test_a_job_of_countless_unknown_keys_is_read() -> None:
     assert len(malformed.errors) == 29
 
 
+@pytest.mark.parametrize(
+    "more", [{"auto_dispatch": False}, {"autoDispatch": "no"}, {"requires_approval": True}], ids=str
+)
+def test_a_wish_to_hold_that_no_job_has_is_an_error(more: Body) -> None:
+    (key,) = more
+    assert "auto_dispatch belongs to a job" in errors({**ask(LIST), **more})[key]
+    assert "write_file has no auto_dispatch" in errors({**WRITE, **more})[key]
+
+
+@pytest.mark.parametrize(
+    "more", [{"auto_dispatch": True}, {"auto_dispatch": None}, {"review": "done"}], ids=str
+)
+def test_other_unknown_keys_of_an_action_stay_a_warning(more: Body) -> None:
+    for body in ({**ask(LIST), **more}, {**WRITE, **more}):
+        action = read(body)
+        assert not isinstance(action, Malformed)
+        assert len(action.warnings) == 1
+    assert not isinstance(read({**COMPLETE, "auto_dispatch": False}), Malformed)
+
+
 def test_every_error_of_every_job_is_listed() -> None:
     found = errors(
         ask(

@@ -173,8 +173,27 @@ def _pick_own(name: str, body: _Fields, findings: Findings) -> _Fields:
     if name == "write_file" and body.get("path") is not None:
         findings.refuse("path", "write_file names its file with rel_path, not with path")
         unknown.remove("path")
+    if name in _REQUESTING:
+        unknown = [key for key in unknown if not _refuse_gate(name, key, body[key], findings)]
     findings.ignore_unknown("", unknown, (*_COMMON, *_OWN[name]))
     return own
+
+
+_REQUESTING: Mapping[str, str] = {
+    "create_followup_jobs": "auto_dispatch belongs to a job of new_jobs",
+    "write_file": "the action write_file has no auto_dispatch; to have it held, request a write_file job",
+}
+
+
+def _refuse_gate(action: str, key: str, value: JsonValue, findings: Findings) -> bool:
+    """Refuse a wish to hold the jobs of an action that is stated where no job is: ignored, they would run."""
+    is_gate = value is not None and (
+        key == "auto_dispatch" or job_key_meant(key, value, {}) == "auto_dispatch"
+    )
+    if not is_gate or (value is True and "dispatch" in key.casefold()) or findings.is_full:
+        return False
+    findings.refuse(shortened(key), f"{_REQUESTING[action]}; {shortened(key)} is not read here")
+    return True
 
 
 def _pick_commentary(body: _Fields, findings: Findings) -> _Fields:
