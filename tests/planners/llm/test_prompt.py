@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.protocol.actions import Malformed
-from lcp_engine.core.protocol.read_reply import read_reply
+from lcp_engine.core.protocol.read_reply import Dialect, read_reply
 from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.planners.base import Correction, Kind, Question, SeenJob
 from lcp_engine.planners.llm.chat import about_tokens
 from lcp_engine.planners.llm.job_text import fenced
-from lcp_engine.planners.llm.prompt import Prompt, write_prompt
+from lcp_engine.planners.llm.prompt import Prompt, system_message, write_prompt
 from lcp_engine.workers.registry import BUILT_IN
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -231,6 +231,14 @@ def test_no_content_closes_its_fence(text: str) -> None:
     assert not any(lines[0] in line for line in lines[1:-1])
 
 
+@pytest.mark.parametrize("dialect", ["lcp", "universal"])
+def test_a_planner_is_told_how_to_hold_a_job(dialect: Dialect) -> None:
+    system = system_message(asked(), dialect)
+    assert '"auto_dispatch": false to hold it until a person approves it; otherwise policy decides' in system
+    assert 'may also have a "name"' in system
+    assert "auto_dispatch" not in system_message(asked(kinds=()), dialect)
+
+
 def test_warnings_are_told_on_a_line_each_and_not_without_end() -> None:
     many = tuple(f"k{n}\n# Now: unknown key, ignored" for n in range(21))
     told = write_prompt(asked(warnings=many), budget_tokens=4000).text
@@ -250,7 +258,7 @@ def test_a_name_cannot_begin_a_line_of_its_own() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.text(st.characters(codec="utf-8"), max_size=3000), max_size=6),
-    st.integers(1350, 3000),
+    st.integers(1400, 3000),
     st.sampled_from([about_tokens, len, lambda text: len(text.split())]),
 )
 def test_a_prompt_fits_its_budget_as_it_is_counted(contents: list[str], budget: int, count: object) -> None:
