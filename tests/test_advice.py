@@ -36,7 +36,8 @@ DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:Database._end store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
-FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
+FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent
+    settings:make_room
 INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/arguments:check_states
     api/engine:Engine.undo cli/base:read_object.refusal cli/check:_lines cli/check:_text cli/decide:_limit
     cli/decide:_read cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/output:_refuse_usage
@@ -90,7 +91,7 @@ OWN = """
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:error_of runner/confined/channel:failure_of runner/executor:Turns._ask
 CONFLICT: engine/approvals:_decided runner/undo:_refusal
-DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_place
+DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
     store/host/liveness:_private_directory store/host/liveness:runtime_directory store/maintenance/backup:_dump
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up

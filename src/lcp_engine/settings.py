@@ -14,6 +14,7 @@ from platformdirs import user_config_path, user_data_path
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.own_places import APP
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from lcp_engine.config_file import ConfigFile
     from lcp_engine.core.policy import Rule
     from lcp_engine.workers.base import Caps
-
-APP = "lcp-engine"
 
 
 @dataclass(frozen=True, kw_only=True)

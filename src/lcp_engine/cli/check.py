@@ -131,10 +131,12 @@ def try_command(invocation: Invocation, kind: str, params: str, root: Path) -> i
     """
     from lcp_engine.core.policy import Policy
     from lcp_engine.engine.run_job import run_job
+    from lcp_engine.sandbox.own_places import beneath, own_directories
 
     given = read_object(_text(params), "PARAMS")
     settings = invocation.settings
-    done = run_job(kind, given, root, policy=Policy(user_rules=settings.policy), caps=settings.caps)
+    policy = Policy(user_rules=settings.policy, engine_paths=beneath(own_directories(), root.resolve()))
+    done = run_job(kind, given, root, policy=policy, caps=settings.caps)
     print_json({"ok": done.ok, "result": done.result, "error": done.error and done.error.as_json()})
     return Exit.DONE if done.ok else Exit.FAILED
 

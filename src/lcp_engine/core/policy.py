@@ -71,8 +71,9 @@ class Policy:
 
     For one path the first rule that matches decides: the user's final rules, the mission's, the user's others, the
     default. A denial of the default is lifted only by a user's rule that names the path as it is spelled. `relative`
-    turns a path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are files of
-    the engine in the root, such as its database. Raises `LcpError` INVALID_PATTERN for a rule with an invalid pattern.
+    turns a path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are the
+    engine's files and directories in the root, such as its database ("" is the root itself).
+    Raises `LcpError` INVALID_PATTERN for a rule with an invalid pattern.
     """
 
     def __init__(
@@ -143,13 +144,16 @@ class Policy:
         folded = path.casefold().replace("\\", "/")
         if is_secret(folded):
             return _SECRETS
-        if folded in self._engine_paths or is_engine_file(folded):
+        if is_engine_file(folded) or self._is_engine_path(folded):
             return _ENGINE_FILES
         if writes and is_git_file(folded):
             return _GIT_FILES
         if not writes and is_git_secret(folded):
             return _GIT_SECRETS
         return None
+
+    def _is_engine_path(self, folded: str) -> bool:
+        return any(own in (folded, "") or folded.startswith(f"{own}/") for own in self._engine_paths)
 
 
 _STRICTNESS = {Verdict.AUTO: 0, Verdict.HOLD: 1, Verdict.DENY: 2}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from os.path import normpath, relpath
+from os.path import normpath
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -20,6 +20,7 @@ from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.planners.base import Kind
+from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
@@ -159,11 +160,6 @@ def _policy(
         return Policy(rules, user_rules)
     inner = beneath(files, root)
     return Policy(rules, user_rules, relative=names_of((root,), aliases).relative, engine_paths=inner)
-
-
-def beneath(files: Iterable[str], root: str) -> tuple[str, ...]:
-    """Those of `files` that lie in `root`, relative to it."""
-    return tuple(relpath(file, root) for file in files if file.startswith(f"{root.rstrip('/')}/"))
 
 
 def _evaluate(

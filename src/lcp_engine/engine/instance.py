@@ -15,6 +15,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.engine.admission import Admission
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
@@ -91,7 +92,9 @@ def open_instance(url: str, options: Options) -> Instance:
     notifier.attach(database)
     return Instance(
         database,
-        Admission(workers, tuple(options.user_rules), _engine_files(database.backend)),
+        Admission(
+            workers, tuple(options.user_rules), (*_engine_files(database.backend), str(runtime.resolve()))
+        ),
         notifier,
         runtime,
         options.caps,
@@ -104,7 +107,7 @@ def open_instance(url: str, options: Options) -> Instance:
 
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:
     """What decides about jobs, without opening the database, if there is one. Raises like `open_instance`."""
-    own = () if url is None else _engine_files(make_backend(url))
+    own = own_directories() if url is None else _engine_files(make_backend(url))
     return Admission(find_workers(), tuple(user_rules), own)
 
 
@@ -115,8 +118,9 @@ def identity_of(url: str) -> str:
 
 
 def _engine_files(backend: Backend) -> tuple[str, ...]:
-    """The database's own files, which no job may touch."""
+    """The database's own files and the engine's own directories, which no job may touch."""
+    directories = own_directories()
     if not isinstance(backend, Sqlite):
-        return ()
+        return directories
     path = str(backend.path.resolve())
-    return (path, f"{path}-wal", f"{path}-shm")
+    return (path, *(f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal")), *directories)

@@ -32,7 +32,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.acceptance import failed_checks, load_parsers
-from lcp_engine.engine.admission import allowed_kinds, beneath, may_read, writable
+from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
@@ -47,6 +47,7 @@ from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
 from lcp_engine.sandbox.landlock import load_late
+from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx

@@ -54,6 +54,7 @@ def _check_place(path: Path) -> None:
     try:
         directory, parent = path.is_dir(), path.parent.is_dir()
         above = path.parent.exists()
+        _check_owner(path)
     except OSError as error:
         raise LcpError(
             ErrorCode.DATABASE_FAILED, _out_of_reach(path, error), advice=OTHER_DATABASE
@@ -68,6 +69,21 @@ def _check_place(path: Path) -> None:
         fact = "is not a directory" if above else "does not exist"
         message = f"database {path} needs its directory {path.parent}, which {fact}"
         raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=OTHER_DATABASE)
+
+
+def _check_owner(path: Path) -> None:
+    """Raise `DATABASE_FAILED` if the database is another user's: whoever made it can read and change it."""
+    for file in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))):
+        try:
+            owner = file.stat().st_uid
+        except FileNotFoundError:
+            continue
+        if owner != os.geteuid():
+            raise LcpError(
+                ErrorCode.DATABASE_FAILED,
+                f"database file {file} belongs to user {user_name(owner)}, not to {user_name()}",
+                advice=f"Run as {user_name(owner)}, chown the file to {user_name()}, or use another one with --db.",
+            )
 
 
 def _out_of_reach(path: Path, error: OSError) -> str:

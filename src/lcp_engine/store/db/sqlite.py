@@ -29,12 +29,13 @@ OTHER_DATABASE = "Name another database with --db or LCP_DATABASE_URL."
 """The advice where no database can be used."""
 
 
-def user_name() -> str:
-    """The user of this process, by name if the system knows one."""
+def user_name(uid: int | None = None) -> str:
+    """The name of the user `uid`, or of this process, if the system knows one."""
+    number = os.geteuid() if uid is None else uid
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwuid(number).pw_name
     except KeyError:
-        return str(os.geteuid())
+        return str(number)
 
 
 class Sqlite:

@@ -15,7 +15,6 @@ import select
 import socket
 import struct
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_places import APP
+from lcp_engine.store.db.sqlite import user_name
 from lcp_engine.store.row_types import RunnerRow
 
 LOCK = ".lock"
@@ -59,22 +60,32 @@ def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
 
 
 def _private_directory(identity: str, environment: Mapping[str, str]) -> Path:
-    given = environment.get("XDG_RUNTIME_DIR")
-    base = (
-        Path(given) if given and Path(given).is_dir() else Path(tempfile.gettempdir()) / f"lcp-{os.getuid()}"
-    )
+    base = _base(environment)
     digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
     directory = base / f"lcp-{digest}"
+    base.parent.mkdir(parents=True, exist_ok=True)
     for part in (base, directory):
         part.mkdir(mode=0o700, exist_ok=True)
         status = part.stat(follow_symlinks=False)
         if status.st_uid != os.getuid() or status.st_mode & 0o022:
-            message = (
-                f"runtime directory {part} of user {status.st_uid} must be private to user {os.getuid()}"
-            )
+            owner = user_name(status.st_uid)
+            message = f"runtime directory {part} of user {owner} must be private to user {user_name()}"
             advice = "Name a directory of your own with XDG_RUNTIME_DIR."
             raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice)
     return directory
+
+
+def _base(environment: Mapping[str, str]) -> Path:
+    """A directory in which nobody else can make the runtime directory first: the session's, or one in the home."""
+    given = environment.get("XDG_RUNTIME_DIR")
+    if given and Path(given).is_dir():
+        return Path(given)
+    session = Path(f"/run/user/{os.getuid()}")
+    if session.is_dir() and os.access(session, os.W_OK | os.X_OK):
+        return session
+    from platformdirs import user_state_path
+
+    return user_state_path(APP) / "run"
 
 
 class LivenessFile:

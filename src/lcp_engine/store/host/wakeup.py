@@ -77,6 +77,10 @@ def make_notifier(database: Database, directory: Path) -> Notifier:
     return PostgresNotifier(database)
 
 
+_LONGEST = 60
+"""Bytes of a directory to which a socket's name can be added: an address has at most 107."""
+
+
 class DatagramNotifier:
     """Calls each listener of this process, and sends a datagram to the socket of each listener of others.
 
@@ -85,6 +89,11 @@ class DatagramNotifier:
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
+        self._handle: int | None = None
+        self._base = self._directory
+        if len(os.fsencode(self._directory)) > _LONGEST:
+            self._handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._base = f"/proc/self/fd/{self._handle}"
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
         self._local: dict[str, Callable[[], None]] = {}
@@ -104,13 +113,19 @@ class DatagramNotifier:
         self._notify_others()
 
     def listen(self, uid: str, on_local: Callable[[], None]) -> Listener:
-        listener = DatagramListener(f"{self._directory}/{uid}.sock", partial(self._forget, uid))
+        name = f"{uid}.sock"
+        listener = DatagramListener(
+            f"{self._base}/{name}", f"{self._directory}/{name}", partial(self._forget, uid)
+        )
         self._local[uid] = on_local
         self._advance()
         return listener
 
     def close(self) -> None:
         self._sender.close()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
     def _notify_before_commit(self, tx: Tx) -> None:
         self._notify_others()
@@ -138,7 +153,7 @@ class DatagramNotifier:
             return []  # the listeners poll
         local = self._local
         others = (name for name in names if name.endswith(".sock") and name[:-5] not in local)
-        return [f"{self._directory}/{name}" for name in others]
+        return [f"{self._base}/{name}" for name in others]
 
     def _forget(self, uid: str) -> None:
         self._local.pop(uid, None)
@@ -160,9 +175,9 @@ class DatagramNotifier:
 
 
 class DatagramListener:
-    """A socket in the runtime directory."""
+    """A socket in the runtime directory at `path`; its `address` may be a shorter name for it."""
 
-    def __init__(self, path: str, on_close: Callable[[], object]) -> None:
+    def __init__(self, address: str, path: str, on_close: Callable[[], object]) -> None:
         self._path = path
         self._on_close = on_close
         self._poll = WakeablePoll()
@@ -173,7 +188,7 @@ class DatagramListener:
             raise
         self._receiver.setblocking(False)
         with suppress(OSError):  # a path that is too long for a socket: this runner polls
-            self._receiver.bind(path)
+            self._receiver.bind(address)
 
     def listen(self, seconds: float | None) -> None:
         if self._poll.until_readable(self._receiver.fileno(), seconds):

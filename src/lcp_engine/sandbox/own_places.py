@@ -1,0 +1,29 @@
+"""Name the engine's own directories, which no job may touch wherever they are: configuration can run commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+APP = "lcp-engine"
+
+
+def own_directories() -> tuple[str, ...]:
+    """The directories of this user's configuration, data, state and cache, with links resolved; some may not exist."""
+    from platformdirs import user_cache_path, user_config_path, user_data_path, user_state_path
+
+    places = (user_config_path, user_data_path, user_state_path, user_cache_path)
+    return tuple(dict.fromkeys(os.path.realpath(place(APP)) for place in places))
+
+
+def beneath(places: Iterable[str], root: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Those of `places` that lie in `root`, relative to it; "" for one that `root` itself lies in."""
+    directory = Path(root)
+    inside = []
+    for place in places:
+        if directory.is_relative_to(place):
+            inside.append("")
+        elif Path(place).is_relative_to(directory):
+            inside.append(str(Path(place).relative_to(directory)))
+    return tuple(inside)

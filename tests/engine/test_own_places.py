@@ -1,0 +1,89 @@
+"""No job touches the engine's configuration, data, state or cache, wherever they are; nobody else's files are used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
+from lcp_engine.core.policy import Rule, Verdict
+from lcp_engine.engine.instance import admission_for
+from lcp_engine.engine.run_job import run_job
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_places import beneath
+from lcp_engine.store.db.open import make_backend
+from lcp_engine.store.host.liveness import runtime_directory
+
+CONFIG = ".config/lcp-engine/config.yaml"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, place in (
+        ("CONFIG", ".config"),
+        ("DATA", ".local/share"),
+        ("STATE", ".local/state"),
+        ("CACHE", ".cache"),
+    ):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / place))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    (tmp_path / CONFIG).parent.mkdir(parents=True)
+    (tmp_path / CONFIG).write_text("policy: []\n")
+    return tmp_path
+
+
+OWN = (
+    CONFIG,
+    ".Config/LCP-Engine/config.yaml",
+    ".local/share/lcp-engine/lcp.db",
+    ".local/state/lcp-engine/last-defect.txt",
+)
+
+
+@pytest.mark.parametrize("path", OWN)
+def test_a_rule_for_everything_does_not_reach_the_engines_directories(home: Path, path: str) -> None:
+    spec = MissionSpec(goal="a", planner=PlannerSpec(type="human"), policy=(Rule(do=Verdict.AUTO),))
+    for url in (None, f"sqlite:///{home / 'x.db'}"):
+        policy = admission_for(url, ()).policy(spec, str(home))
+        for writes in (False, True):
+            ruling = policy.judge("write_file", has_effects=writes, writes=writes, paths=(path,))
+            assert ruling.verdict is Verdict.DENY
+        ruling = policy.judge("a", has_effects=True, writes=True, paths=("notes.md",))
+        assert ruling.verdict is Verdict.AUTO
+
+
+@pytest.mark.parametrize("root", [".", ".config", ".config/lcp-engine"])
+def test_a_single_job_does_not_reach_them_either(home: Path, root: str) -> None:
+    path = os.path.relpath(home / CONFIG, home / root)
+    for kind, more in (("write_file", {"content": "on_wait: [touch, x]\n"}), ("read_file", {})):
+        done = run_job(kind, {"rel_path": path, **more}, home / root)
+        assert done.error is not None
+        assert done.error.error_code == "PATH_DENIED"
+    assert (home / CONFIG).read_text() == "policy: []\n"
+
+
+def test_a_root_may_lie_in_a_place_or_around_it() -> None:
+    assert beneath(("/h/.config/lcp",), "/h") == (".config/lcp",)
+    assert beneath(("/h/.config/lcp",), "/h/.config/lcp/missions") == ("",)
+    assert beneath(("/h/.config/lcp", "/h/.config/lcpx"), "/h/.config/lcpx/a") == ("",)
+    assert beneath(("/h/a",), "/h/ab") == ()
+
+
+def test_the_runtime_directory_is_made_where_nobody_else_can_make_it_first(home: Path) -> None:
+    made = runtime_directory("a", {})
+    assert made.is_relative_to(home) or made.is_relative_to(f"/run/user/{os.getuid()}")
+    assert made.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_database_of_another_user_is_refused_in_words(tmp_path: Path, suffix: str) -> None:
+    planted = tmp_path / f"lcp.db{suffix}"
+    planted.touch(mode=0o666)
+    os.chown(planted, 65534, 65534)
+    with pytest.raises(LcpError, match=r"belongs to user nobody, not to root") as refused:
+        make_backend(f"sqlite:///{tmp_path / 'lcp.db'}")
+    assert refused.value.code is ErrorCode.DATABASE_FAILED
+    assert "use another one with --db" in str(refused.value.failed.recommendation)
