@@ -25,10 +25,10 @@ from lcp_engine.store.queries.records import Mission
 
 # `*` stands for a code that is a variable: its advice comes with it, or is that of the code.
 GENERAL = """
-*: changes/recovery:_outcome cli/check:_read cli/decide:_read engine/outcome:failure_from_exception
-    planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed replay/reenact:_failure
-    runner/undo:_check_done
-BINARY: sandbox/new_content:compose sandbox/read_text:_binary
+*: changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
+    engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed
+    replay/reenact:_failure runner/undo:_check_done
+BINARY: cli/decide:_read sandbox/new_content:compose sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED: core/decide:_go_on
 CONFLICT: engine/approvals:_conflict web/undo:undo
 DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
@@ -36,20 +36,19 @@ DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:Database._end store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
-FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent
-    settings:make_room
-INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/arguments:check_states
-    api/engine:Engine.undo cli/base:read_object.refusal cli/check:_lines cli/check:_text cli/decide:_limit
-    cli/decide:_read cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/output:_refuse_usage
-    cli/replay:_text cli/schema:schema_command core/protocol/read_reply:reader_of core/recurrence:_refuse
-    engine/approvals:answer engine/approvals:approve engine/messages:_plan engine/messages:spoken
-    engine/missions:enqueue engine/question:_check_reply engine/question:refuse_relayed engine/run_job:_opened
+FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
+    store/maintenance/backup:back_up
+INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/engine:Engine.undo
+    api/history:check_states cli/base:read_object.refusal cli/check:_lines cli/decide:_check_limits
+    cli/decide:_limit cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/load_mission:_parse
+    cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
+    core/protocol/read_reply:reader_of core/recurrence:_refuse engine/approvals:answer engine/messages:_plan
+    engine/messages:spoken engine/missions:enqueue engine/question:_check_reply engine/run_job:_opened
     engine/schedules:add_schedule planners/llm/options:_key planners/llm/options:_parse
     planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__ settings:_isolation
     settings:_read_config settings:_seconds settings:read_url store/db/open:make_backend
-    store/db/postgres:_unreadable store/maintenance/backup:_check_target store/maintenance/backup:_there_already
-    store/maintenance/backup:back_up web/actions:_option web/launch:_directory web/server:_bind
-    workers/registry:_offered workers/registry:check_kind
+    store/db/postgres:_unreadable store/maintenance/backup:_check_target web/actions:_option
+    web/launch:_directory web/server:_bind workers/registry:_offered workers/registry:check_kind
 INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
     planners/simple:check_script settings:resolve_root web/actions:_limit
@@ -60,10 +59,11 @@ INVALID_PARAMS: cli/decide:_revised engine/run_job:_read_params replay/fork:_res
 INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_tree:Effort.pieces
 INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
-NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal workers/read_file:_read
-    workers/write_file:execute
-NOT_FOUND: cli/load_mission:_read engine/messages:_plan engine/schedules:unknown_schedule replay/fork:_find_turn
-    runner/undo:find_scope shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
+NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
+    store/maintenance/backup:_check_target workers/read_file:_read workers/write_file:execute
+NOT_FOUND: cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
+    engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
+    shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
     store/queries/history:find_job store/queries/history:known_id store/queries/mission_spec:missing_mission
     store/queries/pages:find_turn
 NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined runner/confined/process:Spawner._fork
@@ -73,8 +73,8 @@ NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
 NO_WORKER: engine/approvals:worker_of
 OUT_OF_MEMORY: runner/confined/pool:_death
 PATH_DENIED: engine/acceptance:_open
-PATH_NOT_FOUND: api/arguments:existing_directory sandbox/root:refusal settings:resolve_root
-    web/launch:_directory
+PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/root:refusal settings:resolve_root
+    store/maintenance/backup:_check_target web/launch:_directory
 PATH_OUTSIDE_ROOT: sandbox/paths:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
@@ -82,9 +82,10 @@ WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
     runner/confined/remote_files:RemoteBatch.__init__ runner/confined/remote_files:Steps.take
     runner/confined/remote_files:_error_of
 WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
-    engine/messages:_check_is_open engine/missions:_retry_step engine/missions:cancel engine/missions:enqueue
-    engine/missions:resume engine/missions:retry engine/question:bring_reply replay/fork:_find_turn
-    replay/replay:_refuse web/edit:_job
+    engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_retry_step
+    engine/missions:cancel engine/missions:enqueue engine/missions:resume engine/missions:retry
+    engine/question:bring_reply engine/question:refuse_relayed replay/fork:_find_turn replay/replay:_refuse
+    web/edit:_job
 """
 OWN = """
 *: cli/base:naming cli/decide:_approve_shown cli/editor:Draft.kept_after engine/admission:store
@@ -108,7 +109,7 @@ NOT_A_FILE: api/arguments:existing_directory
 NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
-NO_WORKER: api/arguments:known_worker engine/run_job:_worker runner/runner:Runner.__init__
+NO_WORKER: api/arguments:known_worker cli/run:_check_kinds engine/run_job:_worker runner/runner:Runner.__init__
 PATH_DENIED: changes/recovery:open_root sandbox/database_files:refusal_of_own sandbox/locks:_check_target
     sandbox/root:refusal workers/base:Context.judge
 PATH_NOT_FOUND: planners/llm/local:_start
@@ -117,10 +118,11 @@ PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
 TOO_LARGE: changes/journal:Journal._compose changes/journal:Journal._read_before changes/preview:_composed
-    cli/decide:_read engine/outcome:_stored engine/run_job:_apply sandbox/read_text:_too_large web/edit:_job
-    workers/write_file:execute
+    cli/decide:_read cli/replay:_text engine/outcome:_stored engine/run_job:_apply sandbox/read_text:_too_large
+    web/edit:_job workers/write_file:execute
 WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
-WRONG_STATE: runner/undo:check_quiet runner/undo:undo
+WRONG_STATE: engine/schedules:add_schedule runner/undo:check_quiet runner/undo:undo
+    store/maintenance/backup:_there_already
 """
 
 

@@ -110,7 +110,8 @@ def _text(file: Path) -> str:
         code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
         raise LcpError(code, message) from refused
     if len(data) > MOST_BYTES:
-        raise LcpError(ErrorCode.TOO_LARGE, f"reply {str(file)!r} is larger than {MOST_BYTES:,} bytes")
+        message = f"reply {str(file)!r} is larger than {MOST_BYTES:,} bytes"
+        raise LcpError(ErrorCode.TOO_LARGE, message, advice="Name a file with one reply.")
     # Like a planner's reply: one that is not UTF-8 is not valid, and leads to a corrective turn.
     return data.decode("utf-8", errors="backslashreplace")
 

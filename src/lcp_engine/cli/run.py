@@ -177,7 +177,7 @@ def _check_kinds(named: Collection[str], workers: Workers) -> None:
         if kind != "all" and kind not in workers:
             hint = nearest(kind, [*workers, "all"])
             message = f"--approve expects kinds of jobs or all, not {kind!r}; {hint}"
-            raise LcpError(ErrorCode.NO_WORKER, message)
+            raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker, or all.")
 
 
 def _work_until_done(

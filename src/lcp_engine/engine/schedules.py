@@ -47,7 +47,7 @@ def add_schedule(ledger: Ledger, new: NewSchedule, now: Micros, *, replace: bool
     known = schedules.find_schedule(ledger.tx, new.name) is not None
     if known and not replace:
         message = f"schedule {new.name!r} already exists; --replace changes its settings"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice="Choose another name, or use --replace.")
     rule = new.recurrence
     row = ScheduleRow(
         name=new.name,

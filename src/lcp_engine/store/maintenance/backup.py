@@ -78,6 +78,7 @@ def _there_already(file: Path) -> LcpError:
     return LcpError(
         ErrorCode.WRONG_STATE,
         f"backup {str(file)!r} exists already (--force replaces it)",
+        advice="Name another file, or replace it with --force.",
     )
 
 
