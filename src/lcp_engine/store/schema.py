@@ -405,15 +405,19 @@ def _unfulfilled(is_sqlite: bool) -> str:
     accepts = "json_extract(m.spec, '$.unfulfilled')" if is_sqlite else "(m.spec::json ->> 'unfulfilled')"
     ids = "json_group_array(u.id)" if is_sqlite else "coalesce(json_agg(u.id ORDER BY u.id), '[]')::text"
     # By the index of fingerprints, the only one that finds the jobs that the planner of a mission requested.
-    requested = "{0}.mission_id = m.id AND {0}.fingerprint IS NOT NULL AND {0}.effect IS NOT NULL"
+    requested = "j.mission_id = m.id AND j.fingerprint IS NOT NULL AND j.effect IS NOT NULL"
+    last = "max(CASE WHEN j.state = 'succeeded' THEN j.{0} ELSE 0 END) OVER (PARTITION BY j.effect)"
     states = ", ".join(f"'{state}'" for state in UNFULFILLED)
+    # One pass with windows: SQLite would evaluate a join with the succeeded jobs anew for each of the others.
     return f"""CASE WHEN {" + ".join(f"m.{state}" for state in UNFULFILLED)} = 0 OR {accepts} = 'accept' THEN '[]'
     ELSE (SELECT {ids} FROM (
-        SELECT j.id FROM jobs j LEFT JOIN (
-            SELECT s.effect, max(s.id) AS id, max(s.settled_seq) AS settled_seq FROM jobs s
-            WHERE {requested.format("s")} AND s.state = 'succeeded' GROUP BY s.effect
-        ) s ON s.effect = j.effect AND (s.id > j.id OR s.settled_seq > j.settled_seq)
-        WHERE {requested.format("j")} AND j.state IN ({states}) AND s.effect IS NULL ORDER BY j.id
+        SELECT w.id FROM (
+            SELECT j.id, j.state, j.settled_seq, {last.format("id")} AS good_id,
+                {last.format("settled_seq")} AS good_seq
+            FROM jobs j WHERE {requested}
+        ) w
+        WHERE w.state IN ({states}) AND w.good_id < w.id AND (w.settled_seq IS NULL OR w.good_seq < w.settled_seq)
+        ORDER BY w.id
     ) u) END"""
 
 
