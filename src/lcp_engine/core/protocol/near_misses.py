@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -42,7 +43,7 @@ def is_word_for_kind(key: str) -> bool:
     return len(key) <= LONGEST and squashed(key) in _KINDS
 
 
-def param_meant(key: str, names: Collection[str], given: Collection[str]) -> str | None:
+def param_meant(key: str, names: frozenset[str], given: Collection[str]) -> str | None:
     """The one of a kind's params, `names`, that the key of a job was meant as; `given` are those that it has.
 
     A name of a param in another spelling counts only if the job does not have that param.
@@ -52,11 +53,20 @@ def param_meant(key: str, names: Collection[str], given: Collection[str]) -> str
     if len(key) > LONGEST:
         return None
     word = squashed(key)
-    for name in names:
-        target = squashed(name)
-        if name not in given and (word == target or (len(target) > 4 and _has_slip(word, target))):
+    for name, target in _words(names):
+        if (
+            abs(len(word) - len(target)) <= 1
+            and name not in given
+            and (word == target or (len(target) > 4 and _has_slip(word, target)))
+        ):
             return name
     return None
+
+
+@lru_cache(maxsize=256)
+def _words(names: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    # A job may have hundreds of thousands of unknown keys.
+    return tuple((name, squashed(name)) for name in sorted(names))
 
 
 def squashed(key: str) -> str:
