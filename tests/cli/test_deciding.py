@@ -90,6 +90,38 @@ def test_all_lists_the_jobs_and_asks_nothing_without_a_terminal(waiting: Lcp) ->
     assert waiting("approve", "--all").out == "No held jobs.\n"
 
 
+def test_all_shows_what_it_approves_and_leaves_out_what_cannot_be_shown(lcp: Lcp) -> None:
+    params: list[dict[str, JsonValue]] = [
+        {
+            "rel_path": "docs/././././././././././././././././././../.github/workflows/ci.yml",
+            "content": "on: push\n",
+        },
+        {"root": ".github/workflows", "rel_path": "README.md", "content": "x\u200b \n"},
+        {"rel_path": "long", "content": "x\n" * 200_001},
+    ]
+    (lcp.root / "docs").mkdir()  # else the kernel finds no docs/..
+    jobs = [{"kind": "write_file", "params": each} for each in params]
+    ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]}
+    lcp("run", lcp.mission(json.dumps(ask), lcp.complete, lcp.complete), "--root", "root", "-q")
+    held = lcp("held").out
+    for path in (".github/workflows/ci.yml", ".github/workflows/README.md"):
+        assert held.count(f"  {path}  ") == 1
+    assert "docs/" not in held
+    done = lcp("approve", "--all")
+    assert (done.code, done.out) == (3, "job 2 approved\njob 3 approved\n")
+    assert "\njob 2: write_file .github/workflows/ci.yml\n" in done.err
+    assert "\n+on: push\n" in done.err
+    assert "\n+x<U+200B><U+0020>\n" in done.err
+    assert (
+        "job 4 (write_file long) is left out: what it would change is too large to be shown in full"
+        in done.err
+    )
+    assert lcp("job", 4, "--json").object["state"] == "held"
+    refused = lcp("approve", "--all", "--json")
+    assert (refused.code, refused.error["error_code"]) == (3, "NOT_SHOWN")
+    assert lcp("approve", 4).code == 0
+
+
 def test_all_without_confirmation_decides_nothing(waiting: Lcp) -> None:
     with Terminal(waiting, "approve", "--all") as terminal:
         terminal.expect("approve these 2 jobs? [y/N]: ")

@@ -26,6 +26,27 @@ def test_a_rejected_job_never_runs_and_the_planner_reads_why(house: House) -> No
     assert not (house.root / "x.md").exists()
 
 
+def test_a_rejected_job_keeps_its_diff(house: House) -> None:
+    job_id = house.hold("a.md", "# b\n")
+    house.post(f"/jobs/{job_id}/reject", {"reason": "no"})
+    answer = house.get(f"/jobs/{job_id}")
+    assert "What it would change now" in answer.words
+    assert '<span class="add">+# b</span>' in answer.text
+    assert f"/jobs/{job_id}/undo" not in answer.text
+
+
+def test_a_decision_in_the_inbox_goes_on_at_the_next_job(house: House) -> None:
+    first, second = house.hold("1.md"), house.hold("2.md")
+    text = house.get("/inbox").text
+    assert f'id="job-{second}"' in text
+    assert f'name="next" value="{second}"' in text
+    sent = {"csrf": house.keys.csrf, "back": "", "next": str(second), **house.shown(f"/jobs/{first}")}
+    answer = house.browser.post(
+        f"/jobs/{first}/approve", data=sent, headers={"Origin": house.home}, follow_redirects=False
+    )
+    assert answer.headers["location"] == f"/inbox?note=approved#job-{second}"
+
+
 def test_a_rejection_needs_a_reason(house: House) -> None:
     job_id = house.hold()
     answer = house.post(f"/jobs/{job_id}/reject", {"reason": "  "})

@@ -97,9 +97,23 @@ def test_a_person_who_is_the_planner_gets_the_prompt_and_brings_the_reply(house:
     assert "Find <i>out</i>." in house.get(f"/missions/{mission_id}/questions/1/prompt.txt").text
     blank = house.post(f"/jobs/{turn}/answer", {"answer": " "})
     assert (blank.status, f"the reply to job {turn} is blank" in blank.words) == (422, True)
+    wrong = house.post(f"/jobs/{turn}/answer", {"answer": "All <done>."})
+    assert (wrong.status, "the reply is not valid, and nothing was submitted" in wrong.words) == (422, True)
+    assert ">\nAll &lt;done&gt;.</textarea>" in wrong.text
+    assert 'name="anyway"' in wrong.text
+    assert house.engine.job(turn).state == "held"
     assert "Answered" in house.post(f"/jobs/{turn}/answer", {"answer": json.dumps(house.complete)}).words
     house.work()
     assert house.engine.mission(mission_id).outcome == "mission_complete"
+
+
+def test_a_reply_that_is_not_valid_is_submitted_when_that_is_meant(house: House) -> None:
+    house.engine.launch({"goal": "Find out.", "planner": {"type": "human"}}, root=house.root)
+    house.work()
+    (turn,) = house.engine.jobs(states=["held"])
+    assert "Answered" in house.post(f"/jobs/{turn.id}/answer", {"answer": "no JSON", "anyway": "yes"}).words
+    house.work()
+    assert house.engine.turns(1)[0]["errors"]
 
 
 def test_what_is_said_decides_nothing_and_reaches_the_planner(house: House) -> None:

@@ -52,7 +52,10 @@ def test_files_come_page_by_page(house: House) -> None:
 @pytest.mark.parametrize("path", ["/missions/1/undo", "/jobs/2/undo"])
 def test_an_undo_says_what_it_would_do_and_then_does_it(house: House, path: str) -> None:
     _write(house, a="# b\n")
-    assert "a.md is restored" in house.get(path).words
+    page = house.get(path)
+    assert "a.md is restored" in page.words
+    assert '<span class="del">-# b</span>' in page.text
+    assert '<span class="add">+# a</span>' in page.text
     assert (house.root / "a.md").read_text() == "# b\n", "opening the page does nothing"
     assert "Undone." in house.post(path, _shown(house, path)).words
     assert (house.root / "a.md").read_text() == "# a\n"

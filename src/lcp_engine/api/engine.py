@@ -36,7 +36,7 @@ from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
-from lcp_engine.runner.undo import Undo, undo
+from lcp_engine.runner.undo import Undo, undo, undo_diffs
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -349,6 +349,12 @@ class Engine(History):
         return undo(
             self.instance, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or user_name()
         )
+
+    def undo_diffs(self, mission_id: int | None = None, *, job_id: int | None = None) -> list[Diff]:
+        """What an undo of a mission, or of one job, would change. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
+        if (mission_id is None) == (job_id is None):
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job")
+        return undo_diffs(self.instance, mission_id=mission_id, job_id=job_id)
 
     # -- Schedules
 

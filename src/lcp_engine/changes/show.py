@@ -207,6 +207,19 @@ def _difference(instance: Instance, first: ChangeRow, last: ChangeRow) -> Diff:
     return Diff(last.path, note=_AFTER_IS_GONE) if after is None else diff_bytes(last.path, before, after)
 
 
+def show_restored(instance: Instance, root: str, path: str, now: str | None, then: str | None) -> Diff:
+    """What restoring a file changes, by the hashes of its contents; None where there is no file."""
+    contents: list[bytes | None] = []
+    for sha in (now, then):
+        content = None if sha is None else _kept(instance, sha)
+        if sha is not None and content is None:
+            content = _on_disk(instance, root, path)
+            if content is None or sha256(content) != sha:
+                return Diff(path, note=_AFTER_IS_GONE if sha == now else _BEFORE_IS_GONE, is_whole=False)
+        contents.append(content)
+    return diff_bytes(path, *contents)
+
+
 def _kept(instance: Instance, sha: str) -> bytes | None:
     return instance.database.read(lambda tx: changes.content(tx, sha))
 
@@ -216,16 +229,16 @@ def _after(instance: Instance, change: ChangeRow, sha: str) -> bytes | None:
     kept = _kept(instance, sha)
     if kept is not None:
         return kept
-    for content in (_on_disk(instance, change), _composed(instance, change)):
+    for content in (_on_disk(instance, change.root, change.path), _composed(instance, change)):
         if content is not None and sha256(content) == sha:
             return content
     return None
 
 
-def _on_disk(instance: Instance, change: ChangeRow) -> bytes | None:
+def _on_disk(instance: Instance, where: str, path: str) -> bytes | None:
     try:
-        with Root(change.root) as root, confined_threads(instance.isolation).access(root) as files:
-            current = files.read_unlocked(root, change.path, None)
+        with Root(where) as root, confined_threads(instance.isolation).access(root) as files:
+            current = files.read_unlocked(root, path, None)
     except LcpError:
         return None
     return None if current is None else current.data

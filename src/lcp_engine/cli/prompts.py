@@ -252,7 +252,7 @@ class JobPrompt:
             Choice("diff"),
             Choice("say", " something"),
             Choice("later"),
-            Choice("all", f"{every} of {one_line(job.kind)}"),
+            Choice("all", f"{every} of {one_line(job.kind)}, unseen"),
             Choice("quit"),
         )
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.changes.recovery import UNDO, close_left_open, open_root
+from lcp_engine.changes.show import show_restored
+from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN
 from lcp_engine.engine.instance import Instance
@@ -102,6 +104,13 @@ def undo(
     _carry_out(instance, scope.mission_id)
     _check_done(instance, decided)
     return Undo(scope.mission_id, decided, files, resumed=resumed)
+
+
+def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int | None = None) -> list[Diff]:
+    """What an undo would change, file by file. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
+    scope = instance.database.read(lambda tx: find_scope(tx, mission_id, job_id))
+    wanted = instance.database.read(lambda tx: restorations(tx, scope))
+    return [show_restored(instance, one.root, one.path, one.sha256_now, one.sha256_then) for one in wanted]
 
 
 # -- what to restore

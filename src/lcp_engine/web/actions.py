@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.core.job_states import State
+from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.context import PageContext
@@ -17,6 +18,7 @@ from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to
 from lcp_engine.web.jobs import Need, need_of, options_of, show_job
 from lcp_engine.web.missions import show_mission
 
+MOST_FAULTS = 10
 NOTHING_SHOWN = Sight("", None, None, 0)
 """Of whatever is held by the time of its approval, this is not what was shown."""
 LIMITS = ("max_turns", "max_jobs", "max_seconds", "max_tokens", "max_bytes_written")
@@ -74,6 +76,9 @@ def answer(context: PageContext, request: Request, form: Form) -> Response:
     """Answer a question, or give the reply of a turn (R13); free text takes precedence over an option (R14)."""
     job_id = number(request.path_params["job"])
     text = form.text("answer")
+    if text and not form.text("anyway") and (problem := _fault_of(context, job_id, text)):
+        entered = {"answer": text, "invalid": "yes"}
+        return show_job(context, request, status=422, problem=problem, entered=entered)
     try:
         said = text or _option(context, job_id, form.text("option"))
         decided = context.engine.answer(job_id, said, words=True)  # an option is sent as its whole text
@@ -82,6 +87,17 @@ def answer(context: PageContext, request: Request, form: Form) -> Response:
             context, request, status=status_of(refused), problem=str(refused), entered={"answer": text}
         )
     return to_job(job_id, "answered" if decided else "answered_before", form)
+
+
+def _fault_of(context: PageContext, job_id: int, text: str) -> str:
+    """Why a text is not a valid reply of a planner that is a person; empty if it is, or the job is a question."""
+    if job_id not in context.engine.awaited_replies():
+        return ""
+    read = context.engine.read_reply(context.engine.job(job_id).mission_id, text)
+    if not isinstance(read, Malformed):
+        return ""
+    faults = "; ".join(f"{fault.path or 'reply'}: {fault.message}" for fault in read.errors[:MOST_FAULTS])
+    return f"the reply is not valid, and nothing was submitted: {faults}"
 
 
 def say_about_job(context: PageContext, request: Request, form: Form) -> Response:

@@ -95,6 +95,9 @@ def show_job(
     mission = engine.mission(found.mission_id)
     look = engine.look(found.id) if found.state == State.HELD else None
     diffs = engine.diff(found.id) if look is None else [look.diff] if look.diff else []
+    was_stopped = not diffs and found.state in (State.REJECTED, State.CANCELLED)
+    if was_stopped and (would := engine.look(found.id).diff) is not None:
+        diffs = [would]
     parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB) for diff in diffs]
     need = need_of(found.kind, found.id, engine.awaited_replies(), engine.workers)
     return context.render(
@@ -118,7 +121,8 @@ def show_job(
         is_editable=is_editable(found),
         may_retry=State(found.state) in RETRY.sources and found.kind != TURN_KIND,
         may_speak=mission.status in ("running", "waiting") and mission.planner != "none",
-        may_undo=look is None and bool(diffs),
+        was_stopped=was_stopped,
+        may_undo=look is None and bool(diffs) and not was_stopped,
         is_undo=found.kind == UNDO_KIND,
     )
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.undo import Undo
+from lcp_engine.web.changes import excerpt
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, number
@@ -28,7 +31,7 @@ def undo(context: PageContext, request: Request, form: Form) -> Response:
     """Undo exactly what the form's page showed, or nothing."""
     try:
         planned = _undo(context, request, dry_run=True)
-        if form.text("shown") != _fingerprint(planned):
+        if form.text("shown") != _fingerprint(planned, _diffs(context, request)):
             raise LcpError(ErrorCode.CONFLICT, OUTDATED)
         done = _undo(context, request)
     except LcpError as refused:
@@ -43,8 +46,9 @@ def _show(context: PageContext, request: Request, refused: LcpError | None = Non
     job = None if job_id is None else context.engine.job(job_id)
     mission = context.engine.mission(mission_id if job is None else job.mission_id)
     planned: Undo | None = None
+    diffs: list[Diff] = []
     try:
-        planned = _undo(context, request, dry_run=True)
+        planned, diffs = _undo(context, request, dry_run=True), _diffs(context, request)
     except LcpError as error:
         refused = error
     return context.render(
@@ -54,7 +58,8 @@ def _show(context: PageContext, request: Request, refused: LcpError | None = Non
         job=None if job is None else job.json,
         is_redo=job is not None and job.kind == UNDO_KIND,
         planned=planned,
-        shown="" if planned is None else _fingerprint(planned),
+        diffs=[excerpt(diff) for diff in diffs],
+        shown="" if planned is None else _fingerprint(planned, diffs),
         problem="" if refused is None else str(refused),
     )
 
@@ -70,7 +75,12 @@ def _target(request: Request) -> tuple[int, int | None]:
     return (0, number(given["job"])) if "job" in given else (number(given["mission"]), None)
 
 
-def _fingerprint(planned: Undo) -> str:
+def _diffs(context: PageContext, request: Request) -> list[Diff]:
+    mission_id, job_id = _target(request)
+    return context.engine.undo_diffs(None if job_id else mission_id, job_id=job_id)
+
+
+def _fingerprint(planned: Undo, diffs: Sequence[Diff]) -> str:
     """A hash of everything that would be done, for the form."""
-    files: list[JsonValue] = [*planned.files]
+    files: list[JsonValue] = [*planned.files, *(diff.json for diff in diffs)]
     return hashlib.sha256(json_line(files).encode()).hexdigest()
