@@ -89,8 +89,9 @@ class Lab:
         """A mission whose planner answers with `replies`, after each result or each batch; its id."""
         scribe: Object = {"type": "scribe", "log": str(self.log), "replies": list(replies), **(planner or {})}
         going_on = "per_result" if each_result else "per_batch"
+        allow_admin = spec.pop("allow_admin", False) is True
         whole: Object = {"goal": "Find out.", "planner": scribe, "continue": going_on, **spec}
-        return self.engine.launch(whole, root=self.root).id
+        return self.engine.launch(whole, root=self.root, allow_admin=allow_admin).id
 
     def run(
         self, *replies: JsonValue, planner: Object | None = None, each_result: bool = False, **spec: JsonValue

@@ -8,8 +8,10 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api import Engine
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.errors import LcpError
+from lcp_engine.store.queries.mission_spec import spec_and_root
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
@@ -195,6 +197,25 @@ def test_permission_levels_hold_and_refuse(lab: Lab) -> None:
     assert lab.engine.approve(lab.jobs(other.id)[0].id)
     lab.work()
     assert lab.states(other.id) == ["succeeded"]
+
+
+def test_only_who_launches_allows_kinds_of_the_level_admin(lab: Lab) -> None:
+    spec: dict[str, JsonValue] = {"goal": "x", "planner": {"type": "script", "replies": [DONE]}}
+    with pytest.raises(LcpError, match="launch with --allow-admin"):
+        lab.engine.launch({**spec, "allow_admin": True}, root=lab.root)
+    author = MissionSpec.model_validate({**spec, "allow_admin": True})
+    granted = {
+        asked: lab.engine.launch(author, root=lab.root, allow_admin=asked).id for asked in (False, True)
+    }
+    lab.engine.add_schedule("s", author, root=lab.root, every="1h")
+    lab.engine.add_schedule("t", author, root=lab.root, every="1h", allow_admin=True)
+    granted_by_schedule = {
+        asked: lab.engine.launch_scheduled(name).id for name, asked in (("s", False), ("t", True))
+    }
+    for missions in (granted, granted_by_schedule):
+        for asked, mission_id in missions.items():
+            stored, _ = lab.engine.instance.read(spec_and_root, mission_id)
+            assert spec_of(stored).allow_admin is asked
 
 
 def test_a_job_equal_to_a_held_one_is_not_stored_again(lab: Lab) -> None:

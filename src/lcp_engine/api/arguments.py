@@ -21,7 +21,9 @@ LONGEST_DELAY = 100 * 365 * 24 * 3600
 HIGHEST_PRIORITY = 2**31 - 1
 
 
-def checked_spec(instance: Instance, spec: MissionSpec | Mapping[str, JsonValue]) -> MissionSpec:
+def checked_spec(
+    instance: Instance, spec: MissionSpec | Mapping[str, JsonValue], *, allow_admin: bool
+) -> MissionSpec:
     """The mission, with a planner that can be made: errors show now and not at the first turn.
 
     Raises `INVALID_MISSION`, `NO_PLANNER`.
@@ -29,7 +31,7 @@ def checked_spec(instance: Instance, spec: MissionSpec | Mapping[str, JsonValue]
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
     planner = make_planner(known.planner, instance.planner_environment)
     check_script(planner, known.planner, params_of(instance.admission.workers))
-    return known
+    return known.model_copy(update={"allow_admin": allow_admin})
 
 
 def existing_directory(root: str | os.PathLike[str]) -> Path:

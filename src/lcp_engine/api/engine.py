@@ -123,13 +123,17 @@ class Engine(History):
         *,
         root: str | os.PathLike[str],
         key: str | None = None,
+        allow_admin: bool = False,
     ) -> Mission:
         """Store a mission over the directory `root`; nothing runs until a runner is started.
 
+        `allow_admin` lets it request kinds of the permission level `admin`, which are held for a person; without it
+        they are refused. The mission itself cannot grant that.
         With a `key` that was used before, returns the mission that was launched with it. Raises `INVALID_MISSION`,
         `PATH_NOT_FOUND`, `NOT_A_FILE`, `NO_PLANNER`.
         """
-        checked, directory = checked_spec(self.instance, spec), existing_directory(root)
+        checked = checked_spec(self.instance, spec, allow_admin=allow_admin)
+        directory = existing_directory(root)
         return self.mission(self.instance.write(missions.launch, checked, directory, key=key))
 
     def enqueue(
@@ -369,17 +373,24 @@ class Engine(History):
         timezone: str = "UTC",
         overlap: Overlap = "skip",
         replace: bool = False,
+        allow_admin: bool = False,
     ) -> Schedule:
         """Have runners launch a mission over the directory `root` repeatedly.
 
         Either `every` a length of time (`"1h30m"`), or by a `cron` expression of five fields in a `timezone`. With
         `overlap="skip"` a due time passes while a mission of the schedule runs or waits. `replace` changes the settings
-        of an existing schedule. Raises like `launch`, and `INVALID_ARGUMENT` for an invalid name, one in use, or an
+        of an existing schedule. `allow_admin` is that of `launch`.
+
+        Raises like `launch`, and `INVALID_ARGUMENT` for an invalid name, one in use, or an
         invalid time.
         """
         recurrence = read_recurrence(every=every, cron=cron, timezone=timezone)
         new = NewSchedule(
-            name, checked_spec(self.instance, spec), existing_directory(root), recurrence, overlap
+            name,
+            checked_spec(self.instance, spec, allow_admin=allow_admin),
+            existing_directory(root),
+            recurrence,
+            overlap,
         )
         self.instance.write(schedules.add_schedule, new, self.instance.clock(), replace=replace)
         return self.schedule(name)
@@ -402,7 +413,8 @@ class Engine(History):
     def launch_scheduled(self, name: str) -> Mission:
         """Launch the mission of a schedule now; its next due time stays. Raises `NOT_FOUND`, and like `launch`."""
         row = self.instance.write(schedules.lock_schedule, name)
-        checked_spec(self.instance, spec_of(row.spec))
+        stored = spec_of(row.spec)
+        checked_spec(self.instance, stored, allow_admin=stored.allow_admin)
         existing_directory(row.root)
         return self.mission(self.instance.write(schedules.launch_now, name))
 

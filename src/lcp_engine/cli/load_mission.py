@@ -32,6 +32,7 @@ class MissionOptions:
     planner: str | None = None
     settings: Sequence[str] = ()
     variables: Mapping[str, str] | None = None
+    allow_admin: bool = False
 
 
 def load(
@@ -47,7 +48,8 @@ def load(
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
     elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
         settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
-    spec = _parse(text, source, options.variables or {}, settings, len(options.settings))
+    parsed = _parse(text, source, options.variables or {}, settings, len(options.settings))
+    spec = parsed.model_copy(update={"allow_admin": options.allow_admin})
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):

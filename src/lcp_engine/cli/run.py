@@ -53,11 +53,15 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
         planner: str | None,
         settings: Sequence[str],
         variables: Sequence[str],
+        allow_admin: bool,
         **others: object,
     ) -> int:
         pairs(settings, "--set")
         return command(
-            options=MissionOptions(mission, root, planner, settings, pairs(variables, "--var")), **others
+            options=MissionOptions(
+                mission, root, planner, settings, pairs(variables, "--var"), allow_admin=allow_admin
+            ),
+            **others,
         )
 
     stated: Callable[..., int] = with_options
@@ -71,6 +75,8 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
                      help="Override a key of the file, e.g. limits.max_turns=5."),
         click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
                      help="Set the variable ${NAME} of the file."),
+        click.option("--allow-admin", is_flag=True,
+                     help="Let it request jobs of the level admin; they are held for a person."),
     )):  # fmt: skip
         stated = option(stated)
     return stated
@@ -123,7 +129,7 @@ def run_command(
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine.workers)
-        launched = engine.launch(spec, root=directory)
+        launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin)
         worst = print_worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
         with showing(invocation, engine) as progress:
@@ -151,7 +157,7 @@ def launch_command(
     """Queue MISSION without running it, and print its id; a runner (lcp work) executes it."""
     spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
     with invocation.engine() as engine:
-        launched = engine.launch(spec, root=directory, key=key)
+        launched = engine.launch(spec, root=directory, key=key, allow_admin=options.allow_admin)
         worst = print_worst_case(invocation, engine, spec)
         if invocation.json:
             print_json({"id": launched.id, "worst_case": worst.json, "runners": engine.runner_count()})

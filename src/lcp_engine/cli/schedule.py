@@ -101,6 +101,7 @@ def add_command(
             timezone=zone,
             overlap=overlap,
             replace=replace,
+            allow_admin=options.allow_admin,
         )
         print_worst_case(invocation, engine, spec)
     if invocation.json:

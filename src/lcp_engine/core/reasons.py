@@ -90,7 +90,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
 
 _USERS_RULE = "Leave the file alone; only a rule in the user's configuration that names it allows it."
 _ADVICE: Mapping[ReasonCode, str] = {
-    ReasonCode.ADMIN_NOT_ALLOWED: "Do without it; only who launches a mission can allow such kinds (allow_admin).",
+    ReasonCode.ADMIN_NOT_ALLOWED: "Do without it; only who launches a mission can allow such kinds (--allow-admin).",
     ReasonCode.DEFAULT_DENIALS: _USERS_RULE,
     ReasonCode.ENGINE_FILES: "Leave the engine's own files alone.",
     ReasonCode.GIT_CONFIG: _USERS_RULE,

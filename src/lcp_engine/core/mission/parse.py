@@ -166,7 +166,20 @@ def _read(text: str, source: str) -> dict[str, JsonValue]:
         _refuse(f"{source}: a mapping with a goal and a planner is expected; there is nothing in it")
     if not isinstance(value, dict):
         _refuse(f"{source}: a mapping with a goal and a planner is expected, not {_fact(value)}")
+    _check_grants(value, source)
     return value
+
+
+GRANTED = frozenset({"allow_admin"})
+"""Keys of a stored mission that who launches it sets, and no file."""
+
+
+def _check_grants(stated: Mapping[str, JsonValue], source: str) -> None:
+    if not GRANTED.isdisjoint(stated):
+        _refuse(
+            f"{source}: allow_admin: is granted by who launches the mission, not by its author; "
+            "leave it out, and launch with --allow-admin (in Python: allow_admin=True)"
+        )
 
 
 def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variable]:
@@ -184,6 +197,7 @@ def build_mission(
     stated = dict(value)
     for setting in settings:
         _apply(stated, setting)
+    _check_grants(stated, source)
     try:
         return MissionSpec.model_validate(stated)
     except ValidationError as refused:
@@ -298,11 +312,12 @@ def _near_miss(missing: str, known: Sequence[str], stated: object) -> str | None
 
 
 def _known(parents: Sequence[str | int]) -> list[str]:
-    names = [part for part in parents if isinstance(part, str)]
-    known = [_KEYS[name] for name in reversed(names) if name in _KEYS]
+    above = [part for part in parents if isinstance(part, str)]
+    known = [_KEYS[name] for name in reversed(above) if name in _KEYS]
     model = known[0] if known else MissionSpec
     more = ["variables"] if model is MissionSpec else []
-    return [*(field.alias or name for name, field in model.model_fields.items()), *more]
+    names = (field.alias or name for name, field in model.model_fields.items() if name not in GRANTED)
+    return [*names, *more]
 
 
 def _fact(value: object) -> str:

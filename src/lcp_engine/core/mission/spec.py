@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Rule
@@ -174,7 +175,8 @@ class MissionSpec(_Frozen):
     continue_: Literal["per_batch", "per_result"] = Field(default="per_batch", alias="continue")
     on_job_failure: Literal["report", "fail"] = "report"
     unfulfilled: Literal["report", "accept"] = "report"
-    allow_admin: bool = False
+    allow_admin: SkipJsonSchema[bool] = False
+    """Granted by who launches it; a file with this key is refused."""
     hold_timeout: float | None = Field(default=None, gt=0, le=LONGEST_HOLD)
 
 
