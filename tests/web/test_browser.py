@@ -17,6 +17,7 @@ import pytest
 from pydantic import JsonValue
 from tests.web.test_approval_binding import MISHAPS
 
+from lcp_engine.errors import LcpError
 from lcp_engine.web.server import PageServer
 
 if TYPE_CHECKING:
@@ -273,6 +274,37 @@ def test_the_inbox_says_that_it_changed_and_moves_nothing(window: Window) -> Non
     assert page.locator(".held-job").count() == 1
     page.get_by_role("link", name="Reload").click()
     page.locator(".held-job").nth(1).wait_for()
+
+
+def test_what_an_open_inbox_fetches_moves_neither_its_list_nor_an_approval(window: Window) -> None:
+    house = window.house
+    job_id = house.hold("a.md", "# b\n")
+    page = window.open("/inbox")
+    page.locator("#live").wait_for()
+    (house.root / "a.md").write_text("somebody else's\n")
+    with page.expect_response(
+        lambda response: response.url.endswith("/inbox")
+    ):  # fetched because of the event
+        house.engine.say(1, "any event")
+    with page.expect_response(lambda response: response.url.endswith("/inbox")):
+        house.engine.say(1, "another one")  # the first one has been dealt with
+    assert page.locator("#changed").is_hidden()
+    with pytest.raises(LcpError, match="is not what was shown"):
+        house.engine.approve(job_id)
+    page.get_by_role("button", name=f"Approve job {job_id}").click()
+    page.get_by_text("Nothing was decided; the current state is shown below.", exact=False).wait_for()
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_after_a_decision_the_inbox_goes_on_at_the_next_job(window: Window) -> None:
+    jobs = [window.house.hold(f"{number}.md", "line\n" * 30) for number in range(5)]
+    page = window.open("/inbox", viewport={"width": 1200, "height": 500})
+    page.get_by_role("button", name=f"Approve job {jobs[2]}").click()
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    assert page.evaluate("document.querySelector(':target').id") == f"job-{jobs[3]}"
+    assert page.evaluate("scrollY") > 500
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.value") == str(jobs[3])
 
 
 def test_everything_but_the_live_part_works_without_javascript(window: Window) -> None:
