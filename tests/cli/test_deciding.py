@@ -144,6 +144,23 @@ def test_a_file_that_changed_is_shown_again_and_the_next_approval_is_for_that(wa
     assert waiting("approve", 3, "--json").code == 5  # no person was shown anything
 
 
+def test_an_approval_with_a_mark_is_for_what_was_shown_with_it(waiting: Lcp) -> None:
+    (waiting.root / "b").write_text("one\n")
+    first = waiting("diff", 2)
+    mark = first.err.partition("--shown ")[2].split("`")[0]
+    (waiting.root / "b").write_text("two\n")
+    second = waiting("diff", 2, "--json").object["shown"]  # somebody with the same name, elsewhere
+    refused = waiting("approve", 2, "--shown", mark)
+    assert (refused.code, refused.out) == (5, "")
+    assert f"was not shown last with the mark '{mark}'" in refused.err
+    assert waiting("job", 2, "--json").object["state"] == "held"
+    (waiting.root / "b").write_text("three\n")
+    assert waiting("approve", 2, "--shown", second, "--json").code == 5
+    third = waiting("diff", 2, "--json").object["shown"]
+    assert waiting("approve", 2, "--shown", third).code == 0
+    assert waiting("approve", 2, 3, "--shown", "x").code == 2
+
+
 def test_params_are_edited_in_the_editor_of_the_user(waiting: Lcp) -> None:
     done = waiting("approve", 2, "--edit", EDITOR="sed -i s/b/d/g")
     assert (done.code, done.out) == (0, "job 2 approved\n")

@@ -43,7 +43,7 @@ from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.people import Sight
+from lcp_engine.store.people import Sight, seen
 from lcp_engine.store.queries.history import known_id
 from lcp_engine.store.queries.records import Job, Mission, Schedule
 from lcp_engine.store.schedules import list_schedules
@@ -235,6 +235,10 @@ class Engine(History):
         if params is None:
             return show.look_over(self.instance, [job.json])[job.id]
         return show.look_at_params(self.instance, job.json, dict(params))
+
+    def last_seen(self, job_id: int, *, by: str | None = None) -> Sight | None:
+        """What this person was last shown of a job by `diff`; None if nothing was."""
+        return self.instance.read(seen, known_id("job", job_id), by or user_name())
 
     def look_over(self, jobs: Sequence[JsonObject]) -> dict[int, Look]:
         """What held jobs would change now, by their ids; like `look`."""

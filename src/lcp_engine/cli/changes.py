@@ -24,6 +24,7 @@ from lcp_engine.core.safe_text import Shown, exact, json_block, one_line, shorte
 from lcp_engine.core.summaries import size
 
 if TYPE_CHECKING:
+    from lcp_engine.api import Engine
     from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.runner.undo import Undo
     from lcp_engine.store.queries.records import Job
@@ -63,19 +64,22 @@ def diff_command(invocation: Invocation, job: int | None, mission: int | None) -
             if not (invocation.quiet or invocation.json):
                 print_err(f"job {mission} is a turn, which changes no files; showing mission {mission}")
             found = None
-        caveat = ""
+        caveat, mark = "", None
         if found is not None:
             diffs = engine.diff(found.id)
-            if found.state == State.HELD and not diffs:
-                caveat = engine.look(found.id).caveat
+            caveat, mark = _what_was_shown(engine, found, diffs)
             of = {"job_id": found.id, "mission_id": found.mission_id, "state": found.state}
         else:
             of = {"job_id": None, "mission_id": mission, "state": None}
             diffs = engine.mission_diff(mission or 0)
     if invocation.json:
-        print_json({**of, "files": [diff.json for diff in diffs], "unforeseeable": bool(caveat)})
+        print_json(
+            {**of, "files": [diff.json for diff in diffs], "unforeseeable": bool(caveat), "shown": mark}
+        )
     elif diffs:
         print_diffs(diffs)
+        if mark and not invocation.quiet:
+            print_err(f"`lcp approve {job} --shown {mark}` approves what is shown here and nothing else")
     elif caveat:
         print_err(f"job {job}: {caveat}; `lcp job {job}` shows its params")
     elif not invocation.quiet:
@@ -83,6 +87,14 @@ def diff_command(invocation: Invocation, job: int | None, mission: int | None) -
             f"job {job} changes no files" if found is not None else f"mission {mission} has changed no files"
         )
     return Exit.DONE
+
+
+def _what_was_shown(engine: Engine, job: Job, diffs: Sequence[Diff]) -> tuple[str, str | None]:
+    """Of a held job: what a person has to know who saw no diff, and the mark of what they saw."""
+    seen = engine.last_seen(job.id) if job.state == State.HELD else None
+    if seen is None:
+        return "", None
+    return "" if diffs else engine.look(job.id).caveat, seen.mark
 
 
 def print_diffs(diffs: Sequence[Diff]) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lcp_engine.api import Engine
     from lcp_engine.cli.approve_all import Candidate
     from lcp_engine.cli.editor import Draft
+    from lcp_engine.store.people import Sight
     from lcp_engine.store.queries.records import Job
 
 
@@ -64,6 +65,7 @@ def _jobs_options(command: F) -> F:
 @_jobs_options
 @click.option("--params", metavar="JSON", help="Run the job with these params instead.")
 @click.option("--edit", is_flag=True, help="First edit the job's params in $VISUAL or $EDITOR.")
+@click.option("--shown", "mark", metavar="MARK", help="Approve only what `lcp diff J` showed with this mark.")
 @pass_invocation
 def approve_command(
     invocation: Invocation,
@@ -73,6 +75,7 @@ def approve_command(
     mission: int | None,
     params: str | None,
     edit: bool,
+    mark: str | None,
 ) -> int:
     """Let held jobs run; a runner (`lcp work`) executes them.
 
@@ -87,16 +90,23 @@ def approve_command(
         raise click.UsageError("--params and --edit need exactly one job", click.get_current_context())
     if revised is not None and edit:
         raise click.UsageError("--params and --edit cannot be combined", click.get_current_context())
+    if mark is not None and (revised is not None or edit or all_held or len(jobs) != 1):
+        raise click.UsageError(
+            "--shown needs exactly one job and no other params", click.get_current_context()
+        )
     with invocation.engine() as engine:
         ids = _named(jobs, mission, all_held=all_held)
-        shown = _show_all(invocation, engine, mission) if all_held else {}
+        candidates = _show_all(invocation, engine, mission) if all_held else {}
 
         def decide(job: int) -> bool:
-            if job in shown:
-                return _approve_shown(engine, shown[job], is_shown=not invocation.json)
-            return _approve_edited(engine, job) if edit else engine.approve(job, params=revised)
+            if job in candidates:
+                return _approve_shown(engine, candidates[job], is_shown=not invocation.json)
+            if edit:
+                return _approve_edited(engine, job)
+            shown = None if mark is None else _seen_with(engine, job, mark)
+            return engine.approve(job, params=revised, shown=shown)
 
-        ids = ids or [*shown]
+        ids = ids or [*candidates]
         if not ids:
             return _print_none(invocation, mission)
         code = _decide_each(invocation, engine, ids, "approved", decide, show_conflict=_show_again)
@@ -212,6 +222,17 @@ def _approve_shown(engine: Engine, candidate: Candidate, *, is_shown: bool) -> b
     if left_out is not None:
         raise LcpError(left_out.code, left_out.message, left_out.details, left_out.advice)
     return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None)
+
+
+def _seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
+    """What `lcp diff` showed this person with that mark. Raises `CONFLICT` if it has shown something since."""
+    seen = engine.last_seen(job_id)
+    if seen is None or seen.mark != mark:
+        message = (
+            f"job {job_id} was not shown last with the mark {mark!r}: check it again with `lcp diff {job_id}`"
+        )
+        raise LcpError(ErrorCode.CONFLICT, message)
+    return seen
 
 
 def _list_all(invocation: Invocation, engine: Engine, mission: int | None) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,6 +44,12 @@ class Sight:
     at: Micros
     after: str | None = None
     job_id: int | None = None
+
+    @property
+    def mark(self) -> str:
+        """A short name for this very look; another one has another mark, even if it showed the same."""
+        seen = "\0".join(map(repr, (self.fingerprint, self.path, self.found, self.at)))
+        return hashlib.sha256(seen.encode()).hexdigest()[:12]
 
 
 _SEEN = Statement(
