@@ -8,11 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.ways import descriptors
 
 from lcp_engine.core.patterns import MAX_LENGTH, MAX_PATTERNS, MAX_TOTAL, MAX_WILD, compile_patterns
+from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.list_tree import NAMES, PER_NAME, SECONDS, Effort, list_files
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.syscalls import has_openat2
 
 CHOICE = random.Random(7)
 STARS = ["".join(f"*{CHOICE.choice('ab')}" for _ in range(127)) for _ in range(8)]
@@ -128,3 +132,57 @@ class Ticks:
             self.now += self.each * len(piece)
             told += len(piece)
         return told
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "walk"])
+def test_a_listing_tells_nothing_of_what_is_denied(tmp_path: Path, *, kernel: bool) -> None:
+    if kernel and not has_openat2():
+        pytest.skip("this kernel has no openat2")
+    for path in (
+        "a.md",
+        "priv/x",
+        "priv/sub/y",
+        "priv/ok/z",
+        ".ssh/known_hosts",
+        ".kube/cache/a",
+        ".env",
+        "b/priv/x",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / "priv" / os.fsdecode(b"\xff")).touch()
+    rules = [Rule(paths=("priv/ok/",), do=Verdict.AUTO), Rule(paths=("/priv/*",), do=Verdict.DENY)]
+    with Root(tmp_path, kernel=kernel) as root:
+        done = run_job("list_files", {"details": True}, root, policy=Policy(rules))
+        beneath = run_job(
+            "list_files", {"root": "b"}, root, policy=Policy([Rule(paths=("b/priv/",), do=Verdict.DENY)])
+        )
+    assert done.result is not None
+    assert done.result["files"] == [".env", "a.md", "b/priv/x", "priv/ok/z"]
+    assert done.result["sizes"] == [0] * 4
+    assert "skipped" not in done.result
+    assert beneath.result is not None
+    assert beneath.result["files"] == []
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "walk"])
+def test_a_deep_tree_is_listed_level_by_level(tmp_path: Path, *, kernel: bool) -> None:
+    """A side directory on each level: going back up opens no path from the root for each."""
+    if kernel and not has_openat2():
+        pytest.skip("this kernel has no openat2")
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(400):
+        os.mkdir("d", dir_fd=here)
+        os.mkdir("e", dir_fd=here)
+        os.close(os.open("e/f", os.O_CREAT, dir_fd=here))
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    with Root(tmp_path, kernel=kernel) as root:
+        opened = descriptors()
+        listing = list_files(root, "", compile_patterns([]), limit=1000)
+        assert descriptors() == opened
+    assert listing.total == 400
+    assert listing.files[-1] == "e/f"
+    assert f"{'d/' * 399}e/f" in listing.files

@@ -66,6 +66,17 @@ class Explained:
 PathPolicy: TypeAlias = Callable[[str], Ruling]
 
 
+@dataclass(frozen=True)
+class Judge:
+    """The `PathPolicy` of one kind. Without denying rules only the default denies."""
+
+    ruling: PathPolicy
+    has_denying_rules: bool
+
+    def __call__(self, path: str) -> Ruling:
+        return self.ruling(path)
+
+
 class Policy:
     """The rules of a mission and of its user above the default policy.
 
@@ -107,7 +118,8 @@ class Policy:
         def judge(path: str) -> Ruling:
             return _walk(rules, path, default, self._denial(path, writes=writes), _first)
 
-        return judge
+        denies = any(rule.ruling.verdict is Verdict.DENY for group in rules for rule in group)
+        return Judge(judge, has_denying_rules=denies)
 
     def only_files(self, kind: str, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
         """The files that jobs of that kind may use, if rules list them one by one and deny all others.

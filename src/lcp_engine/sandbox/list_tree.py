@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lcp_engine.core.patterns import Patterns, Side
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import is_temporary
-from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.sandbox.root import Root, refusal, step_into
 
 # Never entered, whatever the patterns: their content belongs to git and to the engine.
 PRUNED = frozenset({".git", ".lcp"})
@@ -35,14 +35,39 @@ class Listing:
     skipped: list[str]
 
 
-def list_files(root: Root, base: str, patterns: Patterns, *, limit: int, sizes: bool = False) -> Listing:
+@dataclass(frozen=True)
+class Filters:
+    """What is left out beside what patterns exclude, by paths relative to the root.
+
+    `is_closed` gets directories, with "/" at the end, which are not entered then; `is_hidden` gets files.
+    """
+
+    is_closed: Callable[[str], bool] = lambda directory: False
+    is_hidden: Callable[[str], bool] | None = None
+
+
+NO_FILTERS = Filters()
+
+
+def list_files(
+    root: Root,
+    base: str,
+    patterns: Patterns,
+    *,
+    limit: int,
+    sizes: bool = False,
+    filters: Filters = NO_FILTERS,
+) -> Listing:
     """The files beneath `base` (relative to the root) that the patterns select, relative to `base`.
 
     A directory that is excluded as a whole is never opened. Raises `LcpError` if `base` cannot be read, and
     INVALID_PATTERN if matching takes too long (`Effort`).
     """
-    walk = _Walk(root, base, patterns, limit, sizes)
-    walk.run()
+    walk = _Walk(root, base, patterns, limit, sizes, filters)
+    try:
+        walk.run()
+    finally:
+        walk.ancestors.close()
     walk.shorten()
     return Listing(
         walk.files,
@@ -53,9 +78,12 @@ def list_files(root: Root, base: str, patterns: Patterns, *, limit: int, sizes: 
 
 
 class _Walk:
-    def __init__(self, root: Root, base: str, patterns: Patterns, limit: int, sizes: bool) -> None:
+    def __init__(  # noqa: PLR0917 -- one caller, which names them
+        self, root: Root, base: str, patterns: Patterns, limit: int, sizes: bool, filters: Filters
+    ) -> None:
         self.root, self.base, self.patterns, self.limit = root, base, patterns, limit
-        self.with_sizes = sizes
+        self.with_sizes, self.filters = sizes, filters
+        self.ancestors = _Ancestors(root, base)
         self.effort = Effort(patterns.include.size + patterns.exclude.size)
         self.files: list[str] = []
         self.sizes: dict[str, int] = {}
@@ -69,16 +97,14 @@ class _Walk:
             prefix, selected = self.waiting.pop()
             inner = prefix[:-1]
             try:
-                descriptor = self.root.open_directory(f"{self.base}/{inner}".strip("/"))
+                descriptor = self.ancestors.open(inner)
             except OSError as error:
                 if not prefix:
                     raise refusal(error, self.base or ".") from error
-                self.skipped.append(inner)
+                if not self._is_hidden(prefix):
+                    self.skipped.append(inner)
                 continue
-            try:
-                self._list_directory(descriptor, prefix, selected)
-            finally:
-                os.close(descriptor)
+            self._list_directory(descriptor, prefix, selected)
             if len(self.files) > 2 * self.limit + 1000:
                 self.shorten()
 
@@ -97,6 +123,8 @@ class _Walk:
                     directories.append(entry.name)
         # Each directory is sorted here, so that the final sort finds the list nearly in order and costs little.
         found = [prefix + name for name in sorted(self._chosen(self._texts(names, prefix), prefix, selected))]
+        if self.filters.is_hidden is not None:
+            found = [path for path in found if not self._is_hidden(path)]
         if self.with_sizes:
             found = [path for path in found if self._measure(path, descriptor)]
         self.total += len(found)
@@ -132,8 +160,16 @@ class _Walk:
         """The names that are UTF-8: any other cannot be stated in JSON, and no job could name it."""
         if all(map(str.isascii, names)):
             return names
-        self.skipped += [_shown(prefix + name) for name in names if not _is_text(name)]
+        odd = [_shown(prefix + name) for name in names if not _is_text(name)]
+        self.skipped += [path for path in odd if not self._is_hidden(path)]
         return [name for name in names if _is_text(name)]
+
+    def _from_root(self, path: str) -> str:
+        return f"{self.base}/{path}" if self.base else path
+
+    def _is_hidden(self, path: str) -> bool:
+        is_hidden = self.filters.is_hidden
+        return is_hidden is not None and is_hidden(self._from_root(path))
 
     def _measure(self, path: str, descriptor: int) -> bool:
         """Notes the size of a file; returns whether it still exists."""
@@ -145,8 +181,54 @@ class _Walk:
         return True
 
     def _queue_directory(self, name: str, path: str, selected: bool) -> None:
-        if name not in PRUNED and not self.patterns.exclude.has_directory(name, path):
+        if (
+            name not in PRUNED
+            and not self.patterns.exclude.has_directory(name, path)
+            and not self.filters.is_closed(self._from_root(f"{path}/"))
+        ):
             self.waiting.append((f"{path}/", selected or self.patterns.include.has_directory(name, path)))
+
+
+class _Ancestors:
+    """Opens directories beneath `base`, one after the other, each from the innermost one above it that is still open.
+
+    openat2 takes a path as a whole. Without it each step is a call: a path from the root would make a deep tree
+    quadratic.
+    """
+
+    def __init__(self, root: Root, base: str) -> None:
+        self._root, self._base = root, base
+        self._open: list[tuple[str, int]] = []
+
+    def open(self, path: str) -> int:
+        """A descriptor of the directory, which stays open until the next call. Raises OSError."""
+        while self._open and not _is_in(path, self._open[-1][0]):
+            os.close(self._open.pop()[1])
+        if self._root.kernel or not self._open:
+            descriptor = self._root.open_directory(f"{self._base}/{path}".strip("/"))
+            self.close()
+            self._open.append((path, descriptor))
+            return descriptor
+        above, here = self._open[-1]
+        for name in path[len(above) :].strip("/").split("/"):
+            here = step_into(here, name)
+            above = f"{above}/{name}" if above else name
+            self._open.append((above, here))
+        for _, descriptor in self._open[:-_MOST_OPEN]:
+            os.close(descriptor)
+        del self._open[:-_MOST_OPEN]
+        return here
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop()[1])
+
+
+_MOST_OPEN = 64
+
+
+def _is_in(path: str, directory: str) -> bool:
+    return not directory or path.startswith(f"{directory}/")
 
 
 def _is_text(name: str) -> bool:

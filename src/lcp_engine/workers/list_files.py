@@ -7,8 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.policy import Judge, Verdict
+from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
-from lcp_engine.sandbox.list_tree import list_files
+from lcp_engine.sandbox.list_tree import Filters, list_files
 from lcp_engine.workers.base import Context, Hold, Worker
 from lcp_engine.workers.params import Params, PathText, PatternText, Result
 
@@ -51,7 +53,9 @@ def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold
         context.root.check_place(place)
         cap = context.caps.listed_paths
         limit = cap if params.limit is None else min(params.limit, cap)
-        listing = list_files(context.root, base, patterns, limit=limit, sizes=bool(params.details))
+        listing = list_files(
+            context.root, base, patterns, limit=limit, sizes=bool(params.details), filters=_filters(context)
+        )
     except LcpError as error:
         return error.failed
     except OSError as error:
@@ -72,6 +76,22 @@ def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold
         total=listing.total if left_out else None,
         skipped=listing.skipped,
     )
+
+
+def _filters(context: Context) -> Filters:
+    """What a listing leaves out: directories that the default denies, and all that a rule denies."""
+    judge = context.policy
+
+    def is_closed(directory: str) -> bool:
+        ruling = judge(directory)
+        return ruling.verdict is Verdict.DENY and ruling.reason.code is not ReasonCode.RULE
+
+    def is_hidden(path: str) -> bool:
+        ruling = judge(path)
+        return ruling.verdict is Verdict.DENY and ruling.reason.code is ReasonCode.RULE
+
+    needs_no_look = isinstance(judge, Judge) and not judge.has_denying_rules
+    return Filters(is_closed, None if needs_no_look else is_hidden)
 
 
 def _requested_paths(params: ListFilesParams) -> tuple[str, ...]:
