@@ -22,6 +22,7 @@ from lcp_engine.web.context import PageContext, make_templates
 Object: TypeAlias = dict[str, JsonValue]
 PORT = 8470
 HOME = f"http://127.0.0.1:{PORT}"
+ADDRESS = Address(PORT, frozenset({f"{name}:{PORT}" for name in ("127.0.0.1", "localhost", "[::1]")}))
 
 
 @dataclass
@@ -114,7 +115,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     (root / "a.md").write_text("# a\n")
     keys = Secrets()
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
-        app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, Address(PORT))
+        app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, ADDRESS)
         with TestClient(app, base_url=HOME) as browser:
             assert browser.get("/", params={"token": keys.token}).status_code == 200
             yield House(engine, root, app, keys, browser)

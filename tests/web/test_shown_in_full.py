@@ -16,14 +16,14 @@ from pydantic import BaseModel, JsonValue
 from rich.console import Console
 from starlette.testclient import TestClient
 from tests.core.test_safe_text import ODD
-from tests.web.conftest import PORT, House
+from tests.web.conftest import ADDRESS, House
 
 from lcp_engine import Worker
 from lcp_engine.api import Engine
 from lcp_engine.changes.show import Forecast
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.cli.changes import show_diffs
-from lcp_engine.web.access import Address, Secrets
+from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.changes import whole
 from lcp_engine.web.context import PACKAGE, PageContext, make_templates
@@ -165,7 +165,7 @@ def shop(tmp_path: Path) -> Iterator[House]:
     root.mkdir()
     keys = Secrets()
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", workers=(DEPLOY, LOOK)) as engine:
-        app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, Address(PORT))
+        app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, ADDRESS)
         with TestClient(app, base_url=House.home) as browser:
             browser.get("/", params={"token": keys.token})
             yield House(engine, root, app, keys, browser)

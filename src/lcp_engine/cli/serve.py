@@ -43,7 +43,7 @@ class _Work(Protocol):
 @click.option(
     "--port", type=Count(0, 65535), default=8470, show_default=True, help="The port; 0: any free port."
 )
-@click.option("--name", "names", multiple=True, metavar="HOST",
+@click.option("--name", "names", multiple=True, metavar="HOST[:PORT]",
               help="Another host name for the page; may be repeated.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
               help="Also execute jobs, N at a time; with 0 only runners elsewhere (lcp work) do.")  # fmt: skip

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -30,7 +29,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 STATIC = "/static/"
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+HTTP_PORT = 80
+"""The port that browsers leave out of `Host`."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Secrets:
 
 @dataclass(frozen=True)
 class Address:
-    """Where the page is served: its port, and the host names that it accepts."""
+    """Where the page is served: its port, and the values of `Host` that it accepts, in lower case."""
 
     port: int
-    names: Collection[str] = LOOPBACK
+    hosts: frozenset[str]
     any_address: bool = False
 
     @property
@@ -56,12 +56,23 @@ class Address:
         return f"lcp-{self.port}"
 
     def is_own_host(self, host: str) -> bool:
-        """Whether a `Host` header names this page. Any IP address may do: DNS rebinding needs a name."""
+        """Whether a `Host` header, as a whole, names this page.
+
+        Any IP address with the page's port may do: DNS rebinding needs a name.
+        """
+        return host.lower() in self.hosts or (self.any_address and self._is_ip_address(host))
+
+    def _is_ip_address(self, host: str) -> bool:
+        address = host.removesuffix(f":{self.port}")
+        if address == host and self.port != HTTP_PORT:
+            return False
         try:
-            name = urlsplit(f"//{host}").hostname or ""
+            if address.startswith("[") and address.endswith("]"):
+                return ipaddress.IPv6Address(address[1:-1]).scope_id is None
+            ipaddress.IPv4Address(address)
         except ValueError:
             return False
-        return name in self.names or (self.any_address and _is_ip_address(name))
+        return True
 
 
 ErrorPage = Callable[[int, str], Response]
@@ -82,15 +93,19 @@ class AccessControl:
             return
         request = Request(scope)
         response = self._check_request(request) or self._check_browser(request)
-        await (response or self._app)(scope, receive, _with_headers(send, request.url.path))
+        await (response or self._app)(scope, receive, _with_headers(send, _path_of(request)))
 
     def _check_request(self, request: Request) -> Response | None:
         """The error page for a request that is refused from any browser."""
-        host = request.headers.get("host", "")
+        hosts = request.headers.getlist("host")
+        host = hosts[0] if len(hosts) == 1 else ""
         if not self._address.is_own_host(host):
+            named = repr(host) if len(hosts) == 1 else f"{len(hosts)} hosts"
             return self._error_page(
-                403, f"this page is not served as {host!r}; open the link that `lcp serve` printed"
+                403, f"this page is not served as {named}; open the link that `lcp serve` printed"
             )
+        if not _path_of(request).startswith("/"):
+            return self._error_page(400, "a request names a path of this page, which starts with a slash")
         origin = request.headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return self._error_page(403, f"only this page may send requests; this one came from {origin}")
@@ -104,11 +119,11 @@ class AccessControl:
         token = request.query_params.get("token")
         if token is not None and request.method == "GET":
             return (
-                self._set_cookie(request.url.path)
+                self._set_cookie(_path_of(request))
                 if _is_equal(token, self._secrets.token)
                 else self._unauthorized()
             )
-        if request.url.path.startswith(STATIC):
+        if _path_of(request).startswith(STATIC):
             return None
         cookie = request.cookies.get(self._address.cookie, "")
         return None if _is_equal(cookie, self._secrets.cookie) else self._unauthorized()
@@ -125,6 +140,12 @@ class AccessControl:
         return self._error_page(401, "this browser has no access yet; open the link that `lcp serve` printed")
 
 
+def _path_of(request: Request) -> str:
+    """The path that is routed. `request.url` is put together from `Host`, which anyone may write."""
+    path: str = request.scope["path"]
+    return path
+
+
 def _with_headers(send: Send, path: str) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -138,11 +159,3 @@ def _with_headers(send: Send, path: str) -> Send:
 
 def _is_equal(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
-
-
-def _is_ip_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -76,7 +76,7 @@ class ErrorHandlers:
         place = traceback.extract_tb(error.__traceback__)[-1]
         fact = f"{type(error).__name__}: {error}"
         sys.stderr.write(
-            f"{one_line(fact)} ({place.filename}:{place.lineno}, {request.method} {request.url.path})\n"
+            f"{one_line(fact)} ({place.filename}:{place.lineno}, {request.method} {one_line(request.scope['path'])})\n"
         )
         return self._error_page(
             500, f"this is a bug of the page ({type(error).__name__}); the output of `lcp serve` says more"

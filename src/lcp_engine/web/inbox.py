@@ -73,7 +73,7 @@ def decide_ticked(context: PageContext, request: Request, form: Form) -> Respons
     if refused:
         done = f"{len(ids) - len(refused)} of {len(ids)} jobs were decided; these were not:"
         return _show_inbox(context, request, 409, [done, *refused])
-    return to_inbox(request.url.query, "approved" if decision == "approve" else "rejected")
+    return to_inbox(str(request.query_params), "approved" if decision == "approve" else "rejected")
 
 
 def _read_all_shown(form: Form, ids: Iterable[int]) -> dict[int, Sight | None]:
@@ -110,7 +110,7 @@ def decide_all(context: PageContext, request: Request, form: Form) -> Response:
     if refused:
         which = "1 job was" if len(refused) == 1 else f"{len(refused)} jobs were"
         return _show_decide_all(context, request, 409, [f"{which} not decided, all others were:", *refused])
-    return to_inbox(request.url.query, "approved" if decision == "approve" else "rejected")
+    return to_inbox(str(request.query_params), "approved" if decision == "approve" else "rejected")
 
 
 def _refusals(ids: Sequence[int], decide: Callable[[int], bool]) -> list[str]:
@@ -151,7 +151,7 @@ def _show_inbox(
         rows=rows,
         held=",".join(str(job["id"]) for job in jobs),
         expiries=context.engine.expiries(),
-        asked=request.url.query,
+        asked=str(request.query_params),
         longest=LONGEST_PARAM,
     )
 
@@ -234,7 +234,7 @@ def _show_decide_all(
         listed=",".join(str(head.id) for head in matching.all),
         is_cut=len(matching.all) == MOST_DECIDED,
         most=MOST_DECIDED,
-        asked=request.url.query,
+        asked=str(request.query_params),
         longest=LONGEST_PARAM,
     )
 

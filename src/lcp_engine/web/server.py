@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import socket
 from collections.abc import Callable, Collection
 
@@ -9,13 +11,16 @@ import uvicorn
 
 from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.web.access import LOOPBACK, Address, Secrets
+from lcp_engine.web.access import HTTP_PORT, Address, Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates
 
 HOST = "127.0.0.1"
 PORT = 8470
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})  # noqa: S104  # only compared with what the user asked for
+_NAME = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_PORT = re.compile(r":[0-9]+$")
 
 
 class PageServer:
@@ -24,19 +29,22 @@ class PageServer:
     def __init__(
         self, engine: Engine, *, host: str = HOST, port: int = PORT, names: Collection[str] = ()
     ) -> None:
-        """`port` 0 is any free one; `names` are more host names by which browsers reach the page.
+        """`port` 0 is any free one; `names` are more hosts, with or without a port, that browsers may ask for.
 
-        Raises `INVALID_ARGUMENT` for an address that cannot be bound.
+        Raises `INVALID_ARGUMENT` for an address that cannot be bound and for a name that is not valid.
         """
         self._secrets = Secrets()
+        named = [_read_name(name) for name in names]
         self._socket = _bind(host, port)
         self._name = socket.gethostname() if host in _EVERY_INTERFACE else host
         self.port = int(self._socket.getsockname()[1])
         self._context = PageContext(engine, make_templates(), self._secrets.csrf)
-        own_names = {self._name, host, *names}
-        address = Address(
-            self.port, LOOPBACK | {name.lower() for name in own_names}, any_address=host in _EVERY_INTERFACE
-        )
+        own_names = {self._name, host} | (LOOPBACK if host in LOOPBACK | _EVERY_INTERFACE else set())
+        hosts = {f"{_bracketed(name.lower())}:{self.port}" for name in own_names} | {*named}
+        hosts |= {f"{name}:{self.port}" for name in named if not _PORT.search(name)}
+        if self.port == HTTP_PORT:
+            hosts |= {host.removesuffix(f":{HTTP_PORT}") for host in hosts}
+        address = Address(self.port, frozenset(hosts), any_address=host in _EVERY_INTERFACE)
         config = uvicorn.Config(
             make_app(self._context, self._secrets, address),
             http="h11",  # the implementation whose limit is set below
@@ -46,6 +54,7 @@ class PageServer:
             log_level="critical",
             access_log=False,  # it would contain the token
             server_header=False,
+            proxy_headers=False,  # nothing depends on them, and any local program could send them
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=32 * 1024,
         )
@@ -54,8 +63,7 @@ class PageServer:
     @property
     def link(self) -> str:
         """The address that gives a browser access."""
-        host = f"[{self._name}]" if ":" in self._name else self._name
-        return f"http://{host}:{self.port}/?token={self._secrets.token}"
+        return f"http://{_bracketed(self._name)}:{self.port}/?token={self._secrets.token}"
 
     def run(self) -> None:
         """Serve until `stop` is called or, in the main thread, until SIGINT or SIGTERM."""
@@ -78,10 +86,27 @@ def serve(
     server.run()
 
 
+def _read_name(given: str) -> str:
+    """A host name that the user gave, as browsers send it. Without a port it may be that of a proxy, too."""
+    name = _bracketed(given.lower())
+    if not _NAME.fullmatch(name):
+        message = f"{given!r} is not the name of a host; expected HOST or HOST:PORT"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return name
+
+
+def _bracketed(name: str) -> str:
+    try:
+        return f"[{ipaddress.IPv6Address(name)}]"
+    except ValueError:
+        return name
+
+
 def _bind(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family)
+        # With the protocol, or asyncio does not set TCP_NODELAY, and each answer waits 40 ms for an acknowledgement.
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
         bound.listen()  # a browser that connects before `run` waits instead of being refused
