@@ -71,6 +71,8 @@ class Question:
     """How many more jobs the mission may request; None without a limit."""
     turns_left: int | None = None
     """How many turns follow this one at most; None without a limit."""
+    seconds_left: float | None = None
+    """How much running time the mission has left for the reply; None without a limit, and for the last turn."""
     stalled: int = 0
     """How many replies in a row requested nothing new (R11)."""
     aliases: Sequence[str] = ()

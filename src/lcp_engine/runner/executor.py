@@ -37,6 +37,7 @@ from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
+from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import Asked, history, hold_turn, keep_cost, keep_reply, open_question
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -317,6 +318,7 @@ class Turns:
             max_followups=spec.limits.max_followups,
             jobs_left=max(spec.limits.max_jobs - asked.mission.requested, 0),
             turns_left=max(spec.limits.max_turns - turn.turn, 0),
+            seconds_left=self._seconds_left(asked, spec),
             stalled=asked.stalled,
             aliases=spec.root_aliases,
             may_read=may_read(admission, spec, asked.mission.root),
@@ -328,6 +330,13 @@ class Turns:
             said_before=lambda: self._database.read(lambda tx: earlier_messages(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
         )
+
+    def _seconds_left(self, asked: Asked, spec: MissionSpec) -> float | None:
+        """How long the planner may take; the last turn goes beyond the limit (R6)."""
+        most = spec.limits.max_seconds
+        if most is None or asked.turn.last_turn is not None:
+            return None
+        return max(most - usage_of(asked.mission, self._database.now()).seconds, 0.01)
 
 
 def _says_done(reply: Action | Malformed) -> bool:

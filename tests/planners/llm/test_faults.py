@@ -227,7 +227,7 @@ def test_a_drip_that_never_falls_silent_ends_with_the_total(faults: FaultServer,
     planner = replace(
         planner, answering=replace(planner.answering, times=Times(clock=lambda: 0.0, sleep=naps.append))
     )
-    with pytest.raises(LcpError, match=r"a whole completion within 100 s is expected, it took longer"):
+    with pytest.raises(LcpError, match=r"a whole answer within 100 s is expected, it took longer"):
         planner.answer(QUESTION)
 
 

@@ -35,20 +35,14 @@ class AnthropicMessages:
 
     def complete(self, ask: Ask) -> Completion | Trouble:
         """The answer to one request, without retries."""
-        answer = self.exchange.post("/v1/messages", request_body(ask, self.settings), ask.deadline)
-        return answer if isinstance(answer, Trouble) else completion_of(answer, self.exchange.where)
+        body, where = request_body(ask, self.settings), self.exchange.where
+        return self.exchange.post(
+            "/v1/messages", body, ask.deadline, lambda answer: completion_of(answer, where)
+        )
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists."""
-        answer = self.exchange.get("/v1/models", deadline)
-        if isinstance(answer, Trouble):
-            return answer
-        found = [object_in(model) for part in answer.objects for model in list_in(part.get("data"))]
-        return [
-            ModelFacts(name, count_in(model.get("max_input_tokens")))
-            for model in found
-            if (name := text_in(model.get("id")))
-        ]
+        return self.exchange.get("/v1/models", deadline, models_of)
 
 
 def headers(settings: ModelSettings) -> dict[str, str]:
@@ -90,12 +84,14 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
 def completion_of(answer: Answer, where: str) -> Completion | Trouble:
     """The completion that the events of a stream, or one whole message, make up."""
     draft = _Draft()
+    is_empty = True
     for part in answer.objects:
+        is_empty = False
         if part.get("type") == "error" or part.get("error"):
             return _broken_off(where, part.get("error"))
         draft.take(part)
     if draft.stop_reason is None:
-        fact = "the answer was cut off" if answer.objects else "the answer is empty"
+        fact = "the answer is empty" if is_empty else "the answer was cut off"
         return Trouble(f"{where}: a whole message is expected, {fact}", Again.BACK_OFF)
     if draft.stop_reason == "refusal":
         return Trouble(f"{where}: an action is expected, the model refused")
@@ -107,6 +103,16 @@ def completion_of(answer: Answer, where: str) -> Completion | Trouble:
         output_tokens=draft.output_tokens,
         reasoning=thought,
     )
+
+
+def models_of(answer: Answer) -> Sequence[ModelFacts]:
+    """The models that an answer of `/v1/models` lists."""
+    found = [object_in(model) for part in answer.objects for model in list_in(part.get("data"))]
+    return [
+        ModelFacts(name, count_in(model.get("max_input_tokens")))
+        for model in found
+        if (name := text_in(model.get("id")))
+    ]
 
 
 _FINISH: Mapping[str, str] = {

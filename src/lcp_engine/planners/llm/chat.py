@@ -63,6 +63,8 @@ class ModelSettings:
     """Requests at a time, for each endpoint and process."""
     context_tokens: int | None = None
     """The size of the context; None: as the server reports it."""
+    max_answer_bytes: int = 16 * 2**20
+    """The most bytes of an answer; its text may have a quarter of them."""
 
     def scrub(self, text: str, *, shortest: int = 3) -> str:
         """`text` without the key, in case a server echoed it; one of fewer than `shortest` characters is no secret."""

@@ -11,35 +11,36 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import ModelSettings
+from lcp_engine.planners.llm.deadline import Line, TooLate, within
 from lcp_engine.planners.llm.errors import Again, Trouble, trouble_of, words_of
 
 if TYPE_CHECKING:
     import httpx2
 
+SHARE = 4
+"""One JSON value may be a quarter of an answer."""
 _MOST_ERROR_BYTES = 64 * 1024
 JsonObject: TypeAlias = dict[str, JsonValue]
-MOST_BYTES = 64 * 1024 * 1024
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
-    """The objects of an answer, in order; `is_whole` if nothing can be missing at its end."""
+    """The objects of an answer, in order, which can be read once: each is parsed when it has arrived."""
 
-    objects: tuple[JsonObject, ...]
-    is_whole: bool
+    objects: Iterable[JsonObject]
+    is_whole: bool = False
+    """Whether nothing can be missing at the end; known once the objects have been read."""
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """An answer that is neither a stream of events nor a JSON object; `fact` says what came instead."""
-
-    fact: str
+class Unreadable(Exception):
+    """An answer that is neither a stream of events nor a JSON object, or too large; the text says what came instead."""
 
 
 class Exchange:
@@ -59,7 +60,10 @@ class Exchange:
         self._settings = settings
         self._clock = clock
         self._client = httpx2.Client(
-            headers={"User-Agent": "lcp-engine", **headers},
+            # Answers are small, and what is not compressed does not grow.
+            headers={"User-Agent": "lcp-engine", "Accept-Encoding": "identity", **headers},
+            # Each request has a connection of its own, which can be cut at its deadline.
+            limits=httpx2.Limits(max_keepalive_connections=0),
             # A proxy cannot reach the servers of this machine.
             trust_env=not is_loopback(settings.endpoint),
             transport=transport,
@@ -67,33 +71,46 @@ class Exchange:
         # Nothing closes a planner: its connections are closed when it is collected.
         weakref.finalize(self, self._client.close)
 
-    def post(self, path: str, body: Mapping[str, JsonValue], deadline: float) -> Answer | Trouble:
-        """The answer to a POST to `path`; `deadline` is a time of the monotonic clock."""
-        return self._send("POST", path, body, deadline)
+    def post(
+        self, path: str, body: Mapping[str, JsonValue], deadline: float, read: Callable[[Answer], T]
+    ) -> T | Trouble:
+        """What `read` makes of the answer to a POST to `path`; `deadline` is a time of the monotonic clock."""
+        return self._send("POST", path, body, deadline, read)
 
-    def get(self, path: str, deadline: float) -> Answer | Trouble:
+    def get(self, path: str, deadline: float, read: Callable[[Answer], T]) -> T | Trouble:
         """Like `post`, without a body."""
-        return self._send("GET", path, None, deadline)
+        return self._send("GET", path, None, deadline, read)
 
     def _send(
-        self, method: str, path: str, body: Mapping[str, JsonValue] | None, deadline: float
-    ) -> Answer | Trouble:
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, JsonValue] | None,
+        deadline: float,
+        read: Callable[[Answer], T],
+    ) -> T | Trouble:
         import httpx2
 
-        silence = min(self._settings.first_byte_seconds, max(deadline - self._clock(), 0.001))
+        seconds = max(deadline - self._clock(), 0.001)
+        silence = self._settings.first_byte_seconds
         timeout = httpx2.Timeout(silence, connect=min(self._settings.connect_seconds, silence))
+
+        def request(line: Line) -> T | Trouble:
+            sent = self._client.stream(
+                method, f"{self.where}{path}", json=body, timeout=timeout, extensions={"trace": line.trace}
+            )
+            with sent as response:
+                return self._read(response, deadline, read)
+
         try:
-            with self._client.stream(method, f"{self.where}{path}", json=body, timeout=timeout) as response:
-                chunks = self._in_time(response.iter_bytes(), deadline)
-                if response.is_success:
-                    return self._accept(read_answer(chunks))
-                text = _beginning(chunks).decode("utf-8", "replace")
-                return trouble_of(
-                    self.where, response.status_code, response.headers, self._settings.scrub(text)
-                )
-        except _TooLate:
-            expectation = f"a whole completion within {self._settings.total_seconds:g} s is expected"
-            return Trouble(f"{self.where}: {expectation}, it took longer")
+            return within(seconds, request)
+        except TooLate:
+            return Trouble(
+                f"{self.where}: a whole answer within {round(seconds, 1):g} s is expected, it took longer"
+            )
+        except Unreadable as unreadable:
+            fact = f"this came: {self._settings.scrub(str(unreadable))}"
+            return Trouble(f"{self.where}: events or a JSON object are expected, {fact}")
         except httpx2.ConnectTimeout:
             return self._late(f"a connection within {self._settings.connect_seconds:g} s", "none was made")
         except httpx2.TimeoutException:
@@ -107,20 +124,23 @@ class Exchange:
             fact = f"the connection broke: {self._settings.scrub(str(refused)) or type(refused).__name__}"
             return Trouble(f"{self.where}: a whole answer is expected, {fact}", Again.BACK_OFF)
 
-    def _accept(self, answer: Answer | Unreadable) -> Answer | Trouble:
-        if isinstance(answer, Answer):
-            return answer
-        fact = f"this came: {self._settings.scrub(answer.fact)}"
-        return Trouble(f"{self.where}: events or a JSON object are expected, {fact}")
+    def _read(self, response: httpx2.Response, deadline: float, read: Callable[[Answer], T]) -> T | Trouble:
+        chunks = self._in_time(response, deadline)
+        if response.is_success:
+            return read(answer_of(chunks, self._settings.max_answer_bytes))
+        text = _beginning(chunks).decode("utf-8", "replace")
+        return trouble_of(self.where, response.status_code, response.headers, self._settings.scrub(text))
 
     def _late(self, expectation: str, fact: str) -> Trouble:
         return Trouble(f"{self.where}: {expectation} is expected, {fact}", Again.ONCE)
 
-    def _in_time(self, chunks: Iterator[bytes], deadline: float) -> Iterator[bytes]:
-        """`chunks` until the deadline: a server that sends a byte now and then never causes a timeout."""
-        for chunk in chunks:
+    def _in_time(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
+        """The decoded bytes until the deadline; compressed ones that decode to nothing are counted as they arrive."""
+        for chunk in response.iter_bytes():
             if self._clock() > deadline:
-                raise _TooLate
+                raise TooLate
+            if response.num_bytes_downloaded > self._settings.max_answer_bytes:
+                raise Unreadable(_more_than(self._settings.max_answer_bytes))
             yield chunk
 
 
@@ -133,15 +153,15 @@ def is_loopback(endpoint: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def read_answer(chunks: Iterable[bytes]) -> Answer | Unreadable:
-    """The answer that `chunks` make up, recognised by its first bytes: content types are often wrong."""
-    body = _Body(chunks)
-    try:
-        return _read_events(body) if body.is_stream else _read_document(b"".join(body.chunks))
-    except _TooLargeError:
-        return Unreadable(f"more than {MOST_BYTES // 2**20} MiB arrived")
-    except UnicodeDecodeError:
-        return Unreadable("an event that is not UTF-8")
+def answer_of(chunks: Iterable[bytes], most_bytes: int) -> Answer:
+    """The answer that `chunks` make up, recognised by its first bytes: content types are often wrong.
+
+    It may have `most_bytes`, one JSON value in it a quarter of them: parsed, it takes about 25 times that in memory.
+    Reading its objects raises `Unreadable`.
+    """
+    answer = Answer(())
+    answer.objects = _objects(answer, chunks, most_bytes)
+    return answer
 
 
 def object_in(value: JsonValue | None) -> Mapping[str, JsonValue]:
@@ -166,10 +186,6 @@ def count_in(value: JsonValue | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-class _TooLate(Exception):
-    """The deadline of the whole answer has passed."""
-
-
 def _beginning(chunks: Iterator[bytes]) -> bytes:
     text = b""
     for chunk in chunks:
@@ -184,38 +200,42 @@ _BOM = b"\xef\xbb\xbf"
 _FIELD = re.compile(rb"(?:data|event|id|retry)?:")
 
 
-class _TooLargeError(Exception):
-    """More than `MOST_BYTES` arrived."""
-
-
 class _Body:
     """The bytes of an answer without its blank first lines; `is_stream` if they begin like a field of an event."""
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        bounded = _bounded(chunks)
+    def __init__(self, chunks: Iterable[bytes], most_bytes: int) -> None:
+        bounded = _bounded(chunks, most_bytes)
         begun = b""
         for chunk in bounded:
             begun = _BLANK_LINES.sub(b"", begun + chunk)
-            if len(begun.strip()) >= len(_BOM + b"event:"):
+            if len(begun.strip()) >= len(_BOM + b"event:") or len(begun) > _MOST_ERROR_BYTES:
                 break
         begun = begun.removeprefix(_BOM)
         self.is_stream = bool(_FIELD.match(begun))
         self.chunks = chain((begun,), bounded)
 
 
-def _bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _bounded(chunks: Iterable[bytes], most_bytes: int) -> Iterator[bytes]:
     total = 0
     for chunk in chunks:
         total += len(chunk)
-        if total > MOST_BYTES:
-            raise _TooLargeError
+        if total > most_bytes:
+            raise Unreadable(_more_than(most_bytes))
         yield chunk
 
 
-def _read_events(body: _Body) -> Answer | Unreadable:
+def _more_than(most_bytes: int) -> str:
+    return f"more than {most_bytes:,} bytes (planner.max_answer_bytes raises the limit)"
+
+
+def _objects(answer: Answer, chunks: Iterable[bytes], most_bytes: int) -> Iterator[JsonObject]:
+    body = _Body(chunks, most_bytes)
+    yield from (_events if body.is_stream else _document)(answer, body, most_bytes)
+
+
+def _events(answer: Answer, body: _Body, most_bytes: int) -> Iterator[JsonObject]:
     import httpx2  # slow to import
 
-    objects: list[JsonObject] = []
     stream = _Utf8Stream(body.chunks)
     response = httpx2.Response(
         200,
@@ -223,16 +243,20 @@ def _read_events(body: _Body) -> Answer | Unreadable:
         content=stream,
         request=httpx2.Request("GET", "http://localhost"),
     )
-    # `_bounded` limits the whole answer, and a reply may well be one event.
-    for event in httpx2.EventSource(response, max_event_size=None):
-        if event.data.strip() == "[DONE]":
-            return Answer(tuple(objects), is_whole=True)
-        value = _parse(event.data)
-        if isinstance(value, dict):
-            objects.append(value)
-        elif event.data and not stream.has_ended:
-            return Unreadable(f"an event that is not a JSON object: {words_of(event.data[:20_000])}")
-    return Answer(tuple(objects), is_whole=False)
+    try:
+        for event in httpx2.EventSource(response, max_event_size=most_bytes // SHARE):
+            if event.data.strip() == "[DONE]":
+                answer.is_whole = True
+                return
+            value = _parse(event.data)
+            if isinstance(value, dict):
+                yield value
+            elif event.data and not stream.has_ended:
+                raise Unreadable(f"an event that is not a JSON object: {words_of(event.data[:20_000])}")
+    except UnicodeDecodeError:
+        raise Unreadable("an event that is not UTF-8") from None
+    except httpx2.SSEError:
+        raise Unreadable(f"an event of {_more_than(most_bytes // SHARE)}") from None
 
 
 class _Utf8Stream:
@@ -251,13 +275,14 @@ class _Utf8Stream:
         yield b"\n\n"
 
 
-def _read_document(body: bytes) -> Answer | Unreadable:
-    value = _parse(body)
+def _document(answer: Answer, body: _Body, most_bytes: int) -> Iterator[JsonObject]:
+    whole = b"".join(_bounded(body.chunks, most_bytes // SHARE))
+    value = _parse(whole)
+    answer.is_whole = isinstance(value, dict)
     if isinstance(value, dict):
-        return Answer((value,), is_whole=True)
-    if body.lstrip().startswith(b"{"):
-        return Answer((), is_whole=False)
-    return Unreadable(words_of(body[:20_000].decode("utf-8", "replace")))
+        yield value
+    elif not whole.lstrip().startswith(b"{"):
+        raise Unreadable(words_of(whole[:20_000].decode("utf-8", "replace")))
 
 
 def _parse(text: str | bytes) -> JsonValue:

@@ -29,13 +29,14 @@ class OpenAIChat:
 
     def complete(self, ask: Ask) -> Completion | Trouble:
         """The answer to one request, without retries."""
-        answer = self.exchange.post("/chat/completions", request_body(ask, self.settings), ask.deadline)
-        return answer if isinstance(answer, Trouble) else completion_of(answer, self.exchange.where)
+        body, where = request_body(ask, self.settings), self.exchange.where
+        return self.exchange.post(
+            "/chat/completions", body, ask.deadline, lambda answer: completion_of(answer, where)
+        )
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists, with their context if it reports that."""
-        answer = self.exchange.get("/models", deadline)
-        return answer if isinstance(answer, Trouble) else models_of(answer)
+        return self.exchange.get("/models", deadline, models_of)
 
 
 def headers(settings: ModelSettings) -> dict[str, str]:

@@ -72,6 +72,7 @@ class RemoteOptions(ModelOptions):
     model: Annotated[str, Field(min_length=1)] | None = None
     connect_seconds: Seconds | None = None
     concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
+    max_answer_bytes: Annotated[int, Field(ge=4096, le=2**30)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -16,6 +16,7 @@ from lcp_engine.planners.base import PlannerError, Question, Reply
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
 from lcp_engine.planners.llm.complete import Answering
 from lcp_engine.planners.llm.errors import Trouble
+from lcp_engine.planners.llm.http import SHARE
 
 CONTEXT_TOKENS = 8192
 MOST_TOKENS = 4096
@@ -63,10 +64,14 @@ class ModelPlanner:
 
     def answer(self, question: Question, /) -> Reply:
         """The model's reply, unread. Raises `PLANNER_FAILED`; `PLANNER_REFUSED` where asking again is no use."""
-        deadline = self.answering.times.clock() + self.settings.total_seconds
-        with self._slot():
+        seconds = min(self.settings.total_seconds, question.seconds_left or self.settings.total_seconds)
+        deadline = self.answering.times.clock() + seconds
+        with self._slot(seconds):
             facts = self.known_facts(deadline)
             outcome, wording = self.complete(question, facts, deadline)
+        most = self.settings.max_answer_bytes // SHARE
+        if isinstance(outcome, Completion) and len(outcome.text.encode("utf-8", "replace")) > most:
+            outcome = _too_long(self.settings.endpoint, outcome, most)
         if isinstance(outcome, Trouble):
             raise self._error(outcome, self._explain(outcome, facts, deadline))
         return Reply(
@@ -143,18 +148,27 @@ class ModelPlanner:
         return f"{trouble.message}; model {facts.name!r}: {nearest(facts.name, names)}"
 
     @contextmanager
-    def _slot(self) -> Iterator[None]:
-        """One of the endpoint's slots for requests."""
+    def _slot(self, seconds: float) -> Iterator[None]:
+        """One of the endpoint's slots for requests, if one becomes free within `seconds`."""
         slots = self.slots.at(self.settings.endpoint, self.settings.concurrency)
-        if not slots.acquire(timeout=min(self.settings.total_seconds, threading.TIMEOUT_MAX)):
+        if not slots.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             fact = f"none of {self.settings.concurrency} slots for requests became free"
-            message = f"{self.settings.endpoint}: {fact} within {self.settings.total_seconds:g} s"
+            message = f"{self.settings.endpoint}: {fact} within {round(seconds, 1):g} s"
             advice = "Raise planner.concurrency or planner.total_seconds, or run fewer missions at once."
             raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice)
         try:
             yield
         finally:
             slots.release()
+
+
+def _too_long(endpoint: str, completion: Completion, most: int) -> Trouble:
+    fact = f"it has more than {most:,} bytes (a quarter of planner.max_answer_bytes)"
+    return Trouble(
+        f"{endpoint}: a reply that can be read is expected, {fact}",
+        input_tokens=completion.input_tokens or 0,
+        output_tokens=completion.output_tokens or 0,
+    )
 
 
 def shown(messages: Sequence[Message]) -> str:
