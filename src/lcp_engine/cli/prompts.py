@@ -41,7 +41,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, one_line, shortened
-from lcp_engine.core.summaries import as_question, duration, subject
+from lcp_engine.core.summaries import as_question, duration
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.engine.approvals import DRIFT
 from lcp_engine.errors import ErrorCode, LcpError
@@ -201,9 +201,10 @@ class JobPrompt:
         """Show the job, why it is held, and the beginning of what it would change."""
         look = self._look_at(job)
         diffs = [look.diff] if look.diff is not None else []
-        title = Text(f"\njob {job.id}{place}: {one_line(job.kind)} {subject(job.json)}", style="bold")
+        about = self._engine.subject(job)
+        title = Text(f"\njob {job.id}{place}: {one_line(job.kind)} {about}", style="bold")
         print_line(title.append(_counted(diffs), style="not bold"))
-        if job.name and job.name != subject(job.json):
+        if job.name and job.name != about:
             print_line(f"  {one_line(shortened(job.name, 200))}")
         print_line(f"  held: {one_line(explain_reason(job.reason or 'waits for a decision'))}")
         self._say_expiry(job)

@@ -39,6 +39,8 @@ MOST_DECIDED = 1000
 """Jobs that one form for all matching jobs decides; the next form has the next ones."""
 LONGEST_PARAM = 4000
 """Characters of a param that a list shows."""
+CHARACTERS_COMPARED = 8_000_000
+"""Of the params of all jobs of a list; what exceeds them is compared on the page of its job only."""
 LINES_OF_ALL = 5_000
 CHARACTERS_OF_ALL = 500_000
 CHARACTERS_OF_MARKS = 400_000
@@ -131,11 +133,14 @@ def _show_inbox(
     after = cursor(request, "after")
     page = context.queries.jobs(wanted, behind=after, limit=JOBS)
     jobs = [_in_full(context, job) for job in page.rows]
-    looks = context.engine.look_over(jobs)
+    looks = _look_over(context, jobs)
     workers, awaited = context.engine.workers, context.engine.awaited_replies()
     rows = [
         _row(
-            job, looks[int(str(job["id"]))], need_of(job["kind"], job["id"], awaited, workers), LINES_IN_LIST
+            job,
+            looks.get(int(str(job["id"]))),
+            need_of(job["kind"], job["id"], awaited, workers),
+            LINES_IN_LIST,
         )
         for job in jobs
     ]
@@ -184,7 +189,22 @@ class Row:
         return shown_name(int(str(self.job["id"])))
 
 
-def _row(job: JsonObject, look: Look, need: Need, lines: int, characters: int = CHARACTERS_IN_LIST) -> Row:
+def _look_over(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Look]:
+    """What the jobs would change, as long as their texts are not too large to be compared for a list."""
+    left = CHARACTERS_COMPARED
+    some: list[JsonObject] = []
+    for job in jobs:
+        left -= sum(len(value) for value in object_in(job["params"]).values() if isinstance(value, str))
+        if left >= 0 or not some:
+            some.append(job)
+    return context.engine.look_over(some)
+
+
+def _row(
+    job: JsonObject, look: Look | None, need: Need, lines: int, characters: int = CHARACTERS_IN_LIST
+) -> Row:
+    if look is None:
+        return Row(job, need, None, "", "")
     diff = None if look.diff is None else excerpt(look.diff, lines, characters)
     parts = [] if diff is None else [diff]
     is_shown_here = is_shown(look, parts, object_in(job["params"]), longest=LONGEST_PARAM)
@@ -243,11 +263,11 @@ def _rows_of(context: PageContext, request: Request, approvable: Collection[int]
     """The jobs that a decision on all may approve, as far as the page has room to show them in full."""
     page = context.queries.jobs(read_filter(request, [State.HELD]), behind=None, limit=MOST_DECIDED)
     jobs = [_in_full(context, job) for job in page.rows if job["id"] in approvable]
-    looks = context.engine.look_over(jobs)
+    looks = _look_over(context, jobs)
     rows: list[Row] = []
     lines, characters, marks = LINES_OF_ALL, CHARACTERS_OF_ALL, CHARACTERS_OF_MARKS
     for job in jobs:
-        row = _row(job, looks[int(str(job["id"]))], Need.APPROVAL, lines, characters)
+        row = _row(job, looks.get(int(str(job["id"]))), Need.APPROVAL, lines, characters)
         if len(row.shown) > marks:
             row = replace(row, shown="")
         marks -= len(row.shown)
