@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test proof coverage check crash soak races bench smoke lock clean
+.PHONY: help survey test proof coverage check crash soak attack races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,7 +34,8 @@ help:
 	@echo "make coverage measure which lines and branches the tests reach; fails if it is less than pyproject.toml wants"
 	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
 	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
-	@echo "make races    swap paths while jobs use them, ten seconds for each race in each way (SECONDS=60: longer)"
+	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
+	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make smoke    build the wheel and try it in an empty environment"
 	@echo "make lock     update requirements/*.txt from pyproject.toml (make lock UPGRADE=1: to the newest versions)"
@@ -101,9 +102,14 @@ soak: $(READY)
 	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
 	$$server $(BIN)/python -m tests.crash --soak $(SECONDS)
 
+# SEED repeats an earlier run.
+attack: SECONDS = 1
+attack: $(READY)
+	@$(BIN)/python -m tests.attack --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
 races: SECONDS = 10
 races: $(READY)
-	@$(BIN)/python -m tests.races --seconds $(SECONDS)
+	@$(BIN)/python -m tests.attack --only races --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 $(PEERS)/ready: requirements/bench.txt
 	@echo "setting up $(PEERS) with $$($(PYTHON) --version)" >&2

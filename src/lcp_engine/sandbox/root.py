@@ -72,13 +72,13 @@ class Root:
             self._openers, self._own = self._bind(), OWN_FILES.beneath(self.path)
             return
         given = os.fspath(path)
-        self.path = os.path.realpath(given)
-        self.spellings = tuple(dict.fromkeys((os.path.abspath(given), self.path)))
         self.kernel = has_openat2() if kernel is None else kernel
         try:
+            self.path = os.path.realpath(given)  # fails if a link becomes a directory while it is read
             self.descriptor = os.open(self.path, _DIRECTORY)
         except OSError as error:
             raise refusal(error, given) from error
+        self.spellings = tuple(dict.fromkeys((os.path.abspath(given), self.path)))
         self._openers, self._own = self._bind(), OWN_FILES.beneath(self.path)
 
     def __enter__(self) -> Self:

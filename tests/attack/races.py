@@ -44,6 +44,8 @@ class Race:
     links: Mapping[str, str] = field(default_factory=dict)
     fifos: tuple[str, ...] = ()
     hard_links: Mapping[str, str] = field(default_factory=dict)
+    moves_root: bool = False
+    """The root itself is replaced: a mission that is launched meanwhile may be one over another directory."""
 
     def prepare(self, place: Path) -> None:
         for path, content in FILES.items():
@@ -56,9 +58,9 @@ class Race:
         for path in self.fifos:
             os.mkfifo(place / path)
 
-    def outside(self, place: Path) -> dict[str, object]:
+    def outside(self, place: Path) -> dict[str, bytes | int]:
         """Everything that must not change."""
-        found: dict[str, object] = {}
+        found: dict[str, bytes | int] = {}
         for one in UNCHANGED:
             for path in (place / one, *(place / one).rglob("*")):
                 found[str(path)] = path.read_bytes() if path.is_file() else path.lstat().st_mode
@@ -140,5 +142,16 @@ RACES = (
     Race("a directory turns into a link to .git, a file is written in it", WRITE,
          {"rel_path": "d/config", "content": "new\n"}, _exchange("d", "d.alt"), {"root/d.alt": ".git"}),
     Race("the root and a directory outside take each other's place, a file is read", READ,
-         {"rel_path": "secret.txt"}, (("exchange", "root", "outside"), ("exchange", "root", "outside"))),
+         {"rel_path": "secret.txt"}, (("exchange", "root", "outside"), ("exchange", "root", "outside")),
+         moves_root=True),
+    Race("the root turns into a link to a directory outside, a file is read", READ, {"rel_path": "secret.txt"},
+         (("exchange", "root", "root.alt"), ("exchange", "root", "root.alt")), {"root.alt": "{place}/outside"},
+         moves_root=True),
+    Race("the root turns into a link to a directory outside, it is listed", LIST, {},
+         (("exchange", "root", "root.alt"), ("exchange", "root", "root.alt")), {"root.alt": "{place}/outside"},
+         moves_root=True),
+    Race("the root turns into a link to a directory outside, a file is replaced", WRITE,
+         {"rel_path": "secret.txt", "content": "new\n"},
+         (("exchange", "root", "root.alt"), ("exchange", "root", "root.alt")), {"root.alt": "{place}/outside"},
+         moves_root=True),
 )  # fmt: skip

@@ -1,11 +1,9 @@
-"""Repeat a job while another process changes the paths it uses."""
+"""Repeat an attempt while another process changes the paths it uses."""
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.races import swapping
-from tests.races.races import CANARY, Race
+from tests.attack.races import CANARY, Race
+from tests.attack.swapping import swapper
 from tests.ways import Way, descriptors
 
 MOST_SECONDS = 20
@@ -24,41 +22,48 @@ LEAKS = (CANARY, "canary.txt", "root:x:0:0")
 
 @dataclass(frozen=True)
 class Tally:
-    """The outcomes of the jobs of one race, and the number of open descriptors before and after."""
+    """The outcomes of the attempts of one race, and the number of open descriptors before and after.
+
+    `leaks` are answers that tell what they must not; `changes` are paths that were changed and must not be.
+    """
 
     race: str
     way: str
     succeeded: int
     refused: int
-    escapes: int
+    leaks: int
+    changes: int
     before: int
     after: int
 
     @property
-    def jobs(self) -> int:
+    def attempts(self) -> int:
         return self.succeeded + self.refused
 
     @property
     def is_well(self) -> bool:
-        return self.escapes == 0 and self.after <= self.before
+        return self.leaks == self.changes == 0 and self.after <= self.before
 
 
 class Hung(Exception):
     """A job did not return."""
 
 
-def run(race: Race, way: Way, goes_on: Callable[[int, int], bool]) -> Tally:
-    """Race until `goes_on`, called with the numbers of succeeded and of refused jobs, returns False."""
+def run(race: Race, way: Way, goes_on: Callable[[int, int], bool], *, spare: int = 0) -> Tally:
+    """Race until `goes_on`, called with the numbers of succeeded and of refused jobs, returns False.
+
+    As many as `spare` descriptors more than before may be open afterwards.
+    """
     with tempfile.TemporaryDirectory(prefix="lcp-race-") as directory:
         place = Path(directory).resolve()
         race.prepare(place)
         outside = race.outside(place)
-        with way.opened(place / "root") as do, _alarm() as wind:
+        with way.opened(place / "root") as do, alarm() as wind:
             do("read_file", {"rel_path": "a.txt"})
             do("write_file", {"rel_path": "a.txt", "content": "in\n"})
             before = descriptors()
-            with _swapper(place, race):
-                succeeded = refused = escapes = 0
+            with swapper(place, race.steps):
+                succeeded = refused = leaks = 0
                 while goes_on(succeeded, refused):
                     wind()
                     done = do(race.kind, race.params)
@@ -66,11 +71,16 @@ def run(race: Race, way: Way, goes_on: Callable[[int, int], bool]) -> Tally:
                         refused += 1
                         continue
                     succeeded += 1
-                    text = json.dumps(done.result)
-                    escapes += any(leak in text for leak in LEAKS)
+                    leaks += tells_secrets(json.dumps(done.result))
             after = descriptors()
-        escapes += race.outside(place) != outside
-    return Tally(race.name, way.name, succeeded, refused, escapes, before, after)
+        found = race.outside(place)
+        changes = sum(outside.get(path) != found.get(path) for path in {*outside, *found})
+    return Tally(race.name, way.name, succeeded, refused, leaks, changes, before + spare, after)
+
+
+def tells_secrets(text: str) -> bool:
+    """Whether an answer contains what no answer may contain."""
+    return any(leak in text for leak in LEAKS)
 
 
 def for_seconds(seconds: float) -> Callable[[int, int], bool]:
@@ -86,19 +96,7 @@ def for_seconds(seconds: float) -> Callable[[int, int], bool]:
 
 
 @contextmanager
-def _swapper(place: Path, race: Race) -> Iterator[None]:
-    program = [sys.executable, "-I", "-S", swapping.__file__, str(place), json.dumps(race.steps)]
-    with subprocess.Popen(program, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        try:
-            yield
-        finally:
-            other.terminate()
-
-
-@contextmanager
-def _alarm() -> Iterator[Callable[[], object]]:
+def alarm() -> Iterator[Callable[[], object]]:
     """A function to call before each job; raises `Hung` unless the next call comes in time."""
 
     def ring(signum: int, frame: object) -> None:

@@ -1,0 +1,34 @@
+"""Attack the engine as other programs, files, pages and servers could: `make attack`, `make races`.
+
+Usage: python -m tests.attack [--seconds N] [--seed N] [--only PART]…
+
+Ends with 1 when something leaked, was changed, hung, or was left open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import random
+from collections.abc import Callable, Mapping
+
+from tests.attack import racing
+
+PARTS: Mapping[str, Callable[[float], bool]] = {"races": racing.attack}
+"""Each is called with the seconds for one attack, prints what it counted, and returns whether all held."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make attack")
+    parser.add_argument("--seconds", type=float, default=1, help="how long each attack lasts")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="repeats an earlier run")
+    parser.add_argument("--only", action="append", choices=PARTS, help="only this part")
+    given = parser.parse_args()
+    random.seed(given.seed)
+    print(f"seed {given.seed}, Linux {platform.release()}, Python {platform.python_version()}")
+    held = [attack(given.seconds) for name, attack in PARTS.items() if not given.only or name in given.only]
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
