@@ -32,7 +32,7 @@ def examined(
     options = OpenAIOptions(
         base_url=faults.url, model=model or None, context_tokens=context_tokens, first_byte_seconds=2
     )
-    made = openai_planner(options, {"LCP_PLANNER_KEY": CANARY})
+    made = openai_planner(options, {"LCP_PLANNER_KEY": CANARY, "LCP_PLANNER_ENDPOINT": faults.url})
     answering = replace(made.answering, memory=MemoryProbeCache(), times=Times(sleep=lambda seconds: None))
     found = list(examine(replace(made, answering=answering), QUESTIONS, _is_valid, seconds=20.0))
     assert CANARY not in repr(found)

@@ -46,7 +46,7 @@ def planner(faults: FaultServer, naps: list[float]) -> ModelPlanner:
 def make(faults: FaultServer, naps: list[float], **options: float) -> ModelPlanner:
     stated = {"first_byte_seconds": 0.2, "total_seconds": 20.0, "context_tokens": 4096, **options}
     settled = OpenAIOptions(base_url=faults.url, model="tiny", **stated)  # type: ignore[arg-type]  # a test's words
-    made = openai_planner(settled, {"LCP_PLANNER_KEY": CANARY})
+    made = openai_planner(settled, {"LCP_PLANNER_KEY": CANARY, "LCP_PLANNER_ENDPOINT": faults.url})
     answering = replace(made.answering, memory=MemoryProbeCache(), times=Times(sleep=naps.append))
     return replace(made, answering=answering, word=lambda question, budget: wording("x" * budget))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import pytest
 from pydantic import JsonValue, TypeAdapter
@@ -68,28 +69,105 @@ def test_the_endpoint_is_the_first_that_is_named(
     assert settings(environment, user, mission).endpoint == endpoint
 
 
-OWNERS: list[tuple[dict[str, str], dict[str, JsonValue], str | None]] = [
-    ({}, {}, "sk-canary-openai"),
-    ({}, {"base_url": "https://api.openai.com/v1"}, "sk-canary-openai"),
-    ({}, {"server": "lmstudio"}, "sk-canary-openai"),
-    ({}, {"base_url": "https://elsewhere.example/v1"}, None),
-    ({}, {"base_url": "https://api.openai.com.elsewhere.example/v1"}, None),
-    ({"LCP_PLANNER_ENDPOINT": "https://mine.example/v1"}, {}, "sk-canary-openai"),
-    (
-        {"LCP_PLANNER_ENDPOINT": "https://mine.example"},
-        {"base_url": "https://mine.example/v1"},
-        "sk-canary-openai",
-    ),
-    ({"LCP_PLANNER_KEY": " sk-mine\n"}, {"base_url": "https://elsewhere.example/v1"}, "sk-mine"),
-]
+MINE = {"LCP_PLANNER_KEY": " sk-mine\n"}
+OPENAI_KEY, OWN_KEY = "sk-canary-openai", "sk-mine"
+NAMED = {"LCP_PLANNER_ENDPOINT": "https://mine.example/v1"}
+LOCAL = "http://127.0.0.1:1234/v1"
+Options: TypeAlias = dict[str, JsonValue]
+OWNERS: list[tuple[dict[str, str], Options, Options, str | None]] = [
+    # The provider's key goes to the provider.
+    ({}, {}, {}, OPENAI_KEY),
+    ({}, {}, {"base_url": "https://api.openai.com/v1"}, OPENAI_KEY),
+    ({}, {}, {"base_url": "https://API.openai.com:443/v2"}, OPENAI_KEY),
+    ({}, {}, {"server": "openai"}, OPENAI_KEY),
+    (MINE, {}, {}, OPENAI_KEY),
+    ({}, {}, {"base_url": "http://api.openai.com/v1"}, None),
+    ({}, {}, {"base_url": "https://api.openai.com:8443/v1"}, None),
+    ({}, {}, {"base_url": "https://api.openai.com.elsewhere.example/v1"}, None),
+    # No key goes where only the mission says so, or to whoever listens on a well-known port.
+    ({}, {}, {"base_url": "https://elsewhere.example/v1"}, None),
+    (MINE, {}, {"base_url": "https://elsewhere.example/v1"}, None),
+    ({**MINE, **NAMED}, {}, {"base_url": "https://elsewhere.example/v1"}, None),
+    (MINE, {}, {"server": "lmstudio"}, None),
+    (MINE, {}, {"server": "ollama"}, None),
+    (MINE, {}, {"server": "llamacpp"}, None),
+    (MINE, {}, {"server": "vllm"}, None),
+    ({**MINE, "LCP_PLANNER_SERVER": "lmstudio"}, {}, {}, None),
+    (MINE, {"server": "vllm"}, {}, None),
+    (MINE, {}, {"base_url": "http://localhost:9/v1"}, None),
+    # Both go to an address that the owner named, the provider's not to a port of this machine.
+    (NAMED, {}, {}, OPENAI_KEY),
+    ({**MINE, **NAMED}, {}, {}, OWN_KEY),
+    ({**MINE, **NAMED}, {}, {"base_url": "https://mine.example/v1"}, OWN_KEY),
+    (MINE, {"base_url": "https://mine.example"}, {}, OWN_KEY),
+    ({**MINE, "LCP_PLANNER_ENDPOINT": LOCAL}, {}, {}, OWN_KEY),
+    ({**MINE, "LCP_PLANNER_ENDPOINT": LOCAL}, {}, {"server": "lmstudio"}, OWN_KEY),
+    ({"LCP_PLANNER_ENDPOINT": LOCAL}, {}, {}, None),
+    ({"OPENAI_BASE_URL": LOCAL}, {}, {}, OPENAI_KEY),
+    ({**MINE, "LCP_PLANNER": "openai"}, {}, {}, OWN_KEY),
+    ({**MINE, "LCP_PLANNER_SERVER": "openai"}, {}, {}, OWN_KEY),
+    # Never over http to another machine.
+    ({**MINE, "LCP_PLANNER_ENDPOINT": "http://mine.example/v1"}, {}, {}, None),
+    ({"OPENAI_BASE_URL": "http://192.168.1.2:1234/v1"}, {}, {}, None),
+    ({**MINE, "LCP_PLANNER_ENDPOINT": "http://model.localhost/v1"}, {}, {}, None),
+    (MINE, {"keys": {"mine.example": "LCP_PLANNER_KEY"}}, {"base_url": "http://mine.example/v1"}, None),
+    # The configuration names a variable for a host.
+    ({"GATE": "sk-gate"}, {"keys": {"gate.example": "GATE"}}, {"base_url": "https://gate.example/v1"}, "sk-gate"),
+    ({"GATE": "sk-gate"}, {"keys": {"gate.example": "GATE"}}, {"base_url": "https://gate.example:8443/v1"}, None),
+    ({"GATE": "sk-gate"}, {"keys": {"127.0.0.1:8000": "GATE"}}, {"server": "vllm"}, "sk-gate"),
+    ({"GATE": "sk-gate"}, {"keys": {"https://gate.example/v1": "GATE"}},
+     {"base_url": "https://gate.example/v1"}, "sk-gate"),
+    ({**MINE, **NAMED, "GATE": "sk-gate"}, {"keys": {"gate.example": "GATE"}}, {}, OWN_KEY),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("environment", "mission", "key"), OWNERS)
-def test_the_providers_key_goes_to_no_host_that_only_the_mission_names(
-    environment: dict[str, str], mission: dict[str, JsonValue], key: str | None
+@pytest.mark.parametrize(("environment", "user", "mission", "key"), OWNERS)
+def test_a_key_goes_only_where_its_owner_said(
+    environment: dict[str, str], user: Options, mission: Options, key: str | None
 ) -> None:
-    given = settings({**KEYS, **environment}, NOTHING, mission).key
-    assert (given and given.get_secret_value()) == key
+    settled = settings({**KEYS, **environment}, user, mission)
+    assert (settled.key and settled.key.get_secret_value()) == key
+    assert bool(settled.keyless) == (key is None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "mission", "said"),
+    [
+        (
+            {},
+            LOCAL,
+            "the environment has none; set LCP_PLANNER_ENDPOINT=http://127.0.0.1:1234/v1 and LCP_PLANNER_KEY",
+        ),
+        (
+            KEYS,
+            LOCAL,
+            "neither environment nor configuration names this address; set LCP_PLANNER_ENDPOINT=http://127",
+        ),
+        (MINE, "http://192.168.1.2/v1", "http to another machine is not encrypted; use https"),
+        (
+            {**KEYS, "LCP_PLANNER_ENDPOINT": LOCAL},
+            LOCAL,
+            "OPENAI_API_KEY does not go to this machine's ports; set LCP_PLANNER_KEY",
+        ),
+    ],
+)
+def test_why_no_key_is_sent_is_said_with_the_way_out(
+    environment: dict[str, str], mission: str, said: str
+) -> None:
+    assert said in settings(environment, NOTHING, {"base_url": mission}).keyless
+
+
+@pytest.mark.parametrize("keys", [["a"], {"gate.example": "sk-canary-1"}, {"gate.example": 3}])
+def test_a_key_in_the_configuration_is_refused_unsaid(keys: JsonValue) -> None:
+    with pytest.raises(
+        LcpError, match=r"planners in the configuration: keys: .*environment variable"
+    ) as refused:
+        settings({}, {"keys": keys})
+    assert "canary" not in str(refused.value)
+    with pytest.raises(LcpError, match="is not an option"):
+        make_planner(
+            PlannerSpec.model_validate({"type": "openai", "keys": {"gate.example": "OPENAI_API_KEY"}})
+        )
 
 
 def test_a_key_shows_itself_nowhere() -> None:
@@ -178,9 +256,10 @@ def test_a_provider_is_not_asked_without_a_key() -> None:
     with pytest.raises(LcpError) as refused:
         openai_planner(OpenAIOptions(), {})
     assert str(refused.value) == (
-        "https://api.openai.com/v1: a key is expected in OPENAI_API_KEY or LCP_PLANNER_KEY, the environment has none"
+        "https://api.openai.com/v1: a key is expected in OPENAI_API_KEY; no key was sent, because the environment has "
+        "none; set LCP_PLANNER_ENDPOINT=https://api.openai.com/v1 and LCP_PLANNER_KEY"
     )
-    with pytest.raises(LcpError, match="a key is expected in ANTHROPIC_API_KEY or LCP_PLANNER_KEY"):
+    with pytest.raises(LcpError, match="a key is expected in ANTHROPIC_API_KEY; no key was sent"):
         anthropic_planner(RemoteOptions(), {"OPENAI_API_KEY": "sk-canary"})
 
 
@@ -188,7 +267,7 @@ def test_a_provider_is_not_asked_without_a_key() -> None:
 @pytest.mark.parametrize("key", ["sk-first\nsk-second", "sk-caf\u00e9", "sk-\u2026", "sk-\x1b"])
 def test_a_key_that_no_header_can_hold_is_refused_unsaid(variable: str, key: str) -> None:
     with pytest.raises(LcpError) as refused:
-        settings({variable: key})
+        settings({variable: key, **NAMED})
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
     assert (
         str(refused.value)

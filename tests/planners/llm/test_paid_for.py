@@ -53,6 +53,19 @@ def test_a_question_without_a_reply_counts_and_is_shown_with_its_attempt(
     assert [tuple(row) for row in engine.instance.database.read(lambda tx: tx.query_plain(query))] == paid
 
 
+def test_no_key_goes_to_a_server_that_only_the_mission_names(
+    engine: Engine, faults: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LCP_PLANNER_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "sk-canary-0123456789abcdef")
+    faults.play(faults.refuses(401, "no key"))
+    mission = engine.mission(run(engine, faults, tmp_path))
+    assert mission.error is not None
+    said = str(mission.error["user_message"])
+    assert "neither environment nor configuration names this address; set LCP_PLANNER_ENDPOINT=" in said
+    assert not [request for request in faults.requests if "canary" in str(request.headers)]
+
+
 def test_a_limit_sees_what_was_paid_for_nothing(engine: Engine, faults: FaultServer, tmp_path: Path) -> None:
     faults.play(*[faults.says(DONE, finish="length")] * 3, faults.says(LOOK), faults.says(DONE))
     mission_id = run(engine, faults, tmp_path, max_tokens=60)
@@ -77,11 +90,11 @@ def test_an_attempt_after_which_a_limit_is_used_up_leaves_one_more_which_is_the_
     [
         (
             (401, "wrong key"),
-            "a key that the server accepts is expected in the environment (LCP_PLANNER_KEY)",
+            "a key is expected: no key was sent, because the environment has none; set LCP_PLANNER_ENDPOINT=http://127",
         ),
         (
             (403, "no access"),
-            "a key that the server accepts is expected in the environment (LCP_PLANNER_KEY)",
+            "a key is expected: no key was sent, because the environment has none; set LCP_PLANNER_ENDPOINT=http://127",
         ),
         ((404, "model 'tiny' not found"), "model 'tiny': did you mean 'tiny-2'?"),
         ((400, "a colour is expected"), "the server answered 400: a colour is expected"),

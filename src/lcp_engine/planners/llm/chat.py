@@ -48,6 +48,8 @@ class ModelSettings:
     """Empty: the only model that the server has."""
     key: SecretStr | None = field(default=None, repr=False)
     """From the environment; never stored, printed or logged."""
+    keyless: str = ""
+    """Why there is no key, and what to do about it: a sentence for people."""
     temperature: float | None = 0.0
     repeat_penalty: float | None = None
     """A little above 1 keeps small models from repeating themselves."""

@@ -54,12 +54,17 @@ class Trouble:
         return self.status in {400, 404, 422} and bool(_NO_MODEL.search(self.said))
 
 
-def trouble_of(where: str, status: int, headers: Mapping[str, str], body: str) -> Trouble:
-    """The trouble that an unsuccessful answer means; `headers` have lower-case names."""
+def trouble_of(
+    where: str, status: int, headers: Mapping[str, str], body: str, *, keyless: str = ""
+) -> Trouble:
+    """The trouble that an unsuccessful answer means; `headers` have lower-case names.
+
+    `keyless` says why no key was sent, if none was.
+    """
     said = words_of(body)
     again = _again(status, said)
     return Trouble(
-        message=f"{where}: {_expectation(status, said, again)}, the server answered {status}: {said}",
+        message=f"{where}: {_expectation(status, said, again, keyless)}, the server answered {status}: {said}",
         again=again,
         status=status,
         said=said,
@@ -117,10 +122,12 @@ def _again(status: int, said: str) -> Again:
     return Again.NEVER
 
 
-def _expectation(status: int, said: str, again: Again) -> str:
+def _expectation(status: int, said: str, again: Again, keyless: str) -> str:
     if again is Again.LOADING:
         return "a loaded model is expected"
     if status in {401, 403}:
+        if keyless:
+            return f"a key is expected: {keyless}"
         return "a key that the server accepts is expected in the environment (LCP_PLANNER_KEY)"
     if status == 404:
         return "a model and a path that the server knows are expected"

@@ -129,7 +129,8 @@ class Exchange:
         if response.is_success:
             return read(answer_of(chunks, self._settings.max_answer_bytes))
         text = _beginning(chunks).decode("utf-8", "replace")
-        return trouble_of(self.where, response.status_code, response.headers, self._settings.scrub(text))
+        said, keyless = self._settings.scrub(text), self._settings.keyless
+        return trouble_of(self.where, response.status_code, response.headers, said, keyless=keyless)
 
     def _late(self, expectation: str, fact: str) -> Trouble:
         return Trouble(f"{self.where}: {expectation} is expected, {fact}", Again.ONCE)
@@ -150,7 +151,8 @@ def is_loopback(endpoint: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        # Not "*.localhost": resolvers may ask the network for such a name.
+        return host == "localhost"
 
 
 def answer_of(chunks: Iterable[bytes], most_bytes: int) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.llm.chat import ModelSettings
-from lcp_engine.planners.llm.http import is_loopback
+from lcp_engine.planners.llm.keys import KeyOwner, NoKey, read_variables, variable_for, why
 
 STRICT = ConfigDict(extra="forbid")
 Server: TypeAlias = Literal["lmstudio", "ollama", "llamacpp", "vllm", "openai"]
@@ -90,14 +90,17 @@ Remote = TypeVar("Remote", bound=RemoteOptions)
 class Provider:
     """A provider: its endpoint, the environment variables for endpoint and key, the usual size of the context."""
 
+    name: str
     endpoint: str
     base_url: str
     key: str
     context_tokens: int
 
 
-OPENAI = Provider(SERVERS["openai"], "OPENAI_BASE_URL", "OPENAI_API_KEY", 128_000)
-ANTHROPIC = Provider("https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", 200_000)
+OPENAI = Provider("openai", SERVERS["openai"], "OPENAI_BASE_URL", "OPENAI_API_KEY", 128_000)
+ANTHROPIC = Provider(
+    "anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", 200_000
+)
 
 
 @plain_dataclass(frozen=True)
@@ -107,6 +110,8 @@ class Stated(Generic[Options]):
     mission: Options
     environment: Options
     user: Options
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The user's environment variables of keys by host."""
 
     def values(self) -> dict[str, object]:
         """The options that count."""
@@ -144,20 +149,30 @@ def read_stated(
 def read_remote(
     provider: Provider, options: Remote, environment: Mapping[str, str], user: Mapping[str, JsonValue]
 ) -> Stated[Remote]:
-    """Like `read_stated`; the engine's variable for the endpoint comes before the provider's."""
+    """Like `read_stated`; the engine's variable for the endpoint comes before the provider's.
+
+    The user's options may have `keys`, the environment variable of the key for each host.
+    """
     own = environment.get("LCP_PLANNER_ENDPOINT")
-    return read_stated(
-        options, environment, user, {"LCP_PLANNER_ENDPOINT" if own else provider.base_url: "base_url"}
-    )
+    variables = {"LCP_PLANNER_ENDPOINT" if own else provider.base_url: "base_url"}
+    options_of_user = {name: value for name, value in user.items() if name != "keys"}
+    stated = read_stated(options, environment, options_of_user, variables)
+    return replace(stated, keys=read_variables(user["keys"])) if "keys" in user else stated
 
 
 def remote_settings(
     provider: Provider, stated: Stated[Remote], environment: Mapping[str, str]
 ) -> ModelSettings:
     """The settings of a model behind an endpoint, with the key of the environment. Raises `INVALID_ARGUMENT`."""
-    endpoint, is_named_by_user = _endpoint(stated, provider)
-    key = _key(provider, endpoint, environment, is_named_by_user=is_named_by_user)
-    settings = settings_of(stated, endpoint=endpoint, key=key)
+    endpoint = _endpoint(stated, provider)
+    owner = _owner(provider, stated, environment)
+    variable = variable_for(endpoint, owner, environment)
+    settings = settings_of(
+        stated,
+        endpoint=endpoint,
+        key=_key(variable, environment) if isinstance(variable, str) else None,
+        keyless=why(variable, endpoint, owner) if isinstance(variable, NoKey) else "",
+    )
     if settings.context_tokens is not None:
         return settings
     return replace(settings, context_tokens=_context_tokens(provider, endpoint))
@@ -166,8 +181,7 @@ def remote_settings(
 def require_key(provider: Provider, settings: ModelSettings) -> None:
     """Refuse to ask a provider without a key. Raises `INVALID_ARGUMENT`."""
     if settings.endpoint == provider.endpoint and settings.key is None:
-        expectation = f"a key is expected in {provider.key} or LCP_PLANNER_KEY"
-        message = f"{provider.endpoint}: {expectation}, the environment has none"
+        message = f"{provider.endpoint}: a key is expected in {provider.key}; {settings.keyless}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
 
 
@@ -191,13 +205,21 @@ def _parse(kind: type[Options], values: Mapping[str, object], where: str) -> Opt
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{place}: {message}") from None
 
 
-def _endpoint(stated: Stated[Remote], provider: Provider) -> tuple[str, bool]:
-    """The endpoint, and whether the provider, the environment or the user named it, and not the mission alone."""
-    trusted = {_stated_endpoint(stated.environment), _stated_endpoint(stated.user), provider.endpoint}
-    for place in (stated.mission, stated.environment, stated.user):
-        if endpoint := _stated_endpoint(place):
-            return endpoint, endpoint in trusted
-    return provider.endpoint, True
+def _endpoint(stated: Stated[Remote], provider: Provider) -> str:
+    places = (stated.mission, stated.environment, stated.user)
+    return next((endpoint for place in places if (endpoint := _stated_endpoint(place))), provider.endpoint)
+
+
+def _owner(provider: Provider, stated: Stated[Remote], environment: Mapping[str, str]) -> KeyOwner:
+    """What environment and configuration say about keys. A short name such as `lmstudio` names a port, and no host."""
+    named = [place.base_url for place in (stated.environment, stated.user) if place.base_url]
+    if environment.get("LCP_PLANNER") == provider.name or any(
+        isinstance(place, OpenAIOptions) and place.server == provider.name
+        for place in (stated.environment, stated.user)
+    ):
+        named.append(provider.endpoint)
+    own = environment.get(provider.base_url)
+    return KeyOwner(provider.endpoint, provider.key, named, (own,) if own else (), stated.keys)
 
 
 def _stated_endpoint(place: RemoteOptions) -> str | None:
@@ -214,16 +236,10 @@ def _context_tokens(provider: Provider, endpoint: str) -> int | None:
     return {provider.endpoint: provider.context_tokens, SERVERS["ollama"]: 4096}.get(endpoint)
 
 
-def _key(
-    provider: Provider, endpoint: str, environment: Mapping[str, str], *, is_named_by_user: bool
-) -> SecretStr | None:
-    """The key for an endpoint. Other programs' keys do not go to a host that only a mission file names."""
-    variable = "LCP_PLANNER_KEY"
-    if not environment.get(variable) and (is_named_by_user or is_loopback(endpoint)):
-        variable = provider.key
-    key = environment.get(variable, "").strip()
+def _key(variable: str, environment: Mapping[str, str]) -> SecretStr:
+    key = environment[variable].strip()
     if not (key.isascii() and key.isprintable()):
         # A library that cannot send it as a header would quote it in its error.
         message = f"{variable}: a key is one line of printable ASCII; this one has other characters"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-    return SecretStr(key) if key else None
+    return SecretStr(key)
