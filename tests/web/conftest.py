@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import unescape
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import ClassVar, TypeAlias
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import pytest
 from pydantic import JsonValue
@@ -106,6 +109,35 @@ class House:
     def _answer(response: object) -> Answer:
         status, text, headers = (getattr(response, name) for name in ("status_code", "text", "headers"))
         return Answer(status, text, headers)
+
+
+class Visitor:
+    """A browser that finds every name below `localhost`, as browsers do and the resolver of libc does not."""
+
+    def __init__(self) -> None:
+        self._cookie = ""
+
+    def get(self, link: str, **headers: str) -> HTTPResponse:
+        """The answer at an address, after its redirects."""
+        parts = urlsplit(link)
+        assert parts.port
+        connection = HTTPConnection("127.0.0.1", parts.port)
+        target = urlunsplit(("", "", parts.path, parts.query, ""))
+        cookie = {"Cookie": self._cookie} if self._cookie else {}
+        connection.request(
+            "GET", target, headers={"Host": parts.netloc, "Connection": "close", **cookie, **headers}
+        )
+        answer = connection.getresponse()
+        self._cookie = answer.headers.get("set-cookie", self._cookie).partition(";")[0]
+        if answer.status == HTTPStatus.SEE_OTHER:
+            answer.close()
+            return self.get(urljoin(link, answer.headers["location"]), **headers)
+        return answer
+
+    def status(self, link: str) -> int:
+        """The status of the answer."""
+        with self.get(link) as answer:
+            return answer.status
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ CHANGES = [
 def test_no_page_opens_without_the_cookie(house: House, path: str) -> None:
     answer = house.stranger().get(path)
     assert answer.status_code == 401
-    assert "open the link" in answer.text
+    assert "open the newest link" in answer.text
 
 
 @pytest.mark.parametrize("path", CHANGES)
@@ -61,13 +61,24 @@ def test_a_wrong_token_lets_no_one_in(house: House, token: str) -> None:
 
 
 def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(house: House) -> None:
-    answer = house.stranger().get("/", params={"token": house.keys.token})
+    token = house.keys.token
+    answer = house.stranger().get("/", params={"token": token})
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert "path=/" in cookie
-    assert house.keys.token.lower() not in cookie
+    assert token.lower() not in cookie
+
+
+def test_a_token_lets_in_one_browser(house: House) -> None:
+    token = house.keys.token
+    assert house.stranger().head("/", params={"token": token}).status_code == 401
+    assert house.stranger().get("/", params={"token": token}).status_code == 303
+    assert house.keys.token != token
+    again = house.stranger().get("/", params={"token": token})
+    assert (again.status_code, "set-cookie" in again.headers) == (401, False)
+    assert "this link was used before" in again.text
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example/", "///evil.example"])

@@ -8,13 +8,16 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 from pydantic import JsonValue
+from tests.web.conftest import Visitor
 from tests.web.test_approval_binding import MISHAPS
 
 from lcp_engine.errors import LcpError
@@ -84,8 +87,12 @@ class Window:
 
     house: House
     chromium: Browser
-    link: str
+    serving: PageServer
     complaints: list[str]
+
+    @property
+    def link(self) -> str:
+        return self.serving.link
 
     def open(self, path: str = "/", **options: object) -> Page:
         page = self.context(**options).new_page()
@@ -113,7 +120,7 @@ def window(house: House, chromium: Browser) -> Iterator[Window]:
     thread.start()
     complaints: list[str] = []
     try:
-        yield Window(house, chromium, serving.link, complaints)
+        yield Window(house, chromium, serving, complaints)
         assert complaints == []
     finally:
         for context in chromium.contexts:
@@ -442,3 +449,49 @@ def _furnish(house: House) -> dict[str, int]:
     written = house.engine.jobs(mission_id=3, kinds=["write_file"])[0].id
     house.launch(house.complete, name="Waits for a runner " * 8)
     return {"written": written, "question": held["ask_user"], "relayed": held["agent_plan"]}
+
+
+def test_no_other_port_gets_the_cookie_and_history_holds_no_link_that_works(
+    house: House, chromium: Browser, tmp_path: Path
+) -> None:
+    assert CHROMIUM
+    received: list[str] = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append(str(self.headers))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name of the overridden one
+            pass
+
+    serving = PageServer(house.engine, port=0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as other:
+        threads = [Thread(target=serving.run), Thread(target=other.serve_forever)]
+        for thread in threads:
+            thread.start()
+        profile = chromium.browser_type.launch_persistent_context(
+            tmp_path / "profile", executable_path=CHROMIUM, args=ARGUMENTS
+        )
+        try:
+            page = profile.new_page()
+            link = serving.link
+            assert urlsplit(link).hostname not in ("localhost", "127.0.0.1")
+            page.goto(link)
+            page.get_by_text("No missions yet").wait_for()
+            for name in ("127.0.0.1", "localhost", "lcp.localhost"):
+                page.goto(f"http://{name}:{other.server_port}/")
+            page.goto(urljoin(link, "/inbox"))
+            page.get_by_role("heading", name="Inbox").wait_for()
+            entries = profile.new_cdp_session(page).send("Page.getNavigationHistory")["entries"]
+            assert not any("token=" in entry["url"] for entry in entries)
+            assert Visitor().status(link) == 401
+        finally:
+            profile.close()
+            other.shutdown()
+            serving.stop()
+            for thread in threads:
+                thread.join()
+    assert len(received) >= 3
+    assert not any("cookie" in headers.lower() or "lcp-" in headers for headers in received)

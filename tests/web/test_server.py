@@ -9,15 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING
+from urllib.parse import urljoin
 
 import pytest
+from tests.web.conftest import Visitor
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.server import PageServer, serve
@@ -78,9 +78,10 @@ def _served(house: House) -> Iterator[PageServer]:
 
 @contextmanager
 def _listening(serving: PageServer, path: str) -> Iterator[IO[bytes]]:
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    opener.open(serving.link).close()
-    with opener.open(f"http://127.0.0.1:{serving.port}{path}") as stream:
+    visitor = Visitor()
+    link = serving.link
+    visitor.get(link).close()
+    with visitor.get(urljoin(link, path)) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         assert stream.readline() == b"retry: 2000\n"
         yield stream
@@ -96,33 +97,92 @@ def _news(stream: IO[bytes]) -> object:
 def test_the_command_prints_a_link_that_lets_in_and_listens_on_loopback_only(tmp_path: Path) -> None:
     page = _Process(tmp_path, "--port", "0")
     link = page.link()
-    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=[\w-]{43}", link)
+    found = re.fullmatch(r"http://(lcp-[0-9a-f]{20}\.localhost):(\d+)/\?token=[\w-]{43}", link)
     assert found
-    with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(link) as answer:
+    with Visitor().get(link) as answer:
         assert b"No missions yet" in answer.read()
-    with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/")
-    listening = _addresses(int(found[1]))
+    assert Visitor().status(link) == 401
+    assert _status(int(found[2]), found[1]) == 401
+    assert _status(int(found[2]), "127.0.0.1") == 403
+    listening = _addresses(int(found[2]))
     assert listening == {"127.0.0.1"}
     code, err = page.end()
     assert code == 0
-    assert err == "the link gives access to the page: keep it secret; Ctrl-C stops the server\n"
+    assert err.splitlines() == [
+        "the link gives one browser access to the page: keep it secret; Ctrl-C stops the server",
+        "a browser has used the link; this one is for another browser:",
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_page_although_somebody_looks(tmp_path: Path, number: signal.Signals) -> None:
     page = _Process(tmp_path, "--port", "0", "--quiet", "--threads", "1")
     link = page.link()
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    opener.open(link).close()
-    with opener.open(link.partition("?")[0] + "events") as stream:
+    visitor = Visitor()
+    visitor.get(link).close()
+    with visitor.get(link.partition("?")[0] + "events") as stream:
         stream.readline()
         assert page.end(number) == (0, "")
 
 
+def test_each_link_lets_in_one_browser_and_the_next_one_is_printed(tmp_path: Path) -> None:
+    page = _Process(tmp_path, "--port", "0", "--quiet")
+    links = []
+    for _ in range(3):
+        links.append(page.link())
+        visitor = Visitor()
+        assert visitor.status(links[-1]) == 200
+        assert visitor.status(links[-1]) == 200  # opened again in the same browser
+        assert Visitor().status(links[-1]) == 401
+    assert len({*links}) == 3
+    assert page.end() == (0, "")
+
+
+def test_the_page_goes_on_when_nothing_reads_its_links(tmp_path: Path) -> None:
+    page = _Process(tmp_path, "--port", "0", "--quiet")
+    link, visitor = page.link(), Visitor()
+    assert page.process.stdout is not None
+    page.process.stdout.close()
+    assert visitor.status(link) == 200
+    assert visitor.status(urljoin(link, "/inbox")) == 200
+    page.process.send_signal(signal.SIGTERM)
+    assert page.process.stderr is not None
+    with page.process.stderr as stderr:
+        assert stderr.read() == ""
+    assert page.process.wait() == 0
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "LOCALHOST:PORT"])
+def test_a_name_that_others_share_is_the_link_s_and_the_danger_is_named(tmp_path: Path, name: str) -> None:
+    page = _Process(tmp_path, "--port", "0", "--quiet", "--name", name.replace("PORT", "9000"))
+    link = page.link()
+    expected = r"localhost:9000" if "PORT" in name else rf"{re.escape(name)}:\d+"
+    assert re.match(rf"http://{expected}/\?token=", link)
+    code, err = page.end()
+    assert code == 0
+    assert "its cookie goes to every port of this machine" in err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_nothing_else_answers_on_the_other_loopback_address(house: House, host: str) -> None:
+    with closing(PageServer(house.engine, host=host, port=0)) as page:
+        for other in ("127.0.0.1", "::1"):
+            with socket.socket(socket.AF_INET6 if ":" in other else socket.AF_INET) as taker:
+                taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with pytest.raises(OSError, match="in use"):
+                    taker.bind((other, page.port))
+
+
+def test_a_page_that_could_be_mistaken_for_another_does_not_start(house: House) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LcpError, match=f"cannot listen on ::1 port {port}: Address already in use"):
+            PageServer(house.engine, port=port)
+
+
 def test_json_prints_the_link_as_an_object(tmp_path: Path) -> None:
     page = _Process(tmp_path, "--port", "0", "--json")
-    assert json.loads(page.link())["link"].startswith("http://127.0.0.1:")
+    assert json.loads(page.link())["link"].startswith("http://lcp-")
     assert page.end() == (0, "")
 
 
@@ -163,7 +223,7 @@ def test_a_request_without_an_end_is_refused_and_the_page_goes_on(house: House) 
         with socket.create_connection(("127.0.0.1", serving.port)) as peer:
             peer.sendall(b"GET /" + b"x" * 100_000)
             assert peer.recv(12) == b"HTTP/1.1 400"
-        assert _status(serving.port, "127.0.0.1") == 401
+        assert _status(serving.port, "127.0.0.1") == 403
 
 
 def test_an_address_that_is_none_is_refused(house: House) -> None:
@@ -188,12 +248,12 @@ def test_news_of_all_missions_name_the_mission(house: House) -> None:
 
 def test_pages_are_compressed_and_events_are_not(house: House) -> None:
     with _served(house) as serving:
-        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        opener.addheaders = [("Accept-Encoding", "gzip")]
-        with opener.open(serving.link) as page:
+        visitor, link = Visitor(), serving.link
+        zipped = {"Accept-Encoding": "gzip"}
+        with visitor.get(link, **zipped) as page:
             assert page.headers["content-encoding"] == "gzip"
             assert b"No missions yet" in gzip.decompress(page.read())
-        with opener.open(f"http://127.0.0.1:{serving.port}/events") as events:
+        with visitor.get(urljoin(link, "/events"), **zipped) as events:
             assert events.headers["content-encoding"] is None
             assert events.readline() == b"retry: 2000\n"
             mission_id = house.launch(house.complete)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import click
@@ -51,16 +52,20 @@ class _Work(Protocol):
 def serve_command(invocation: Invocation, host: str, port: int, names: Sequence[str], threads: int) -> int:
     """Serve a web page to inspect missions and decide on held jobs, and print its link.
 
-    The link gives access to the page: keep it secret. SIGTERM and the first Ctrl-C stop the server.
+    The link gives one browser access to the page, once: keep it secret. When it has been used, the next one is printed.
+    For a browser that does not find names below localhost, use --name localhost. SIGTERM and the first Ctrl-C stop the
+    server.
     """
     server_type = _load()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
-        server = server_type(engine, host=host, port=port, names=names)
+        server = server_type(
+            engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link)
+        )
         works: list[_Work] = [server]
         if threads:
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: _stop(works)):
-            _announce(invocation, server.link, host)
+            _announce(invocation, server, host)
             _run(works)
     return Exit.DONE
 
@@ -76,16 +81,30 @@ def _load() -> type[PageServer]:
     return PageServer
 
 
-def _announce(invocation: Invocation, link: str, host: str) -> None:
+def _announce(invocation: Invocation, server: PageServer, host: str) -> None:
+    _print_link(invocation, server.link)
+    if not (invocation.quiet or invocation.json):
+        print_err("the link gives one browser access to the page: keep it secret; Ctrl-C stops the server")
+    if server.has_shared_name:
+        print_err("its cookie goes to every port of this machine that the browser opens by the same name")
+    if host not in LOOPBACK:
+        print_err(f"{host} may be reachable from other machines, and the connection is not encrypted")
+
+
+def _announce_next(invocation: Invocation, link: str) -> None:
+    # The page goes on when nothing reads its links any more.
+    with suppress(OSError, ValueError):
+        if not (invocation.quiet or invocation.json):
+            print_err("a browser has used the link; this one is for another browser:")
+        _print_link(invocation, link)
+
+
+def _print_link(invocation: Invocation, link: str) -> None:
     if invocation.json:
         print_json_line({"link": link})
     else:
         print_out(link)
         sys.stdout.flush()
-    if not (invocation.quiet or invocation.json):
-        print_err("the link gives access to the page: keep it secret; Ctrl-C stops the server")
-    if host not in LOOPBACK:
-        print_err(f"{host} may be reachable from other machines, and the connection is not encrypted")
 
 
 def _run(works: Sequence[_Work]) -> None:

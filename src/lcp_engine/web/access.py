@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from starlette.background import BackgroundTask
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -29,17 +30,33 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 STATIC = "/static/"
+UNKNOWN = "this browser has no access yet"
+USED = "this link was used before, or is of an earlier start"
 HTTP_PORT = 80
 """The port that browsers leave out of `Host`."""
 
 
-@dataclass(frozen=True)
-class Secrets:
-    """The secrets of one run of the server: `token` for the link, `cookie` for the browser, `csrf` for the forms."""
+def _new_secret() -> str:
+    return secrets.token_urlsafe(32)
 
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+@dataclass
+class Secrets:
+    """The secrets of one run of the server: `cookie` for browsers, `csrf` for the forms, `token` for the link.
+
+    A token gives access to one browser; the next one then takes its place.
+    """
+
+    token: str = field(default_factory=_new_secret, repr=False)
+    cookie: str = field(default_factory=_new_secret, repr=False)
+    csrf: str = field(default_factory=_new_secret, repr=False)
+
+    def redeem(self, token: str) -> bool:
+        """Whether this is the token, which is replaced if it is."""
+        if not _is_equal(token, self.token):
+            return False
+        self.token = _new_secret()
+        return True
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,8 @@ class Address:
 
     @property
     def cookie(self) -> str:
-        # Browsers share cookies between all ports of a host.
+        # Browsers share cookies between all ports of a host. That matters where people chose its name; the page's own
+        # name is a secret.
         return f"lcp-{self.port}"
 
     def is_own_host(self, host: str) -> bool:
@@ -76,13 +94,18 @@ class Address:
 
 
 ErrorPage = Callable[[int, str], Response]
+Announce = Callable[[], None]
+"""Called in a thread when the token has been used, and `Secrets` has the next one."""
 
 
 class AccessControl:
     """Middleware that passes on requests from a browser with the cookie and answers all others with an error page."""
 
-    def __init__(self, app: ASGIApp, *, secrets: Secrets, address: Address, error_page: ErrorPage) -> None:
+    def __init__(
+        self, app: ASGIApp, *, secrets: Secrets, address: Address, error_page: ErrorPage, announce: Announce
+    ) -> None:
         self._app = app
+        self._announce = announce
         self._secrets = secrets
         self._address = address
         self._error_page = error_page
@@ -116,28 +139,31 @@ class AccessControl:
 
     def _check_browser(self, request: Request) -> Response | None:
         """None for a browser with the cookie; a redirect that sets it for one with the token; else a 401."""
+        path = _path_of(request)
+        cookie = request.cookies.get(self._address.cookie, "")
+        has_access = _is_equal(cookie, self._secrets.cookie)
         token = request.query_params.get("token")
         if token is not None and request.method == "GET":
-            return (
-                self._set_cookie(_path_of(request))
-                if _is_equal(token, self._secrets.token)
-                else self._unauthorized()
-            )
-        if _path_of(request).startswith(STATIC):
-            return None
-        cookie = request.cookies.get(self._address.cookie, "")
-        return None if _is_equal(cookie, self._secrets.cookie) else self._unauthorized()
+            if has_access:  # the link was opened twice in one browser
+                return _without_token(path)
+            return self._set_cookie(path) if self._secrets.redeem(token) else self._unauthorized(USED)
+        return None if has_access or path.startswith(STATIC) else self._unauthorized(UNKNOWN)
 
     def _set_cookie(self, path: str) -> Response:
-        # The redirect removes the token from the address bar. One slash: `//host` would lead to another host.
-        response = RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
+        response = _without_token(path)
         response.set_cookie(
             self._address.cookie, self._secrets.cookie, path="/", httponly=True, samesite="strict"
         )
+        response.background = BackgroundTask(self._announce)
         return response
 
-    def _unauthorized(self) -> Response:
-        return self._error_page(401, "this browser has no access yet; open the link that `lcp serve` printed")
+    def _unauthorized(self, fact: str) -> Response:
+        return self._error_page(401, f"{fact}; open the newest link that `lcp serve` printed")
+
+
+def _without_token(path: str) -> Response:
+    # It removes the token from the address bar. One slash: `//host` would lead to another host.
+    return RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
 
 
 def _path_of(request: Request) -> str:

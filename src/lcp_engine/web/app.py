@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
 from lcp_engine.web import actions, changes, edit, events, inbox, jobs, launch, missions, undo
-from lcp_engine.web.access import AccessControl, Address, Secrets
+from lcp_engine.web.access import AccessControl, Address, Announce, Secrets
 from lcp_engine.web.context import PACKAGE, PageContext
 from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
 from lcp_engine.web.forms import form_endpoint
@@ -60,8 +60,10 @@ ACTIONS = {
 }
 
 
-def make_app(context: PageContext, secrets: Secrets, address: Address) -> ASGIApp:
-    """The whole page, for browsers that know `secrets`."""
+def make_app(
+    context: PageContext, secrets: Secrets, address: Address, announce: Announce = lambda: None
+) -> ASGIApp:
+    """The whole page, for browsers that know `secrets`; `announce` is called when a link has been used."""
     handlers = ErrorHandlers(context.templates)
     app = Starlette(
         routes=[
@@ -80,4 +82,5 @@ def make_app(context: PageContext, secrets: Secrets, address: Address) -> ASGIAp
     )
     app.state.context = context
     # Around everything, so that error pages have the security headers as well.
-    return AccessControl(app, secrets=secrets, address=address, error_page=make_error_page(context.templates))
+    error_page = make_error_page(context.templates)
+    return AccessControl(app, secrets=secrets, address=address, error_page=error_page, announce=announce)

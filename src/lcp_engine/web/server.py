@@ -1,11 +1,13 @@
-"""The server of the page: it binds a socket, prints a link with a token, and can be stopped."""
+"""The server of the page: it binds its sockets, makes a link with a token for each browser, and can be stopped."""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
+import secrets
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import uvicorn
 
@@ -19,6 +21,7 @@ HOST = "127.0.0.1"
 PORT = 8470
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})  # noqa: S104  # only compared with what the user asked for
+Announce = Callable[[str], None]
 _NAME = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _PORT = re.compile(r":[0-9]+$")
 
@@ -27,26 +30,28 @@ class PageServer:
     """A page on a bound socket: `run` serves it until `stop` is called, from any thread."""
 
     def __init__(
-        self, engine: Engine, *, host: str = HOST, port: int = PORT, names: Collection[str] = ()
-    ) -> None:
+        self, engine: Engine, *, host: str = HOST, port: int = PORT, names: Collection[str] = (),
+        announce: Announce = lambda link: None,
+    ) -> None:  # fmt: skip
         """`port` 0 is any free one; `names` are more hosts, with or without a port, that browsers may ask for.
 
+        A link gives access to one browser. Once it has been used, `announce` is called in a thread with the next one.
         Raises `INVALID_ARGUMENT` for an address that cannot be bound and for a name that is not valid.
         """
         self._secrets = Secrets()
         named = [_read_name(name) for name in names]
-        self._socket = _bind(host, port)
-        self._name = socket.gethostname() if host in _EVERY_INTERFACE else host
-        self.port = int(self._socket.getsockname()[1])
+        self._sockets = _bind(host, port)
+        self.port = int(self._sockets[0].getsockname()[1])
+        own = [_bracketed(name.lower()) for name in _own_names(host)]
+        self.has_shared_name = any(map(_is_shared, named))
+        name = next(filter(_is_shared, named), own[0])
+        self._host = name if _PORT.search(name) else f"{name}:{self.port}"
+        address = Address(
+            self.port, _accepted_hosts(own, named, self.port), any_address=host in _EVERY_INTERFACE
+        )
         self._context = PageContext(engine, make_templates(), self._secrets.csrf)
-        own_names = {self._name, host} | (LOOPBACK if host in LOOPBACK | _EVERY_INTERFACE else set())
-        hosts = {f"{_bracketed(name.lower())}:{self.port}" for name in own_names} | {*named}
-        hosts |= {f"{name}:{self.port}" for name in named if not _PORT.search(name)}
-        if self.port == HTTP_PORT:
-            hosts |= {host.removesuffix(f":{HTTP_PORT}") for host in hosts}
-        address = Address(self.port, frozenset(hosts), any_address=host in _EVERY_INTERFACE)
         config = uvicorn.Config(
-            make_app(self._context, self._secrets, address),
+            make_app(self._context, self._secrets, address, lambda: announce(self.link)),
             http="h11",  # the implementation whose limit is set below
             ws="none",
             lifespan="off",
@@ -62,13 +67,20 @@ class PageServer:
 
     @property
     def link(self) -> str:
-        """The address that gives a browser access."""
-        return f"http://{_bracketed(self._name)}:{self.port}/?token={self._secrets.token}"
+        """The address that gives one browser access; another one once it has been used."""
+        return f"http://{self._host}/?token={self._secrets.token}"
 
     def run(self) -> None:
         """Serve until `stop` is called or, in the main thread, until SIGINT or SIGTERM."""
-        with self._socket:
-            self._server.run(sockets=[self._socket])
+        try:
+            self._server.run(sockets=self._sockets)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the sockets of a server that does not run."""
+        for bound in self._sockets:
+            bound.close()
 
     def stop(self) -> None:
         """Finish the requests that are being answered, then end."""
@@ -78,16 +90,39 @@ class PageServer:
 
 def serve(
     engine: Engine, host: str = HOST, port: int = PORT, *, names: Collection[str] = (),
-    announce: Callable[[str], None] = print,
+    announce: Announce = print,
 ) -> None:  # fmt: skip
-    """Serve the page over `engine`; `announce` is called with the link that gives a browser access."""
-    server = PageServer(engine, host=host, port=port, names=names)
+    """Serve the page over `engine`; `announce` is called with each link, which gives one browser access."""
+    server = PageServer(engine, host=host, port=port, names=names, announce=announce)
     announce(server.link)
     server.run()
 
 
+def _is_shared(name: str) -> bool:
+    """Whether other programs of this machine listen under that name of the page: its cookie goes to them, too."""
+    return _PORT.sub("", name).strip("[]") in LOOPBACK
+
+
+def _own_names(host: str) -> list[str]:
+    """The names by which browsers find a page that listens on `host`. The first one is for the link."""
+    if host in LOOPBACK:
+        # Browsers send cookies to all ports of a host, and resolve every name below `localhost` to this machine.
+        return [f"lcp-{secrets.token_hex(10)}.localhost"]
+    if host in _EVERY_INTERFACE:
+        return [socket.gethostname(), *LOOPBACK]
+    return [host]
+
+
+def _accepted_hosts(own: Iterable[str], named: Iterable[str], port: int) -> frozenset[str]:
+    """The values of `Host`. A name that the user gave without a port is also that of a proxy in front of the page."""
+    hosts = {name if _PORT.search(name) else f"{name}:{port}" for name in (*own, *named)} | {*named}
+    if port == HTTP_PORT:
+        hosts |= {host.removesuffix(f":{HTTP_PORT}") for host in hosts}
+    return frozenset(hosts)
+
+
 def _read_name(given: str) -> str:
-    """A host name that the user gave, as browsers send it. Without a port it may be that of a proxy, too."""
+    """A host name that the user gave, as browsers send it. Raises `INVALID_ARGUMENT`."""
     name = _bracketed(given.lower())
     if not _NAME.fullmatch(name):
         message = f"{given!r} is not the name of a host; expected HOST or HOST:PORT"
@@ -102,7 +137,38 @@ def _bracketed(name: str) -> str:
         return name
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on `host`; for a loopback address on both, because a name below `localhost` is either."""
+    if host not in LOOPBACK:
+        return [_listen(host, port)]
+    for free_port_tries in reversed(range(1 if port else 20)):
+        first = _listen("::1" if host == "::1" else "127.0.0.1", port)
+        try:
+            return [first, *_listen_on_other_loopback(first)]
+        except LcpError:
+            first.close()
+            if not free_port_tries:
+                raise
+    raise AssertionError
+
+
+def _listen_on_other_loopback(first: socket.socket) -> list[socket.socket]:
+    """A socket with the same port on the other loopback address, where there is one.
+
+    Raises `INVALID_ARGUMENT` if another program has it: browsers that look for the page would find that program.
+    """
+    host = "::1" if first.family == socket.AF_INET else "127.0.0.1"
+    try:
+        return [_listen(host, int(first.getsockname()[1]))]
+    except LcpError as refused:
+        cause = refused.__cause__
+        if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
+            raise
+        return []
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    bound = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # With the protocol, or asyncio does not set TCP_NODELAY, and each answer waits 40 ms for an acknowledgement.
@@ -111,6 +177,8 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
         bound.listen()  # a browser that connects before `run` waits instead of being refused
     except (OSError, OverflowError, UnicodeError) as refused:
+        if bound is not None:
+            bound.close()
         fact = getattr(refused, "strerror", None) or str(refused)
         message = f"the page cannot listen on {host} port {port}: {fact}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
