@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from lcp_engine.core.mission.spec import AcceptCheck
-from lcp_engine.engine.acceptance import failed_checks
+from lcp_engine.engine.acceptance import fault_of
 from lcp_engine.engine.reports.markdown import as_markdown
 from lcp_engine.sandbox.root import Root
 
@@ -162,7 +162,6 @@ def test_rejecting_the_question_lets_the_planner_try_again(lab: Lab) -> None:
 def test_a_check_reads_no_secret_through_a_link(tmp_path: Path, check: JsonValue) -> None:
     (tmp_path / ".env").write_text("KEY=1\n")
     (tmp_path / "l.md").symlink_to(".env")
-    checks = TypeAdapter(list[AcceptCheck]).validate_python([check])
     with Root(tmp_path) as root:
-        (failed,) = failed_checks(checks, root, lambda path: path != ".env")
-    assert "leads to '.env', which policy denies" in failed.fact or "symbolic link" in failed.fact
+        fault = fault_of(AcceptCheck.model_validate(check), root, lambda path: path != ".env")
+    assert "leads to '.env', which policy denies" in str(fault) or "symbolic link" in str(fault)

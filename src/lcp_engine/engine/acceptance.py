@@ -1,4 +1,4 @@
-"""Run a mission's acceptance checks (R9)."""
+"""Run one of a mission's acceptance checks (R9): `runner.confined` does so in a process of limited time and memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 
-from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.spec import AcceptCheck, FileQuotes
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, LcpError
@@ -22,34 +21,23 @@ MAX_SOURCES = 10_000
 """Files whose lines a `file_quotes` check compares."""
 MAX_LISTED = 5
 """Wrong quotations named in one message."""
+MAX_SHOWN = 200
+"""Characters of a line that a message quotes."""
 
 
 def load_parsers() -> None:
-    """Import the lazily loaded modules that checks need: a confined thread can no longer open them."""
+    """Import the lazily loaded modules that checks need: a confined process can no longer open them."""
     for name in ("ast", "re2", "yaml"):
         import_module(name)
 
 
-def failed_checks(
-    checks: Sequence[AcceptCheck], root: Root, may_read: Callable[[str], bool] = lambda path: True
-) -> tuple[FailedCheck, ...]:
-    """The checks that do not pass now. Files that may not be read quote nothing.
+def fault_of(
+    check: AcceptCheck, root: Root, may_read: Callable[[str], bool] = lambda path: True
+) -> str | None:
+    """Why a check on a file does not pass now; None if it does. Files that may not be read quote nothing.
 
-    Checks that the planner verifies itself are left out.
+    Takes time and memory without bound, because a parser may. Raises `MemoryError`.
     """
-    found = (
-        (index, check, _fault(check, root, may_read))
-        for index, check in enumerate(checks)
-        if check.verify is None
-    )
-    return tuple(
-        FailedCheck(index, f"{check.description}: {fault}")
-        for index, check, fault in found
-        if fault is not None
-    )
-
-
-def _fault(check: AcceptCheck, root: Root, may_read: Callable[[str], bool]) -> str | None:
     assert check.path is not None
     if check.file_quotes is not None:
         return misquoted(check.file_quotes, root, may_read)
@@ -103,8 +91,10 @@ def _syntax_error(path: str, text: str) -> str | None:
             ast.parse(text)
     except (ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
         return f"it does not parse: {str(error).splitlines()[0]}"
-    except MemoryError:  # raised by Python's own parser for nesting that is too deep
-        return "it does not parse: it nests too deep"
+    except MemoryError:
+        if path.endswith(".py"):  # raised by Python's own parser for nesting that is too deep as well
+            return "it does not parse: it nests too deep or is too large"
+        raise
     return None
 
 
@@ -124,16 +114,19 @@ def misquoted(check: FileQuotes, root: Root, may_read: Callable[[str], bool]) ->
         return f"at most {MAX_SOURCES:,} files are searched, {check.files} matches {listing.total:,}"
     sources = [path for path in listing.files if path != check.path and may_read(path)]
     lines = [(path, line) for path in sources for line in _lines_of_source(root, path, check, may_read)]
-    missing = [
-        f"{path}: {line}" for path, line in lines if not any(path in item and line in item for item in items)
-    ]
-    invented = [item for item in items if not any(path in item and line in item for path, line in lines)]
+    naming = {path: [item for item in items if path in item] for path, _ in lines}
+    quoting = {(path, line): [item for item in naming[path] if line in item] for path, line in lines}
+    missing = [f"{path}: {line}" for path, line in lines if not quoting[path, line]]
+    right = {item for found in quoting.values() for item in found}
+    invented = [item for item in items if item not in right]
     faults = [*_listed("is not quoted", missing), *_listed("is in no file that it names", invented)]
     return "; ".join(faults) or None
 
 
 def _listed(fault: str, lines: Sequence[str]) -> Iterator[str]:
-    yield from (f"{line!r} {fault}" for line in lines[:MAX_LISTED])
+    for line in lines[:MAX_LISTED]:
+        shown = line if len(line) <= MAX_SHOWN else f"{line[:MAX_SHOWN]}… ({len(line):,} characters)"
+        yield f"{shown!r} {fault}"
     if len(lines) > MAX_LISTED:
         yield f"and {len(lines) - MAX_LISTED} more"
 

@@ -31,7 +31,6 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
 )
 from lcp_engine.core.protocol.read_reply import reader_of
-from lcp_engine.engine.acceptance import failed_checks, load_parsers
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Instance
@@ -44,10 +43,10 @@ from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
+from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.server import Setup
-from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
-from lcp_engine.sandbox.landlock import load_late
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
@@ -92,7 +91,7 @@ class Executor:
         self._missions = OpenMissions(instance, roots)
         self._threads = confined_threads(instance.isolation)
         self._confinement = Confinement(instance.caps) if self._threads.active else None
-        self._turns = Turns(instance, self._missions, self._threads, self._confinement)
+        self._turns = Turns(instance, self._missions, self._confinement)
 
     def close(self) -> None:
         """Stop the confined processes."""
@@ -211,17 +210,10 @@ class Executor:
 class Turns:
     """Takes the turns of missions for a runner, confined to their roots."""
 
-    def __init__(
-        self,
-        instance: Instance,
-        missions: OpenMissions,
-        threads: ConfinedThreads,
-        confinement: Confinement | None,
-    ) -> None:
+    def __init__(self, instance: Instance, missions: OpenMissions, confinement: Confinement | None) -> None:
         self._instance = instance
         self._database = instance.database
         self._missions = missions
-        self._threads = threads
         self._confinement = confinement
         self._kinds = params_of(instance.admission.workers)
 
@@ -239,14 +231,10 @@ class Turns:
         mission = self._missions.of(job.mission_id)
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
-            failed = self._failed_checks(spec, mission.root)
+            setup = self._missions.setup(mission, mission.root.path)
+            with Checks(mission.root, setup, confined=self._confinement is not None) as checks:
+                failed = checks.failed(spec.accept)
         return FinishedTurn(job, reply, self._instance.admission, failed, self._previews(job, reply))
-
-    def _failed_checks(self, spec: MissionSpec, root: Root) -> tuple[FailedCheck, ...]:
-        allows = may_read(self._instance.admission, spec, root.path)
-        load_late()
-        load_parsers()
-        return self._threads.read(root, lambda: failed_checks(spec.accept, root, allows))
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """What the requested jobs would change now: an approval binds to it if nobody has viewed the job since."""

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from yaml.composer import Composer
 
 from lcp_engine.core.mission.parse import build_mission, outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.mission.yaml import MAX_CHARACTERS, NotReadable, read_document, read_scalar
+from lcp_engine.core.mission.yaml import MAX_CHARACTERS, MAX_VALUES, NotReadable, read_document, read_scalar
 from lcp_engine.core.policy import Verdict
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -52,7 +53,7 @@ BAD_TEXTS = [
     ("\x00\x01\x02", "line 1: plain text is expected, not the character U+0000"),
     ("goal: \ud800", "not the character U+D800"),
     ("goal: *nowhere", "undefined alias"),
-    ("a" * (MAX_CHARACTERS + 1), f"at most {MAX_CHARACTERS} characters"),
+    ("a" * (MAX_CHARACTERS + 1), f"at most {MAX_CHARACTERS:,} characters"),
     ("[" * 100_000, "nests deeper"),
     ('{"a":' * 100_000, "nests deeper"),
     ("a: &a [*a]", "aliases counted"),
@@ -325,3 +326,25 @@ class TestDeclaredVariables:
         outline = outline_mission(self.TEXT, source="m")
         assert (outline.description, outline.planner) == ("Look around.", "surveyor")
         assert [variable.default for variable in outline.variables.values()] == [None, "docs/${module}.md"]
+
+
+MERGES = "".join(
+    ["a0: &a0 {x: 1}\n", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))]
+)
+
+
+@pytest.mark.parametrize("text", ["[" + "a, " * 340_000 + "a]", "- - - - \n" * 110_000, MERGES])
+def test_keys_and_values_are_counted_while_they_are_read(text: str) -> None:
+    composed = 0
+
+    def count(loader: object, parent: object, index: object) -> object:
+        nonlocal composed
+        composed += 1
+        return compose(loader, parent, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        compose = Composer.compose_node
+        patch.setattr(Composer, "compose_node", count)
+        with pytest.raises(NotReadable, match="more than 20,000 keys and values"):
+            read_document(text)
+    assert composed <= MAX_VALUES

@@ -139,56 +139,6 @@ def test_a_rescue_touches_nothing_outside(
         assert kept == ({"a.txt"} if isolation is Isolation.OFF else left)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        {"file_exists": "l"},
-        {"file_matches": {"path": "l", "pattern": "CAN.RY"}},
-        {"file_parses": "l"},
-    ],
-)
-@pytest.mark.usefixtures("path_bug")
-def test_an_acceptance_check_sees_nothing_outside(
-    engine: Engine, place: Path, isolation: Isolation, check: JsonValue
-) -> None:
-    (place / "l").symlink_to(place.parent / "outside" / "secret.txt")
-    mission = launch(engine, place, accept=[check])
-    engine.work(until_idle=True)
-    status = engine.mission(mission).status
-    assert (status == "completed") is (isolation is Isolation.OFF)
-
-
-CHECKS = """
-import sys
-from lcp_engine import Engine
-from lcp_engine.sandbox.landlock import Isolation
-accept = [
-    {"file_exists": "a.txt"},
-    {"file_matches": {"path": "a.yaml", "pattern": "a: [1]"}},
-    *({"file_parses": f"a.{ending}"} for ending in ("yaml", "json", "toml", "py", "txt")),
-    {"file_quotes": {"path": "a.md", "files": "[a-z].py", "pattern": "a = "}},
-]
-spec = {
-    "name": "m", "goal": "g", "accept": accept,
-    "planner": {"type": "script", "replies": [{"ok": True, "action": "mission_complete", "summary": "done"}]},
-}
-with Engine(sys.argv[1], isolation=Isolation.REQUIRE) as engine:
-    mission = engine.launch(spec, root=sys.argv[2])
-    engine.work(until_idle=True)
-    print(engine.mission(mission.id).json)
-"""
-
-
-def test_all_that_checks_need_is_loaded_before_a_thread_is_confined(tmp_path: Path, place: Path) -> None:
-    """In a process of its own: here everything has been loaded long since."""
-    texts = {"yaml": "a: 1\n", "json": "[1]", "toml": "a = 1\n", "py": "a = 1\n", "md": "- a.py: a = 1\n"}
-    for ending, text in texts.items():
-        (place / f"a.{ending}").write_text(text)
-    command = [sys.executable, "-c", CHECKS, f"sqlite:///{tmp_path / 'lcp.db'}", str(place)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "'status': 'completed'" in said, said
-
-
 @pytest.mark.usefixtures("path_bug")
 def test_a_diff_shows_nothing_outside(engine: Engine, place: Path, isolation: Isolation) -> None:
     (place / "d").symlink_to(place.parent / "outside")

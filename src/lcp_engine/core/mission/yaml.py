@@ -17,7 +17,8 @@ from yaml.scanner import Scanner
 
 MAX_CHARACTERS = 1024 * 1024
 MAX_DEPTH = 60
-MAX_VALUES = 100_000
+MAX_VALUES = 20_000
+"""Keys and values of YAML, which is read slowly, each alias with all that it stands for; of JSON any number."""
 
 _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _NEVER = re.compile("[\x00\ud800-\udfff]")
@@ -28,6 +29,9 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,300}|0x[0-9a-fA-F]{1,200}|0o[0-7]{1,200}")
 _NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 
+_TOO_MUCH = f"it has more than {MAX_VALUES:,} keys and values or {MAX_DEPTH} levels, aliases counted"
+
+
 class NotReadable(ValueError):
     """The text is not one strict document; the message states where and why, in one line."""
 
@@ -36,7 +40,7 @@ def read_document(text: str) -> JsonValue:
     """The value of the only document in `text`. Raises `NotReadable`, whatever the text is."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
-        raise NotReadable(f"at most {MAX_CHARACTERS} characters are read, it has {len(text)}")
+        raise NotReadable(f"at most {MAX_CHARACTERS:,} characters are read, it has {len(text):,}")
     if found := _NOT_TEXT.search(text):
         line = text.count("\n", 0, found.start()) + 1
         raise NotReadable(f"line {line}: plain text is expected, not the character U+{ord(found[0]):04X}")
@@ -105,6 +109,7 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
     """Composes nodes only: nothing is constructed, and the depth is bounded before Python's stack is."""
 
     depth = 0
+    nodes = 0
 
     def __init__(self, stream: str) -> None:
         Reader.__init__(self, stream)
@@ -115,6 +120,9 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.depth += 1
+        self.nodes += 1
+        if self.nodes > MAX_VALUES:
+            raise NotReadable(_TOO_MUCH)
         if self.depth > MAX_DEPTH:
             raise NotReadable(f"at most {MAX_DEPTH} levels are read, it nests deeper")
         tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]  # untyped in the stubs
@@ -145,7 +153,7 @@ def _explain(refused: yaml.MarkedYAMLError) -> str:
 def _value(node: yaml.Node, budget: Iterator[int], depth: int) -> JsonValue:
     """Aliases are copied: `budget` ends alias bombs, `depth` aliases to themselves."""
     if depth == 0 or next(budget, None) is None:
-        raise NotReadable(f"it has more than {MAX_VALUES} values or {MAX_DEPTH} levels, aliases counted")
+        raise NotReadable(_TOO_MUCH)
     if isinstance(node, yaml.SequenceNode):
         return [_value(item, budget, depth - 1) for item in node.value]
     if isinstance(node, yaml.MappingNode):

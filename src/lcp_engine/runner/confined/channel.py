@@ -27,6 +27,17 @@ _ENCODE = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 _DECODE = json.JSONDecoder().decode
 
 
+class Duty(StrEnum):
+    """What a process is for: it serves the requests of its duty only."""
+
+    READ = "read"
+    """Executes workers; can only read."""
+    WRITE = "write"
+    """Takes the journal's steps on files; can also write."""
+    CHECK = "check"
+    """Runs acceptance checks; can only read."""
+
+
 class Request(StrEnum):
     """Everything a runner can request, in `do` of a head."""
 
@@ -49,6 +60,8 @@ class Request(StrEnum):
     """A writer: read a file without a lock."""
     REMOVE_EMPTY = "remove empty"
     """A writer: remove directories that are empty."""
+    CHECK = "check"
+    """A checker: run one acceptance check."""
 
 
 class Answer(StrEnum):

@@ -19,6 +19,7 @@ from lcp_engine.runner.confined.channel import (
     Answer,
     Buffer,
     Disconnected,
+    Duty,
     Head,
     Request,
     TimedOut,
@@ -98,7 +99,7 @@ class Confinement:
         try:
             return self._work(self._reader(root), job, until)
         except Disconnected:
-            alone = self._spawner.spawn(root, writes=False, memory=self._memory)
+            alone = self._spawner.spawn(root, Duty.READ, self._memory)
             try:
                 return self._work(alone, job, until)
             except Disconnected as error:
@@ -163,14 +164,14 @@ class Confinement:
         pair = self._pair(root)
         with pair.lock:
             if pair.reader is None or pair.reader.is_gone:
-                pair.reader = self._spawner.spawn(root, writes=False, memory=self._memory)
+                pair.reader = self._spawner.spawn(root, Duty.READ, self._memory)
             return pair.reader
 
     def _writer(self, root: Root) -> ConfinedProcess:
         pair = self._pair(root)
         with pair.lock:
             if pair.writer is None or pair.writer.is_gone:
-                pair.writer = self._spawner.spawn(root, writes=True, memory=self._memory)
+                pair.writer = self._spawner.spawn(root, Duty.WRITE, self._memory)
             return pair.writer
 
     def _pair(self, root: Root) -> _Pair:

@@ -22,6 +22,7 @@ from lcp_engine.runner.confined.channel import (
     Buffer,
     Channel,
     Disconnected,
+    Duty,
     Head,
     Message,
     TimedOut,
@@ -65,15 +66,19 @@ class Spawner:
         with self._lock:
             self._started()
 
-    def spawn(self, root: Root, *, writes: bool, memory: int) -> ConfinedProcess:
-        """A process confined to `root`, with at most `memory` bytes. Raises `NOT_ISOLATED`."""
+    def spawn(self, root: Root, duty: Duty, memory: int, *, confined: bool = True) -> ConfinedProcess:
+        """A process with at most `memory` bytes, confined to `root` unless that is switched off.
+
+        Raises `NOT_ISOLATED`.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         start: Head = {
             "path": root.path,
             "spellings": list(root.spellings),
             "kernel": root.kernel,
-            "writes": writes,
+            "duty": duty.value,
             "memory": memory,
+            "confined": confined,
         }
         with theirs:
             try:

@@ -20,10 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from typing import assert_never
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from lcp_engine.core.policy import Policy, Rule
+from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.engine.acceptance import fault_of, load_parsers
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import Failed, LcpError
 from lcp_engine.runner.confined.channel import (
@@ -31,6 +34,7 @@ from lcp_engine.runner.confined.channel import (
     Buffer,
     Channel,
     Disconnected,
+    Duty,
     Head,
     Message,
     Request,
@@ -45,6 +49,7 @@ from lcp_engine.sandbox.landlock import die_with_parent, load_late, restrict_to
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
+from lcp_engine.workers.read_file import WORKER as READ_FILE
 
 MOST_SEEN = 64 * 1024
 """Bytes of a file that are sent along when it is locked."""
@@ -53,6 +58,7 @@ QUIET_SECONDS = 0.1
 """How often a writer reports which file it has turned to; most disks are done with all of them before."""
 
 _STACK_BYTES = 1024 * 1024
+_PARSER_STACK_BYTES = 16 * 1024 * 1024
 _MESSAGE = 1024 * 1024
 _MAX_SETUPS = 256
 
@@ -117,8 +123,12 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     end = socket.socket(fileno=control)
     channel = Channel(end)
+    duty = Duty(text_of(start, "duty"))
+    if duty is Duty.CHECK:
+        load_parsers()  # while modules can still be opened
     try:
-        version = restrict_to(root, writes=bool(start["writes"]))
+        if start["confined"]:
+            restrict_to(root, writes=duty is Duty.WRITE)
     except OSError as error:
         channel.send({"is": Answer.REFUSED, "reason": str(error)})
         return
@@ -128,9 +138,9 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
         opened=root,
         spellings=texts_of(start, "spellings"),
     )
-    service = Writer(opened) if start["writes"] else Reader(opened, workers)
-    threading.stack_size(_STACK_BYTES)
-    channel.send({"is": Answer.READY, "landlock": version})
+    service = _service(duty, opened, workers)
+    threading.stack_size(_PARSER_STACK_BYTES if duty is Duty.CHECK else _STACK_BYTES)
+    channel.send({"is": Answer.READY})
     while True:
         call, given, _, _ = socket.recv_fds(end, 1, 1)
         if not call:
@@ -139,7 +149,19 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
             threading.Thread(target=_answer, args=(service, Channel(socket.socket(fileno=one)))).start()
 
 
-def _answer(service: Reader | Writer, channel: Channel) -> None:
+def _service(duty: Duty, root: Root, workers: Mapping[str, Worker[BaseModel]]) -> Reader | Writer | Checker:
+    match duty:
+        case Duty.READ:
+            return Reader(root, workers)
+        case Duty.WRITE:
+            return Writer(root)
+        case Duty.CHECK:
+            return Checker(root)
+        case other:
+            assert_never(other)
+
+
+def _answer(service: Reader | Writer | Checker, channel: Channel) -> None:
     """Serve one channel in a thread, which is confined like all threads of the process."""
     try:
         service.serve(channel)
@@ -176,6 +198,12 @@ class Setup:
         policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths)
         judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
         return lambda approved: Context(root, self.aliases, judge, self.caps, approved=approved)
+
+    def may_read(self) -> Callable[[str], bool]:
+        """Returns whether `read_file` may read a path."""
+        policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths)
+        judge = policy.for_kind(READ_FILE.kind, has_effects=False, writes=False)
+        return lambda path: judge(path).verdict is not Verdict.DENY
 
 
 SETUPS: TypeAdapter[Setup] = TypeAdapter(Setup)
@@ -269,6 +297,28 @@ def _effect_message(effect: FileEffect, params: BaseModel | None) -> Message:
         if getattr(params, name) is effect.content:
             return {**head, "param": name}, b""
     return head, effect.content.encode()
+
+
+# -- the checker
+
+
+class Checker:
+    """Runs acceptance checks on the files of one root, one at a time: what it parses may take all that it has."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def serve(self, channel: Channel) -> None:
+        """Answer until the other side closes the channel, with `Disconnected`."""
+        while True:
+            head, _ = channel.receive()
+            check = AcceptCheck.model_validate(head["check"])
+            try:
+                fault = fault_of(check, self._root, SETUPS.validate_python(head["setup"]).may_read())
+            except MemoryError:
+                channel.send({"is": Answer.OUT_OF_MEMORY})
+                os._exit(1)
+            channel.send({"is": Answer.DONE, "fault": fault})
 
 
 # -- the writer

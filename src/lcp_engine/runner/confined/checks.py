@@ -1,0 +1,111 @@
+"""Run acceptance checks in a process whose time and memory are limited (R9).
+
+What a planner wrote is parsed there: some hundred bytes of YAML, and some kilobytes of TOML, can take minutes and
+gigabytes. The process is confined to the root; if isolation is off, or the kernel has no Landlock, it is limited only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from pydantic import JsonValue
+
+from lcp_engine.core.decide import FailedCheck
+from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.runner.confined.channel import Answer, Disconnected, Duty, Head, Request, TimedOut, text_of
+from lcp_engine.runner.confined.process import ConfinedProcess, Spawner, spawner
+from lcp_engine.runner.confined.server import SETUPS, Setup
+from lcp_engine.sandbox.root import Root
+
+
+@dataclass(frozen=True)
+class CheckLimits:
+    """What one check may take, and all checks of a mission together."""
+
+    seconds: float = 10.0
+    seconds_together: float = 60.0
+    memory: int = 1024 * 1024 * 1024
+
+    @property
+    def sentence(self) -> str:
+        return f"a check may take {self.seconds:g} s and {self.memory // 2**20:,} MiB of memory"
+
+
+LIMITS = CheckLimits()
+
+
+class Checks:
+    """Runs the checks of one mission. Its process starts with the first check, and again if one has ended it."""
+
+    def __init__(
+        self,
+        root: Root,
+        setup: Setup,
+        *,
+        confined: bool,
+        limits: CheckLimits = LIMITS,
+        spawned_by: Spawner | None = None,
+    ) -> None:
+        self._spawner = spawned_by or spawner()
+        self._root = root
+        self._setup: JsonValue = SETUPS.dump_python(setup, mode="json")
+        self._confined = confined
+        self._limits = limits
+        self._process: ConfinedProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def failed(self, checks: Sequence[AcceptCheck]) -> tuple[FailedCheck, ...]:
+        """The checks on files that do not pass now. Raises `NOT_ISOLATED` if no process can be started."""
+        until = time.monotonic() + self._limits.seconds_together
+        found = [
+            (index, check, self._fault(check, until))
+            for index, check in enumerate(checks)
+            if check.verify is None
+        ]
+        return tuple(
+            FailedCheck(index, f"{check.description}: {fault}")
+            for index, check, fault in found
+            if fault is not None
+        )
+
+    def _fault(self, check: AcceptCheck, until: float) -> str | None:
+        if time.monotonic() >= until:
+            return f"it was not run: the checks before it took {self._limits.seconds_together:g} s"
+        request: Head = {"do": Request.CHECK, "check": check.model_dump(mode="json"), "setup": self._setup}
+        try:
+            head, _ = self._started().exchange(request, b"", self._limits.seconds)
+        except TimedOut:
+            self._end()
+            return f"it took more than {self._limits.seconds:g} s; {self._limits.sentence}"
+        except Disconnected:
+            self._end()
+            return f"it ended the process that ran it; {self._limits.sentence}"
+        if head.get("is") == Answer.OUT_OF_MEMORY:
+            self._end()
+            return (
+                f"it took more than {self._limits.memory // 2**20:,} MiB of memory; {self._limits.sentence}"
+            )
+        return None if head.get("fault") is None else text_of(head, "fault")
+
+    def _started(self) -> ConfinedProcess:
+        if self._process is None:
+            self._process = self._spawner.spawn(
+                self._root, Duty.CHECK, self._limits.memory, confined=self._confined
+            )
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
