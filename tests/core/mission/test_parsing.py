@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import ClassVar
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -337,7 +338,7 @@ MERGES = "".join(
 def test_keys_and_values_are_counted_while_they_are_read(text: str) -> None:
     composed = 0
 
-    def count(loader: object, parent: object, index: object) -> object:
+    def count(loader: Composer, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         nonlocal composed
         composed += 1
         return compose(loader, parent, index)
