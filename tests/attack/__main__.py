@@ -12,9 +12,9 @@ import platform
 import random
 from collections.abc import Callable, Mapping
 
-from tests.attack import racing
+from tests.attack import page, racing
 
-PARTS: Mapping[str, Callable[[float], bool]] = {"races": racing.attack}
+PARTS: Mapping[str, Callable[[float], bool]] = {"races": racing.attack, "page": page.attack}
 """Each is called with the seconds for one attack, prints what it counted, and returns whether all held."""
 
 

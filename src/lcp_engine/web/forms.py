@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlencode
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from lcp_engine.store.people import Sight
@@ -78,7 +78,10 @@ def form_endpoint(action: Action) -> Callable[[Request], Awaitable[Response]]:
 
     async def endpoint(request: Request) -> Response:
         context: PageContext = request.app.state.context
-        form = await _read_form(request)
+        try:
+            form = await _read_form(request)
+        except ClientDisconnect as gone:
+            raise HTTPException(400, "the request ended before its form did") from gone
         if not hmac.compare_digest(form.text("csrf").encode(), context.csrf.encode()):
             raise HTTPException(
                 403,
