@@ -39,6 +39,7 @@ DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
 FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:back_up
 INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/engine:Engine.undo
+    api/engine:Engine.undo_diffs
     api/history:check_states cli/base:read_object.refusal cli/check:_lines cli/decide:_check_limits
     cli/decide:_limit cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/load_mission:_parse
     cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
@@ -83,14 +84,15 @@ WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
     runner/confined/remote_files:_error_of
 WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
     engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_retry_step
-    engine/missions:cancel engine/missions:enqueue engine/missions:resume engine/missions:retry
-    engine/question:bring_reply engine/question:refuse_relayed replay/fork:_find_turn replay/replay:_refuse
-    web/edit:_job
+    engine/missions:accept_root engine/missions:cancel engine/missions:enqueue engine/missions:resume
+    engine/missions:retry engine/question:bring_reply engine/question:refuse_relayed replay/fork:_find_turn
+    replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: cli/base:naming cli/decide:_approve_shown cli/editor:Draft.kept_after engine/admission:store
+*: changes/show:sight_now cli/base:naming cli/decide:_approve_shown cli/editor:Draft.kept_after engine/admission:store
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:error_of runner/confined/channel:failure_of runner/executor:Turns._ask
+    sandbox/root_identity:open_known
 CONFLICT: engine/approvals:_decided runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
     store/host/liveness:_private_directory store/host/liveness:runtime_directory store/maintenance/backup:_dump
@@ -110,18 +112,19 @@ NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/missi
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
 NO_WORKER: api/arguments:known_worker cli/run:_check_kinds engine/run_job:_worker runner/runner:Runner.__init__
-PATH_DENIED: changes/recovery:open_root sandbox/database_files:refusal_of_own sandbox/locks:_check_target
-    sandbox/root:refusal workers/base:Context.judge
+PATH_DENIED: sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
+    workers/base:Context.judge
 PATH_NOT_FOUND: planners/llm/local:_start
 PATH_OUTSIDE_ROOT: sandbox/root:refusal
 PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
+ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
 TOO_LARGE: changes/journal:Journal._compose changes/journal:Journal._read_before changes/preview:_composed
     cli/decide:_read cli/replay:_text engine/outcome:_stored engine/run_job:_apply sandbox/read_text:_too_large
     web/edit:_job workers/write_file:execute
 WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
-WRONG_STATE: engine/schedules:add_schedule runner/undo:check_quiet runner/undo:undo
+WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:check_quiet runner/undo:undo
     store/maintenance/backup:_there_already
 """
 

@@ -42,6 +42,7 @@ class ErrorCode(StrEnum):
     TOO_LARGE = "TOO_LARGE"
     BINARY = "BINARY"
     CONFLICT = "CONFLICT"
+    ROOT_CHANGED = "ROOT_CHANGED"
     FILE_SYSTEM = "FILE_SYSTEM"
     INVALID_PARAMS = "INVALID_PARAMS"
     INVALID_PATTERN = "INVALID_PATTERN"
@@ -103,6 +104,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.EXECUTION,
         "The file, or the row, has changed since the change was made or approved.",
         "Look at what has changed, then decide again.",
+    ),
+    ErrorCode.ROOT_CHANGED: Meaning(
+        _T.EXECUTION,
+        "The mission's root is a link now, or another directory than at its launch.",
+        "Put the directory back, or accept the new one with `lcp resume M --root DIR`.",
     ),
     ErrorCode.FILE_SYSTEM: Meaning(
         _T.RESOURCE,
@@ -370,9 +376,9 @@ class WrongState(LcpError):
 
 
 class Conflict(LcpError):
-    """A file or row has changed since it was read, shown or approved, or was decided on otherwise."""
+    """A file, root or row has changed since it was read, shown or approved, or was decided on otherwise."""
 
-    codes = frozenset({_C.CONFLICT})
+    codes = frozenset({_C.CONFLICT, _C.ROOT_CHANGED})
 
 
 class Refused(LcpError):

@@ -14,6 +14,8 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
+from lcp_engine.sandbox.root_identity import KnownRoot, identity_at, is_in_place
+from lcp_engine.store.queries.mission_spec import known_root
 from lcp_engine.workers.base import Worker, Workers, params_of
 
 LONGEST_DELAY = 100 * 365 * 24 * 3600
@@ -48,6 +50,17 @@ def existing_directory(root: str | os.PathLike[str]) -> Path:
         message = f"root {path} is a file; a directory is expected"
         raise LcpError(ErrorCode.NOT_A_FILE, message, advice="Name a directory.")
     return path.resolve()
+
+
+def new_root(instance: Instance, mission_id: int, directory: Path) -> KnownRoot:
+    """Another root for a mission. Raises `WRONG_STATE` while the one that it has is in its place."""
+    old = instance.database.read(lambda tx: known_root(tx, mission_id))
+    if old is not None and old.path != str(directory) and is_in_place(old):
+        fact = f"the root of mission {mission_id} is still at {old.path!r}"
+        message = f"{fact}; only a root that is gone or replaced can be changed"
+        advice = "Move that directory away first: a runner may be at work in it."
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
+    return KnownRoot(mission_id, str(directory), identity_at(directory))
 
 
 def check_delay(delay: float) -> None:

@@ -16,6 +16,7 @@ from lcp_engine.api.arguments import (
     checked_spec,
     existing_directory,
     known_worker,
+    new_root,
 )
 from lcp_engine.api.history import History
 from lcp_engine.api.queries import explain_policy, read_reply_to
@@ -38,6 +39,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.runner.undo import Undo, undo, undo_diffs
 from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
@@ -134,7 +136,10 @@ class Engine(History):
         """
         checked = checked_spec(self.instance, spec, allow_admin=allow_admin)
         directory = existing_directory(root)
-        return self.mission(self.instance.write(missions.launch, checked, directory, key=key))
+        identity = identity_at(directory)
+        return self.mission(
+            self.instance.write(missions.launch, checked, directory, key=key, identity=identity)
+        )
 
     def enqueue(
         self,
@@ -280,7 +285,8 @@ class Engine(History):
 
         The approval is for what was `shown`, the sight of a `look`; else for what this person last saw (`diff`), else
         for what the file was when the job was held. Raises `NOT_FOUND`; `CONFLICT` if the file has changed since or
-        someone decided otherwise; `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`, `NOT_ALLOWED`.
+        someone decided otherwise; `ROOT_CHANGED`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`,
+        `NOT_ALLOWED`.
         """
         job, revised = known_id("job", job_id), None if params is None else dict(params)
         now = show.sight_now(self.instance, job, revised)
@@ -317,15 +323,25 @@ class Engine(History):
         return self.instance.write(missions.cancel, known_id("mission", mission_id), by=by or user_name())
 
     def resume(
-        self, mission_id: int, *, limits: Mapping[str, JsonValue] | None = None, by: str | None = None
+        self,
+        mission_id: int,
+        *,
+        limits: Mapping[str, JsonValue] | None = None,
+        root: str | os.PathLike[str] | None = None,
+        by: str | None = None,
     ) -> Mission:
         """Continue a mission that has ended, with other `limits` if given.
 
-        Raises `NOT_FOUND`, `WRONG_STATE`, `INVALID_MISSION`.
+        `root` is the directory that it works in from now on, after its root was moved, restored or replaced; then only
+        a mission that failed continues. Raises `NOT_FOUND`, `WRONG_STATE`, `INVALID_MISSION`, and for `root`
+        `PATH_NOT_FOUND` and `NOT_A_FILE`.
         """
-        self.instance.write(
-            missions.resume, known_id("mission", mission_id), limits or {}, by=by or user_name()
-        )
+        known, person = known_id("mission", mission_id), by or user_name()
+        if root is None:
+            self.instance.write(missions.resume, known, limits or {}, by=person)
+        else:
+            new = new_root(self.instance, known, existing_directory(root))
+            self.instance.write(missions.accept_root, new, limits or {}, by=person)
         return self.mission(mission_id)
 
     def retry(self, job_id: int, *, by: str | None = None) -> Job:

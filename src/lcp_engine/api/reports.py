@@ -5,17 +5,21 @@ from __future__ import annotations
 from lcp_engine.engine.reports.files_on_disk import compared
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.root_identity import KnownRoot
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
+from lcp_engine.store.queries.mission_spec import known_root
 from lcp_engine.store.queries.progress import find_course
 
 
 def read_facts(database: Database, isolation: Isolation, mission_id: int, most: int | None) -> Facts:
     """The facts of a mission, with what has become of each file. Raises `NOT_FOUND`."""
-    facts = database.read(lambda tx: find_facts(tx, mission_id, most=most or MOST))
-    return compared(facts, confined_threads(isolation).read)
+    facts, known = database.read(
+        lambda tx: (find_facts(tx, mission_id, most=most or MOST), known_root(tx, mission_id))
+    )
+    return compared(facts, known, confined_threads(isolation).read)
 
 
 def read_standing(
@@ -23,9 +27,9 @@ def read_standing(
 ) -> tuple[Facts, Course]:
     """Facts and progress of one moment, with every held job. Raises `NOT_FOUND`."""
 
-    def find(tx: Tx) -> tuple[Facts, Course]:
+    def find(tx: Tx) -> tuple[Facts, Course, KnownRoot | None]:
         facts = find_facts(tx, mission_id, most=most or MOST, most_held=MOST)
-        return facts, find_course(tx, mission_id, since)
+        return facts, find_course(tx, mission_id, since), known_root(tx, mission_id)
 
-    facts, course = database.read(find)
-    return compared(facts, confined_threads(isolation).read), course
+    facts, course, known = database.read(find)
+    return compared(facts, known, confined_threads(isolation).read), course

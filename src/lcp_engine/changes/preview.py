@@ -19,10 +19,11 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted, confined_threads
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queries.mission_spec import spec_and_root
+from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.workers.base import WRITE_LESS, Context, FileEffect, Hold, Worker
 
 
@@ -102,10 +103,12 @@ class Previews:
         return Context(root, spec.root_aliases, judge, self._instance.caps, approved=True), files
 
     def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess]:
-        spec_text, path = self._instance.database.read(lambda tx: spec_and_root(tx, mission_id))
-        if path is None:
+        spec_text, known = self._instance.database.read(
+            lambda tx: (spec_and_root(tx, mission_id)[0], known_root(tx, mission_id))
+        )
+        if known is None:
             return spec_text, None, HERE
-        root = self._opened.enter_context(Root(path))
+        root = self._opened.enter_context(open_known(known))
         return (
             spec_text,
             root,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from pydantic import BaseModel, JsonValue
 
@@ -22,12 +22,14 @@ from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess
 from lcp_engine.sandbox.locks import Wait
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again, left_open
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.file_changes import what
+from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.registry import UNDO_KIND
@@ -69,7 +71,7 @@ def close_left_open(database: Database, threads: ConfinedThreads) -> None:
     """
     for change in database.read(left_open):
         try:
-            with open_root(change.root) as root, threads.access(root, writes=True) as files:
+            with _opened(database, change, threads) as (root, files):
                 _close_if_free(database, change, root, files)
         except DatabaseFailed:
             raise
@@ -88,7 +90,7 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
         if change.state != INTENT:
             continue
         try:
-            with open_root(change.root) as root, threads.access(root, writes=True) as files:
+            with _opened(database, change, threads) as (root, files):
                 _restore(database, change, root, files)
         except DatabaseFailed:
             raise
@@ -98,7 +100,7 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
             errors[change.id] = error.failed
             _close(database, [change], {change.id: VOID})
     changes = database.read(lambda tx: changes_of(tx, job.id))
-    _remove_empty_directories(changes, threads)
+    _remove_empty_directories(database, changes, threads)
     return _outcome(job, sorted(changes, key=lambda change: change.path), errors)
 
 
@@ -112,16 +114,21 @@ def note_late_write(ledger: Ledger, job_id: int, path: str) -> None:
     deliver_again(ledger.tx, mission.id)
 
 
-def open_root(path: str) -> Root:
-    """The root that a change names. Raises `PATH_DENIED` if its path is a link now, which leads elsewhere."""
-    root = Root(path)
-    if root.path != path:
-        root.close()
-        message = f"root {path!r} is or passes a symbolic link now"
-        raise LcpError(
-            ErrorCode.PATH_DENIED, message, advice="Put a directory back at that path, then try again."
-        )
-    return root
+@contextmanager
+def _opened(
+    database: Database, change: ChangeRow, threads: ConfinedThreads
+) -> Iterator[tuple[Root, FileAccess]]:
+    """The root of a change, and what can write in it."""
+    with (
+        open_root(database, change.mission_id, change.root) as root,
+        threads.access(root, writes=True) as files,
+    ):
+        yield root, files
+
+
+def open_root(database: Database, mission_id: int, path: str) -> Root:
+    """The root at `path` that a change of a mission names. Raises `ROOT_CHANGED` if it is another one now."""
+    return open_known(database.read(lambda tx: root_of_change(tx, mission_id, path)))
 
 
 def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
@@ -214,14 +221,20 @@ def _restore(database: Database, change: ChangeRow, root: Root, files: FileAcces
             raise held
 
 
-def _remove_empty_directories(changes: Sequence[ChangeRow], threads: ConfinedThreads) -> None:
+def _remove_empty_directories(
+    database: Database, changes: Sequence[ChangeRow], threads: ConfinedThreads
+) -> None:
     """Remove what the mission created for files that are gone again."""
-    made: dict[str, set[str]] = defaultdict(set)
+    made: dict[tuple[int, str], set[str]] = defaultdict(set)
     for change in changes:
         if change.state == APPLIED and change.sha256_after is None:
-            made[change.root].update(map(str, json.loads(change.made)))
-    for path, directories in made.items():
-        with suppress(LcpError), open_root(path) as root, threads.access(root, writes=True) as files:
+            made[change.mission_id, change.root].update(map(str, json.loads(change.made)))
+    for (mission_id, path), directories in made.items():
+        with (
+            suppress(LcpError),
+            open_root(database, mission_id, path) as root,
+            threads.access(root, writes=True) as files,
+        ):
             files.remove_empty(root, directories)
 
 

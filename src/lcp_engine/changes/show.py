@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from lcp_engine.changes.preview import Previews
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.reports.files_on_disk import Written, on_disk
-from lcp_engine.errors import LcpError
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.new_content import compose
-from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import KnownRoot, open_known
 from lcp_engine.store import changes
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
@@ -23,6 +24,7 @@ from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import met
 from lcp_engine.store.queries.mission_facts import DiskState
+from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow
 
 _OF_REMOVED = {DiskState.GONE: DiskState.AS_WRITTEN, None: None}
@@ -139,11 +141,15 @@ def show_files(instance: Instance, mission_id: int, *, first: int, most: int) ->
 
 
 def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sight:
-    """What a job, with other params if given, would change now. Raises `NOT_FOUND`."""
+    """What a job, with other params if given, would change now. Raises `NOT_FOUND`, `ROOT_CHANGED`."""
     job = instance.database.read(lambda tx: history.find_job(tx, job_id))
     mission_id, kind, stated = _parts(job)
     with Previews(instance) as previews:
-        return previews.with_sight(mission_id, kind, stated if params is None else params)[1]
+        preview, sight = previews.with_sight(mission_id, kind, stated if params is None else params)
+    refused = None if preview is None else preview.refused
+    if refused is not None and refused.code is ErrorCode.ROOT_CHANGED:
+        raise LcpError(refused.code, refused.message, refused.details, refused.advice)
+    return sight
 
 
 def note_first_sight(instance: Instance, jobs: Iterable[JsonObject], person: str) -> None:
@@ -179,10 +185,11 @@ def _applied(instance: Instance, made: Sequence[ChangeRow]) -> list[Diff]:
 def _found(instance: Instance, last: Sequence[ChangeRow]) -> dict[int, DiskState | None]:
     """The state of files since their last change, by its id; a removed file is as written if there is none."""
     found: dict[int, DiskState | None] = {}
-    for root in {change.root for change in last}:
+    for mission_id, root in {(change.mission_id, change.root) for change in last}:
+        known = instance.database.read(partial(root_of_change, mission_id=mission_id, path=root))
         of_root = {change.path: change for change in last if change.root == root}
         written = [Written(path, change.size_bytes, change.sha256_after) for path, change in of_root.items()]
-        for path, state in on_disk(written, root, confined_threads(instance.isolation).read).items():
+        for path, state in on_disk(written, known, confined_threads(instance.isolation).read).items():
             was_removed = of_root[path].sha256_after is None
             found[of_root[path].id] = _OF_REMOVED.get(state, DiskState.CHANGED) if was_removed else state
     return found
@@ -207,7 +214,7 @@ def _difference(instance: Instance, first: ChangeRow, last: ChangeRow) -> Diff:
     return Diff(last.path, note=_AFTER_IS_GONE) if after is None else diff_bytes(last.path, before, after)
 
 
-def show_restored(instance: Instance, root: str, path: str, now: str | None, then: str | None) -> Diff:
+def show_restored(instance: Instance, root: KnownRoot, path: str, now: str | None, then: str | None) -> Diff:
     """What restoring a file changes, by the hashes of its contents; None where there is no file."""
     contents: list[bytes | None] = []
     for sha in (now, then):
@@ -229,15 +236,16 @@ def _after(instance: Instance, change: ChangeRow, sha: str) -> bytes | None:
     kept = _kept(instance, sha)
     if kept is not None:
         return kept
-    for content in (_on_disk(instance, change.root, change.path), _composed(instance, change)):
+    known = instance.database.read(lambda tx: root_of_change(tx, change.mission_id, change.root))
+    for content in (_on_disk(instance, known, change.path), _composed(instance, change)):
         if content is not None and sha256(content) == sha:
             return content
     return None
 
 
-def _on_disk(instance: Instance, where: str, path: str) -> bytes | None:
+def _on_disk(instance: Instance, known: KnownRoot, path: str) -> bytes | None:
     try:
-        with Root(where) as root, confined_threads(instance.isolation).access(root) as files:
+        with open_known(known) as root, confined_threads(instance.isolation).access(root) as files:
             current = files.read_unlocked(root, path, None)
     except LcpError:
         return None

@@ -152,21 +152,30 @@ def cancel_command(invocation: Invocation, mission: int) -> int:
 @click.command(
     "resume",
     cls=LcpCommand,
-    examples=("lcp resume 3 --set limits.max_turns=50",),
+    examples=("lcp resume 3 --set limits.max_turns=50", "lcp resume 3 --root ~/project"),
 )
 @click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a limit, e.g. limits.max_jobs=200."
 )
+@click.option(
+    "--root",
+    metavar="DIR",
+    help="Accept DIR as the mission's root, after the root was moved, restored or replaced.",
+)
 @pass_invocation
-def resume_command(invocation: Invocation, mission: int, settings: Sequence[str]) -> int:
-    """Continue mission M, which has ended: its planner gets another turn."""
+def resume_command(invocation: Invocation, mission: int, settings: Sequence[str], root: str | None) -> int:
+    """Continue mission M, which has ended: its planner gets another turn.
+
+    With --root only a mission that failed continues; any other one just has that root from now on.
+    """
     limits = {_limit(key): _scalar(text) for key, text in pairs(settings, "--set").items()}
     _check_limits(limits)
     with invocation.engine() as engine:
-        engine.resume(mission, limits=limits)
+        resumed = engine.resume(mission, limits=limits, root=root)
         _print_mission(invocation, engine, mission)
-        advise(invocation, engine, "`lcp work --until-idle` continues the mission")
+        if resumed.status == "running":
+            advise(invocation, engine, "`lcp work --until-idle` continues the mission")
     return Exit.DONE
 
 

@@ -147,6 +147,8 @@ class EventFormatter:
             status = name.removeprefix("mission_")
             outcome = _data(event).get("outcome")
             return Text.assemble(f"mission {mission_id} ", (status, COLOURS.get(status, "")), f"  {outcome}")
+        if name == "root_accepted":
+            return Text(f"mission {mission_id} has root {one_line(str(_data(event).get('root')))}")
         return Text(f"mission {mission_id} resumed") if name == "resumed" else None
 
     def _any_line(self, event: JsonObject) -> Text:

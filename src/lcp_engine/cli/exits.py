@@ -42,6 +42,7 @@ _OF_CODES: Mapping[ErrorCode, Exit] = {
     ErrorCode.INVALID_ARGUMENT: Exit.USAGE,
     ErrorCode.INVALID_PARAMS: Exit.USAGE,
     ErrorCode.CONFLICT: Exit.CONFLICT,
+    ErrorCode.ROOT_CHANGED: Exit.CONFLICT,
     ErrorCode.WRONG_STATE: Exit.CONFLICT,
     ErrorCode.NOT_SHOWN: Exit.WAITING,
 }

@@ -26,6 +26,7 @@ from lcp_engine.engine.turn_queue import (
     queue_turn,
 )
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import (
@@ -33,6 +34,7 @@ from lcp_engine.store.missions import (
     find_by_key,
     find_open_by_key,
     insert_mission,
+    move_root,
     release_key,
     reopen_mission,
     skipped_steps,
@@ -50,14 +52,15 @@ def launch(
     *,
     key: str | None = None,
     about: Mapping[str, JsonValue] | None = None,
+    identity: RootIdentity | None = None,
 ) -> int:
     """Store a mission with its first turn; its id. With a `key` that was used before, the id of that mission.
 
-    `about` is added to the data of its first event.
+    `about` is added to the data of its first event. `identity` says which directory the root is.
     """
     if key is not None and (known := find_by_key(ledger.tx, key)) is not None:
         return known
-    mission_id = _insert(ledger, spec, root, key)
+    mission_id = _insert(ledger, spec, root, key, identity)
     mission = ledger.mission(mission_id)
     if mission.root_plan is not None:
         return mission_id
@@ -94,7 +97,7 @@ def open_queue(ledger: Ledger, name: str, last: int | None = None) -> int:
     spec = MissionSpec.model_validate(
         {"name": name, "goal": "Run the jobs that are put here.", "planner": {"type": "none"}}
     )
-    mission_id = _insert(ledger, spec, None, key)
+    mission_id = _insert(ledger, spec, None, key, None)
     mission = ledger.mission(mission_id)
     if mission.events == 0:
         ledger.note(mission, "launched", None, {"name": name})
@@ -172,6 +175,27 @@ def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
         raise LcpError(ErrorCode.WRONG_STATE, message)
     cancel_mission(ledger, mission, by)
     return True
+
+
+def accept_root(ledger: Ledger, new: KnownRoot, limits: Mapping[str, JsonValue], *, by: str) -> None:
+    """Let a mission work in another root; its old path stays a name of it.
+
+    A mission that failed continues, and with other `limits` any that has ended. Raises `WRONG_STATE` for one without a
+    root, or that has not ended although limits are given.
+    """
+    mission = ledger.mission(new.mission_id)
+    if mission.root is None:
+        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission.id} has no root; no other can be given")
+    old = mission.root
+    move_root(ledger.tx, old, new)
+    mission.root = new.path
+    if old != new.path:
+        spec = spec_of(mission.spec)
+        aliases = tuple(dict.fromkeys((*spec.root_aliases, old)))
+        mission.spec = spec.model_copy(update={"root_aliases": aliases}).model_dump_json(by_alias=True)
+    ledger.note(mission, "root_accepted", None, {"by": by, "root": new.path, "before": old})
+    if limits or mission.status == "failed":
+        resume(ledger, mission.id, limits, by=by)
 
 
 def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, by: str) -> None:
@@ -279,13 +303,16 @@ def _wait_again(ledger: Ledger, step: JobRow, reason: str) -> None:
         ledger.move(step, RETRY_HELD, reason=hold)
 
 
-def _insert(ledger: Ledger, spec: MissionSpec, root: Path | None, key: str | None) -> int:
+def _insert(
+    ledger: Ledger, spec: MissionSpec, root: Path | None, key: str | None, identity: RootIdentity | None
+) -> int:
     new = NewMission(
         uid=f"req-{uuid4()}",
         key=key,
         name=spec.name,
         goal=spec.goal,
         root=None if root is None else str(root),
+        root_identity=None if identity is None else identity.text,
         planner=spec.planner.type,
         spec=spec.model_dump_json(by_alias=True),
     )

@@ -14,6 +14,7 @@ from lcp_engine.core.recurrence import Cron, Every, Onward, Recurrence, first_du
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store import schedules
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.schedules import ScheduleRow, Tick
@@ -84,7 +85,9 @@ def unknown_schedule(name: str, known: Sequence[str]) -> LcpError:
 def launch_now(ledger: Ledger, name: str) -> int:
     """Launch the mission of a schedule now, without changing when it is due; the mission's id. Raises `NOT_FOUND`."""
     row = lock_schedule(ledger, name)
-    mission_id = missions.launch(ledger, spec_of(row.spec), Path(row.root), about={"schedule": name})
+    mission_id = missions.launch(
+        ledger, spec_of(row.spec), Path(row.root), about={"schedule": name}, identity=identity_at(row.root)
+    )
     schedules.note_launch(ledger.tx, name, mission_id)
     return mission_id
 
@@ -106,6 +109,7 @@ def tick(ledger: Ledger, row: ScheduleRow, now: Micros, onward: Onward) -> None:
             Path(row.root),
             key=f"schedule:{row.name}:{due}",
             about={"schedule": row.name, "due_at": due, "missed": onward.missed},
+            identity=identity_at(row.root),
         )
         schedules.note_launch(tx, row.name, mission_id)
     outcome = "launched" if is_launched else "skipped"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import JsonValue, ValidationError
 
@@ -23,12 +24,14 @@ from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.sandbox.read_text import read_bytes
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import RootIdentity, open_known
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.copy_mission import Copied, copy_until
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
+from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.queries.states_at import JobHistory, jobs_before
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy, params_of
@@ -75,7 +78,9 @@ def fork(
     if planner is not None:
         check_script(made, planner, params_of(instance.admission.workers), source="planner")
     assert past.root is not None
-    with Root(past.root) as root:
+    known = instance.database.read(partial(root_of_change, mission_id=mission_id, path=past.root))
+    with open_known(known) as root:
+        identity = RootIdentity.of(root.descriptor)
         histories = jobs_before(past, asked)
         load_late()
         changed, unknown = confined_threads(instance.isolation).read(
@@ -86,7 +91,7 @@ def fork(
     noted["changed"] = [drift.path for drift in changed[:MOST_LISTED]]
 
     def work(tx: Tx) -> int:
-        branch = _store(ledger_of(tx), mission_id, turn, spec)
+        branch = _store(ledger_of(tx), mission_id, turn, spec, identity)
         return _begin(ledger_of(tx), branch, reply, noted, has_changed=bool(changed))
 
     return Forked(instance.database.write(work), changed, unknown)
@@ -111,14 +116,17 @@ def _find_turn(past: Archive, turn: int) -> tuple[PastEvent, PastTurn]:
     return asked, question
 
 
-def _store(ledger: Ledger, mission_id: int, turn: int, spec: MissionSpec) -> Copied:
+def _store(ledger: Ledger, mission_id: int, turn: int, spec: MissionSpec, identity: RootIdentity) -> Copied:
     ledger.lock([mission_id])
     ledger.write_results()
     past = read_archive(ledger.tx, mission_id)
     asked, question = _find_turn(past, turn)
     stated = spec.model_dump_json(by_alias=True)
     histories = jobs_before(past, asked)
-    return copy_until(ledger.tx, past, question, asked, histories, spec=stated, planner=spec.planner.type)
+    return copy_until(
+        ledger.tx, past, question, asked, histories, spec=stated, planner=spec.planner.type,
+        root_identity=identity.text,
+    )  # fmt: skip
 
 
 def _begin(

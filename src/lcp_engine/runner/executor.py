@@ -49,12 +49,13 @@ from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity, check_same, open_known
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queries.mission_spec import spec_and_root
+from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker, params_of
@@ -403,10 +404,11 @@ class OpenMissions:
         self._instance = instance
         self._roots = roots
         self._missions: dict[int, OpenMission] = {}
+        self._first: dict[tuple[KnownRoot, str], RootIdentity] = {}
         self._lock = threading.Lock()
 
     def of(self, mission_id: int) -> OpenMission:
-        """The mission; opened again if its root is another directory now. Raises `LcpError`."""
+        """The mission; opened again, and its root checked, if another directory is there now. Raises `LcpError`."""
         with self._lock:
             known = self._missions.pop(mission_id, None)
             if known is None or not known.is_current:
@@ -433,18 +435,26 @@ class OpenMissions:
         return Setup(self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner)
 
     def _open(self, mission_id: int) -> OpenMission:
-        spec_text, root = self._instance.database.read(lambda tx: spec_and_root(tx, mission_id))
+        spec_text, root, known = self._instance.database.read(
+            lambda tx: (*spec_and_root(tx, mission_id), known_root(tx, mission_id))
+        )
         spec = spec_of(spec_text)
-        if root is None:
+        if root is None or known is None:
             return OpenMission(spec, None, self._instance.planner_environment, spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
         # The root's path on the machine of the launch stays a name of it.
         aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
-        return OpenMission(spec, _open_root(here), self._instance.planner_environment, aliases)
+        return OpenMission(spec, self._open_root(known, here), self._instance.planner_environment, aliases)
 
+    def _open_root(self, known: KnownRoot, here: str) -> Root:
+        """A root that is closed when it is no longer used: a job may outlast the cache entry of its mission.
 
-def _open_root(path: str) -> Root:
-    """A root that is closed when it is no longer used: a job may outlast the cache entry of its mission."""
-    root = Root(path)
-    weakref.finalize(root, os.close, root.descriptor)
-    return root
+        Where no directory is known to be the root, the first one that this runner opens is.
+        """
+        is_named = here != known.path
+        root = Root(here) if is_named else open_known(known)
+        weakref.finalize(root, os.close, root.descriptor)
+        if is_named or not known.is_from_here:
+            first = self._first.setdefault((known, here), RootIdentity.of(root.descriptor))
+            check_same(known, first, root)
+        return root

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -19,7 +20,7 @@ from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.atomic_write import Digest, LockedFile, temporary_name
-from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import applied_changes_of_files, intend, keep, kept_size
@@ -29,6 +30,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
 from lcp_engine.store.queries.archive import missing_blobs
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.history import find_job, known_id
+from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.queue import find_jobs, live_jobs
 from lcp_engine.store.row_types import ChangeRow
 
@@ -110,7 +112,13 @@ def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int
     """What an undo would change, file by file. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
     scope = instance.database.read(lambda tx: find_scope(tx, mission_id, job_id))
     wanted = instance.database.read(lambda tx: restorations(tx, scope))
-    return [show_restored(instance, one.root, one.path, one.sha256_now, one.sha256_then) for one in wanted]
+    known = {
+        path: instance.database.read(partial(root_of_change, mission_id=scope.mission_id, path=path))
+        for path in {one.root for one in wanted}
+    }
+    return [
+        show_restored(instance, known[one.root], one.path, one.sha256_now, one.sha256_then) for one in wanted
+    ]
 
 
 # -- what to restore
@@ -265,7 +273,7 @@ def _decide(
 
     None if the files were changed by jobs before they were locked. Raises `CONFLICT`.
     """
-    with _locked(wanted, confined_threads(instance.isolation)) as found:
+    with _locked(instance, scope.mission_id, wanted) as found:
         again = instance.database.read(lambda tx: restorations(tx, scope))
         if list(again) != list(wanted):
             return None
@@ -285,16 +293,19 @@ def _decide(
 
 
 @contextmanager
-def _locked(wanted: Sequence[Restoration], threads: ConfinedThreads) -> Iterator[list[Held]]:
+def _locked(instance: Instance, mission_id: int, wanted: Sequence[Restoration]) -> Iterator[list[Held]]:
     """The files of `wanted`, all locked; for one whose root cannot be opened, the reason."""
     roots: dict[str, Root] = {}
     refused: dict[str, LcpError] = {}
     with ExitStack() as stack:
         for path in {one.root for one in wanted}:
             try:
-                roots[path] = stack.enter_context(open_root(path))
+                roots[path] = stack.enter_context(open_root(instance.database, mission_id, path))
             except LcpError as error:
+                if error.code in (ErrorCode.ROOT_CHANGED, ErrorCode.PATH_NOT_FOUND):
+                    raise
                 refused[path] = error
+        threads = confined_threads(instance.isolation)
         files = stack.enter_context(threads.access(*roots.values(), writes=True))
         paths = {one.file: (roots[one.root], one.path) for one in wanted if one.root in roots}
         locked = stack.enter_context(files.lock([*paths.values()], Wait.ALL))

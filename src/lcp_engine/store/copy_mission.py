@@ -60,9 +60,10 @@ def copy_until(
     *,
     spec: str,
     planner: str,
+    root_identity: str,
 ) -> Copied:
     """Store a new mission as `past` was before `asked`, the event of `question`. `spec` is JSON."""
-    return _Copy(tx, past, question, asked, histories).store(spec, planner)
+    return _Copy(tx, past, question, asked, histories).store(spec, planner, root_identity)
 
 
 class _Copy:
@@ -82,8 +83,8 @@ class _Copy:
         self._jobs: dict[object, int] = {}
         self._later = [event for event in past.events if event.seq > asked.seq]
 
-    def store(self, spec: str, planner: str) -> Copied:
-        tx, mission_id = self._tx, self._store_mission(spec, planner)
+    def store(self, spec: str, planner: str, root_identity: str) -> Copied:
+        tx, mission_id = self._tx, self._store_mission(spec, planner, root_identity)
         self._store_plans(mission_id)
         self._store_jobs(mission_id)
         for plan_row in self._rows(plans):
@@ -106,7 +107,7 @@ class _Copy:
         )
         return Copied(mission_id, job_id)
 
-    def _store_mission(self, spec: str, planner: str) -> int:
+    def _store_mission(self, spec: str, planner: str, root_identity: str) -> int:
         states = Counter(history.state for history in self._histories.values())
         requested = [
             job for job in self._past.jobs
@@ -122,6 +123,7 @@ class _Copy:
             "name": self._past.name,
             "goal": self._row(missions)["goal"],
             "root": self._past.root,
+            "root_identity": root_identity,
             "planner": planner,
             "spec": spec,
             "status": "running",

@@ -7,11 +7,12 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import bindparam, null, select, text, update
 
+from lcp_engine.sandbox.root_identity import KnownRoot
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow, job_row
-from lcp_engine.store.schema import events, jobs, missions, plans
+from lcp_engine.store.schema import changes, events, jobs, missions, plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class NewMission:
     name: str
     goal: str
     root: str | None
+    root_identity: str | None
     planner: str
     spec: str
 
@@ -48,6 +50,16 @@ _REOPEN = Statement(
     update(missions)
     .where(missions.c.id == bindparam("mission"))
     .values(ended_at=null(), error=null(), summary=null())
+)
+_MOVE_ROOT = Statement(
+    update(missions)
+    .where(missions.c.id == bindparam("mission"))
+    .values(root=bindparam("new_root"), root_identity=bindparam("identity"))
+)
+_MOVE_CHANGES = Statement(
+    update(changes)
+    .where(changes.c.mission_id == bindparam("mission"), changes.c.root == bindparam("old_root"))
+    .values(root=bindparam("new_root"), file=bindparam("beneath") + changes.c.path)
 )
 _END = Statement(
     update(missions)
@@ -110,6 +122,15 @@ def release_key(tx: Tx, key: str) -> None:
 def reopen_mission(tx: Tx, mission_id: int) -> None:
     """Remove what the end of a mission has stored; its counters and status are the ledger's."""
     tx.run(_REOPEN, mission=mission_id)
+
+
+def move_root(tx: Tx, old: str, new: KnownRoot) -> None:
+    """Let a mission work in another root, where its changes are then searched for, too."""
+    identity = None if new.identity is None else new.identity.text
+    tx.run(_MOVE_ROOT, mission=new.mission_id, new_root=new.path, identity=identity)
+    if new.path != old:
+        beneath = f"{new.path.rstrip('/')}/"
+        tx.run(_MOVE_CHANGES, mission=new.mission_id, old_root=old, new_root=new.path, beneath=beneath)
 
 
 def end_mission(

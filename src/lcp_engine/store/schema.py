@@ -101,12 +101,14 @@ missions = Table(
     Column("ended_at", Micros),
     Column("pruned_at", Micros),
     Column("schedule", Text),
+    Column("root_identity", Text),
     _one_of("status", STATUSES),
     _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
 )
 """`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
 that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
-launched it, which may be gone by now."""
+launched it, which may be gone by now. `root_identity` says which directory the root was at the launch, if that is
+known."""
 
 plans = Table(
     "plans",

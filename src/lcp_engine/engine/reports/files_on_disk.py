@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import KnownRoot, open_known
 from lcp_engine.store.queries.mission_facts import DiskState, Facts
 
 _CHUNK = 1 << 20
@@ -36,28 +37,26 @@ def _call(root: Root, work: Callable[[], T], /) -> T:
     return work()
 
 
-def compared(facts: Facts, read_beneath: ReadBeneath = _call) -> Facts:
-    """The facts, with the `disk` state of each of `files`."""
+def compared(facts: Facts, known: KnownRoot | None, read_beneath: ReadBeneath = _call) -> Facts:
+    """The facts, with the `disk` state of each of `files` beneath the mission's root."""
     files = facts.files.rows
-    if facts.mission.root is None or not files:
+    if known is None or not files:
         return facts
     written = [Written(file.path, file.size_bytes, file.sha256) for file in files]
-    states = on_disk(written, facts.mission.root, read_beneath)
+    states = on_disk(written, known, read_beneath)
     rows = [replace(file, disk=states.get(file.path)) for file in files]
     return replace(facts, files=replace(facts.files, rows=rows))
 
 
 def on_disk(
-    files: Sequence[Written], path: str, read_beneath: ReadBeneath = _call
+    files: Sequence[Written], known: KnownRoot, read_beneath: ReadBeneath = _call
 ) -> dict[str, DiskState | None]:
-    """The state of files beneath the root `path`, by their paths; empty if the root is not on this machine."""
+    """The state of files beneath a root, by their paths; empty if the root is not here, or is another now."""
     try:
-        root = Root(path)
+        root = open_known(known)
     except LcpError:
         return {}
     with root:
-        if root.path != path:  # a link has taken its place, and leads elsewhere
-            return {}
         return read_beneath(root, partial(_states, root, files))
 
 

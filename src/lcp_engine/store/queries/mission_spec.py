@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 
 _SPEC = Sql("SELECT spec, root, pruned_at FROM missions WHERE id = :id", id=int)
+
+_ROOT = Sql("SELECT root, root_identity FROM missions WHERE id = :id", id=int)
 
 
 def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
@@ -18,6 +21,20 @@ def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
     if row[2] is not None:
         raise was_pruned(mission_id, row[2])
     return row[0], row[1]
+
+
+def known_root(tx: Tx, mission_id: int) -> KnownRoot | None:
+    """A mission's root, and which directory it was; None if the mission has none, or is not in the database."""
+    row = tx.row(_ROOT, id=mission_id)
+    if row is None or row[0] is None:
+        return None
+    return KnownRoot(mission_id, row[0], None if row[1] is None else RootIdentity.read(row[1]))
+
+
+def root_of_change(tx: Tx, mission_id: int, path: str) -> KnownRoot:
+    """The root of a mission's change at `path`, which is that of the mission or an earlier one."""
+    known = known_root(tx, mission_id)
+    return known if known is not None and known.path == path else KnownRoot(mission_id, path, None)
 
 
 def missing_mission(mission_id: int) -> LcpError:
