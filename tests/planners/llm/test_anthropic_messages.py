@@ -87,7 +87,7 @@ READ: list[tuple[list[dict[str, JsonValue]], Completion]] = [
 
 @pytest.mark.parametrize(("parts", "completion"), READ)
 def test_events_make_up_a_completion(parts: list[dict[str, JsonValue]], completion: Completion) -> None:
-    assert completion_of(Answer(tuple(parts), is_whole=False), "here") == completion
+    assert completion_of(Answer(tuple(parts), is_whole=False), "here", str) == completion
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_events_make_up_a_completion(parts: list[dict[str, JsonValue]], completi
     ],
 )
 def test_what_is_no_completion_says_so(parts: list[dict[str, JsonValue]], said: str, again: Again) -> None:
-    trouble = completion_of(Answer(tuple(parts), is_whole=False), "here")
+    trouble = completion_of(Answer(tuple(parts), is_whole=False), "here", str)
     assert isinstance(trouble, Trouble)
     assert trouble.message.startswith("here: ")
     assert said in trouble.message

@@ -84,7 +84,7 @@ def test_a_step_that_a_transport_does_not_have_begins_at_its_top() -> None:
     ],
 )
 def test_the_words_of_a_server_are_one_short_line(body: str, words: str) -> None:
-    assert words_of(body) == words
+    assert words_of(body, str) == words
 
 
 MEANINGS: list[tuple[int, str, Again]] = [
@@ -103,11 +103,11 @@ MEANINGS: list[tuple[int, str, Again]] = [
 
 @pytest.mark.parametrize(("status", "body", "again"), MEANINGS)
 def test_an_answer_tells_whether_to_come_back(status: int, body: str, again: Again) -> None:
-    assert trouble_of("here", status, {}, body).again is again
+    assert trouble_of("here", status, {}, body, str).again is again
 
 
 @pytest.mark.parametrize(
     ("header", "seconds"), [("7", 7.0), ("1.5", 1.5), ("-1", None), ("nan", None), ("Mon", None)]
 )
 def test_retry_after_is_taken_in_seconds(header: str, seconds: float | None) -> None:
-    assert trouble_of("here", 429, {"retry-after": header}, "").retry_after == seconds
+    assert trouble_of("here", 429, {"retry-after": header}, "", str).retry_after == seconds

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings, schema_for
-from lcp_engine.planners.llm.errors import Again, Trouble, trouble_within
+from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
 from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
 from lcp_engine.planners.llm.output_modes import Rung, Step
 
@@ -37,7 +37,10 @@ class AnthropicMessages:
         """The answer to one request, without retries."""
         body, where = request_body(ask, self.settings), self.exchange.where
         return self.exchange.post(
-            "/v1/messages", body, ask.deadline, lambda answer: completion_of(answer, where)
+            "/v1/messages",
+            body,
+            ask.deadline,
+            lambda answer: completion_of(answer, where, self.settings.scrub),
         )
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
@@ -81,14 +84,14 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
     return body
 
 
-def completion_of(answer: Answer, where: str) -> Completion | Trouble:
+def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trouble:
     """The completion that the events of a stream, or one whole message, make up."""
     draft = _Draft()
     is_empty = True
     for part in answer.objects:
         is_empty = False
         if part.get("type") == "error" or part.get("error"):
-            return _broken_off(where, part.get("error"))
+            return _broken_off(where, part.get("error"), scrub)
         draft.take(part)
     if draft.stop_reason is None:
         fact = "the answer is empty" if is_empty else "the answer was cut off"
@@ -183,8 +186,8 @@ def _conversation(messages: Sequence[Message]) -> list[JsonObject]:
     return said
 
 
-def _broken_off(where: str, error: JsonValue) -> Trouble:
+def _broken_off(where: str, error: JsonValue, scrub: Scrub) -> Trouble:
     """Errors inside a stream have no status: their type decides whether a retry can help."""
     kind = object_in(error).get("type")
     status = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500}.get(text_in(kind), 400)
-    return trouble_within(where, {**object_in(error), "code": status})
+    return trouble_within(where, {**object_in(error), "code": status}, scrub)

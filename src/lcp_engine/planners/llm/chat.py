@@ -12,6 +12,7 @@ from pydantic import JsonValue, SecretStr
 
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.output_modes import Probe, Step
+from lcp_engine.planners.llm.scrub import scrubbed
 
 Role: TypeAlias = Literal["system", "user", "assistant"]
 
@@ -69,9 +70,12 @@ class ModelSettings:
     """The most bytes of an answer; its text may have a quarter of them."""
 
     def scrub(self, text: str, *, shortest: int = 3) -> str:
-        """`text` without the key, in case a server echoed it; one of fewer than `shortest` characters is no secret."""
+        """`text` without the key, in case a server echoed it; one of fewer than `shortest` characters is no secret.
+
+        Text is scrubbed after it was decoded, and before it is cut.
+        """
         key = self.key.get_secret_value() if self.key else ""
-        return text.replace(key, "…") if len(key) >= shortest else text
+        return scrubbed(text, key) if len(key) >= shortest else text
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
+
+Scrub: TypeAlias = Callable[[str], str]
+"""Removes the key from a text."""
 
 
 class Again(Enum):
@@ -55,13 +58,13 @@ class Trouble:
 
 
 def trouble_of(
-    where: str, status: int, headers: Mapping[str, str], body: str, *, keyless: str = ""
+    where: str, status: int, headers: Mapping[str, str], body: str, scrub: Scrub, *, keyless: str = ""
 ) -> Trouble:
     """The trouble that an unsuccessful answer means; `headers` have lower-case names.
 
     `keyless` says why no key was sent, if none was.
     """
-    said = words_of(body)
+    said = words_of(body, scrub)
     again = _again(status, said)
     return Trouble(
         message=f"{where}: {_expectation(status, said, again, keyless)}, the server answered {status}: {said}",
@@ -72,9 +75,9 @@ def trouble_of(
     )
 
 
-def trouble_within(where: str, error: JsonValue) -> Trouble:
+def trouble_within(where: str, error: JsonValue, scrub: Scrub) -> Trouble:
     """The trouble of an error inside an answer that began well."""
-    said = words_of(json.dumps({"error": error}))
+    said = words_of(json.dumps({"error": error}, ensure_ascii=False), scrub)
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and not isinstance(code, bool) else None
     again = _again(status or 500, said)
@@ -83,10 +86,12 @@ def trouble_within(where: str, error: JsonValue) -> Trouble:
     )
 
 
-def words_of(body: str) -> str:
-    """The server's error message, on one line of at most 300 characters."""
-    text = _message(body) or body
-    if text is body and (title := re.search(r"<title[^>]*>([^<]{1,200})", body[:20_000], re.IGNORECASE)):
+def words_of(body: str, scrub: Scrub) -> str:
+    """The server's error message without the key, on one line of at most 300 characters."""
+    message = _message(body)
+    # Escapes of JSON are decoded by now, and nothing has been cut.
+    text = scrub(message or body)
+    if not message and (title := re.search(r"<title[^>]*>([^<]{1,200})", text[:20_000], re.IGNORECASE)):
         text = f"a web page, {title[1].strip()!r}"
     elif re.match(r"\s*<(!doctype|html)", text, re.IGNORECASE):
         text = "a web page"

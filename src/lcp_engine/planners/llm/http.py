@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import ModelSettings
 from lcp_engine.planners.llm.deadline import Line, TooLate, within
-from lcp_engine.planners.llm.errors import Again, Trouble, trouble_of, words_of
+from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_of, words_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -109,8 +109,7 @@ class Exchange:
                 f"{self.where}: a whole answer within {round(seconds, 1):g} s is expected, it took longer"
             )
         except Unreadable as unreadable:
-            fact = f"this came: {self._settings.scrub(str(unreadable))}"
-            return Trouble(f"{self.where}: events or a JSON object are expected, {fact}")
+            return Trouble(f"{self.where}: events or a JSON object are expected, this came: {unreadable}")
         except httpx2.ConnectTimeout:
             return self._late(f"a connection within {self._settings.connect_seconds:g} s", "none was made")
         except httpx2.TimeoutException:
@@ -127,10 +126,10 @@ class Exchange:
     def _read(self, response: httpx2.Response, deadline: float, read: Callable[[Answer], T]) -> T | Trouble:
         chunks = self._in_time(response, deadline)
         if response.is_success:
-            return read(answer_of(chunks, self._settings.max_answer_bytes))
+            return read(answer_of(chunks, self._settings.max_answer_bytes, self._settings.scrub))
         text = _beginning(chunks).decode("utf-8", "replace")
-        said, keyless = self._settings.scrub(text), self._settings.keyless
-        return trouble_of(self.where, response.status_code, response.headers, said, keyless=keyless)
+        scrub, keyless = self._settings.scrub, self._settings.keyless
+        return trouble_of(self.where, response.status_code, response.headers, text, scrub, keyless=keyless)
 
     def _late(self, expectation: str, fact: str) -> Trouble:
         return Trouble(f"{self.where}: {expectation} is expected, {fact}", Again.ONCE)
@@ -155,14 +154,14 @@ def is_loopback(endpoint: str) -> bool:
         return host == "localhost"
 
 
-def answer_of(chunks: Iterable[bytes], most_bytes: int) -> Answer:
+def answer_of(chunks: Iterable[bytes], most_bytes: int, scrub: Scrub) -> Answer:
     """The answer that `chunks` make up, recognised by its first bytes: content types are often wrong.
 
     It may have `most_bytes`, one JSON value in it a quarter of them: parsed, it takes about 25 times that in memory.
     Reading its objects raises `Unreadable`.
     """
     answer = Answer(())
-    answer.objects = _objects(answer, chunks, most_bytes)
+    answer.objects = _objects(answer, chunks, most_bytes, scrub)
     return answer
 
 
@@ -230,12 +229,12 @@ def _more_than(most_bytes: int) -> str:
     return f"more than {most_bytes:,} bytes (planner.max_answer_bytes raises the limit)"
 
 
-def _objects(answer: Answer, chunks: Iterable[bytes], most_bytes: int) -> Iterator[JsonObject]:
+def _objects(answer: Answer, chunks: Iterable[bytes], most_bytes: int, scrub: Scrub) -> Iterator[JsonObject]:
     body = _Body(chunks, most_bytes)
-    yield from (_events if body.is_stream else _document)(answer, body, most_bytes)
+    yield from (_events if body.is_stream else _document)(answer, body, most_bytes, scrub)
 
 
-def _events(answer: Answer, body: _Body, most_bytes: int) -> Iterator[JsonObject]:
+def _events(answer: Answer, body: _Body, most_bytes: int, scrub: Scrub) -> Iterator[JsonObject]:
     import httpx2  # slow to import
 
     stream = _Utf8Stream(body.chunks)
@@ -254,7 +253,9 @@ def _events(answer: Answer, body: _Body, most_bytes: int) -> Iterator[JsonObject
             if isinstance(value, dict):
                 yield value
             elif event.data and not stream.has_ended:
-                raise Unreadable(f"an event that is not a JSON object: {words_of(event.data[:20_000])}")
+                raise Unreadable(
+                    f"an event that is not a JSON object: {words_of(event.data[:20_000], scrub)}"
+                )
     except UnicodeDecodeError:
         raise Unreadable("an event that is not UTF-8") from None
     except httpx2.SSEError:
@@ -277,14 +278,14 @@ class _Utf8Stream:
         yield b"\n\n"
 
 
-def _document(answer: Answer, body: _Body, most_bytes: int) -> Iterator[JsonObject]:
+def _document(answer: Answer, body: _Body, most_bytes: int, scrub: Scrub) -> Iterator[JsonObject]:
     whole = b"".join(_bounded(body.chunks, most_bytes // SHARE))
     value = _parse(whole)
     answer.is_whole = isinstance(value, dict)
     if isinstance(value, dict):
         yield value
     elif not whole.lstrip().startswith(b"{"):
-        raise Unreadable(words_of(whole[:20_000].decode("utf-8", "replace")))
+        raise Unreadable(words_of(whole[:20_000].decode("utf-8", "replace"), scrub))
 
 
 def _parse(text: str | bytes) -> JsonValue:

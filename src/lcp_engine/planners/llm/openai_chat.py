@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, schema_for
-from lcp_engine.planners.llm.errors import Again, Trouble, trouble_within
+from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
 from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
 from lcp_engine.planners.llm.output_modes import Rung, Step
 
@@ -31,7 +31,10 @@ class OpenAIChat:
         """The answer to one request, without retries."""
         body, where = request_body(ask, self.settings), self.exchange.where
         return self.exchange.post(
-            "/chat/completions", body, ask.deadline, lambda answer: completion_of(answer, where)
+            "/chat/completions",
+            body,
+            ask.deadline,
+            lambda answer: completion_of(answer, where, self.settings.scrub),
         )
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
@@ -65,7 +68,7 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
     return body if response_format is None else {**body, "response_format": response_format}
 
 
-def completion_of(answer: Answer, where: str) -> Completion | Trouble:
+def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trouble:
     """The completion that the objects of an answer make up: deltas of a stream, or one whole message."""
     content: list[str] = []
     reasoning: list[str] = []
@@ -74,13 +77,13 @@ def completion_of(answer: Answer, where: str) -> Completion | Trouble:
     has_choices = False
     for part in answer.objects:
         if part.get("error"):
-            return trouble_within(where, part["error"])
+            return trouble_within(where, part["error"], scrub)
         usage = object_in(part.get("usage")) or usage
         for choice in list_in(part.get("choices"))[:1]:
             has_choices = True
             message = object_in(object_in(choice).get("delta")) or object_in(object_in(choice).get("message"))
             if refusal := text_in(message.get("refusal")):
-                return Trouble(f"{where}: an action is expected, the model refused: {refusal[:200]!r}")
+                return Trouble(f"{where}: an action is expected, the model refused: {scrub(refusal)[:200]!r}")
             content.append(text_in(message.get("content")))
             reasoning.append(text_in(message.get("reasoning_content") or message.get("reasoning")))
             finish_reason = text_in(object_in(choice).get("finish_reason")) or finish_reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -126,8 +126,11 @@ class ModelPlanner:
         return found[0]
 
     def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
-        """The models that the server lists."""
-        return self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
+        """The models that the server lists; their names are stored and shown, and hold no key."""
+        found = self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
+        if isinstance(found, Trouble):
+            return found
+        return [replace(model, name=self.settings.scrub(model.name, shortest=10)) for model in found]
 
     def _error(self, trouble: Trouble, message: str) -> PlannerError:
         code = ErrorCode.PLANNER_REFUSED if trouble.is_refusal else ErrorCode.PLANNER_FAILED
