@@ -115,20 +115,20 @@ class Visitor:
     """A browser that finds every name below `localhost`, as browsers do and the resolver of libc does not."""
 
     def __init__(self) -> None:
-        self._cookie = ""
+        self.cookie = ""
 
     def get(self, link: str, **headers: str) -> HTTPResponse:
         """The answer at an address, after its redirects."""
         parts = urlsplit(link)
         assert parts.port
-        connection = HTTPConnection("127.0.0.1", parts.port)
+        connection = HTTPConnection("127.0.0.1", parts.port, timeout=60)
         target = urlunsplit(("", "", parts.path, parts.query, ""))
-        cookie = {"Cookie": self._cookie} if self._cookie else {}
+        cookie = {"Cookie": self.cookie} if self.cookie else {}
         connection.request(
             "GET", target, headers={"Host": parts.netloc, "Connection": "close", **cookie, **headers}
         )
         answer = connection.getresponse()
-        self._cookie = answer.headers.get("set-cookie", self._cookie).partition(";")[0]
+        self.cookie = answer.headers.get("set-cookie", self.cookie).partition(";")[0]
         if answer.status == HTTPStatus.SEE_OTHER:
             answer.close()
             return self.get(urljoin(link, answer.headers["location"]), **headers)

@@ -30,6 +30,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 STATIC = "/static/"
+ACCESS = "lcp.access"
+"""The key in the scope's state that says that a request came from a browser with access."""
 UNKNOWN = "this browser has no access yet"
 USED = "this link was used before, or is of an earlier start"
 HTTP_PORT = 80
@@ -142,6 +144,8 @@ class AccessControl:
         path = _path_of(request)
         cookie = request.cookies.get(self._address.cookie, "")
         has_access = _is_equal(cookie, self._secrets.cookie)
+        if has_access:
+            request.scope.setdefault("state", {})[ACCESS] = True
         token = request.query_params.get("token")
         if token is not None and request.method == "GET":
             if has_access:  # the link was opened twice in one browser

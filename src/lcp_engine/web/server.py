@@ -15,6 +15,13 @@ from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.access import HTTP_PORT, Address, Secrets
 from lcp_engine.web.app import make_app
+from lcp_engine.web.connections import (
+    BACKLOG,
+    ConnectionLimits,
+    descriptor_limit,
+    limited_protocol,
+    saying_errors_once,
+)
 from lcp_engine.web.context import PageContext, make_templates
 
 HOST = "127.0.0.1"
@@ -31,7 +38,7 @@ class PageServer:
 
     def __init__(
         self, engine: Engine, *, host: str = HOST, port: int = PORT, names: Collection[str] = (),
-        announce: Announce = lambda link: None,
+        announce: Announce = lambda link: None, limits: ConnectionLimits | None = None,
     ) -> None:  # fmt: skip
         """`port` 0 is any free one; `names` are more hosts, with or without a port, that browsers may ask for.
 
@@ -52,7 +59,7 @@ class PageServer:
         self._context = PageContext(engine, make_templates(), self._secrets.csrf)
         config = uvicorn.Config(
             make_app(self._context, self._secrets, address, lambda: announce(self.link)),
-            http="h11",  # the implementation whose limit is set below
+            http=limited_protocol((limits or ConnectionLimits()).within(descriptor_limit())),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -60,6 +67,7 @@ class PageServer:
             access_log=False,  # it would contain the token
             server_header=False,
             proxy_headers=False,  # nothing depends on them, and any local program could send them
+            backlog=BACKLOG,
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=32 * 1024,
         )
@@ -73,7 +81,8 @@ class PageServer:
     def run(self) -> None:
         """Serve until `stop` is called or, in the main thread, until SIGINT or SIGTERM."""
         try:
-            self._server.run(sockets=self._sockets)
+            with saying_errors_once():
+                self._server.run(sockets=self._sockets)
         finally:
             self.close()
 
@@ -175,7 +184,7 @@ def _listen(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
-        bound.listen()  # a browser that connects before `run` waits instead of being refused
+        bound.listen(BACKLOG)  # a browser that connects before `run` waits instead of being refused
     except (OSError, OverflowError, UnicodeError) as refused:
         if bound is not None:
             bound.close()

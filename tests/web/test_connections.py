@@ -1,0 +1,205 @@
+"""Connections that say nothing, or too slowly, harm neither the page nor the jobs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+from pydantic import JsonValue
+from tests.web.conftest import Visitor
+
+from lcp_engine.api import Engine
+from lcp_engine.web.connections import ConnectionLimits, saying_errors_once
+from lcp_engine.web.server import PageServer
+
+if TYPE_CHECKING:
+    from tests.web.conftest import House
+
+DESCRIPTORS = 256
+
+
+@contextmanager
+def _served(house: House, limits: ConnectionLimits) -> Iterator[PageServer]:
+    serving = PageServer(house.engine, port=0, limits=limits)
+    thread = Thread(target=serving.run)
+    thread.start()
+    try:
+        yield serving
+    finally:
+        serving.stop()
+        thread.join()
+
+
+def _connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port))
+
+
+def _drip(peer: socket.socket, head: bytes, drop: bytes) -> bytes:
+    """What is answered until the connection is closed, while one more drop is sent again and again."""
+    peer.settimeout(0.02)
+    answer = b""
+    try:
+        peer.sendall(head)
+        while True:
+            try:
+                received = peer.recv(65536)
+            except TimeoutError:
+                peer.sendall(drop)
+            else:
+                if not received:
+                    return answer
+                answer += received
+    except ConnectionError:
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (b"", b""),
+        (b"G", b""),
+        (b"GET / HTTP/1.1\r\nHost: HOST\r\nX: ", b"x"),
+        (b"GET / HTTP/1.1\r\nHost: HOST\r\n", b"X: y\r\n"),
+        (b"\r\n", b"\r\n"),
+        (b"POST /inbox HTTP/1.1\r\nHost: HOST\r\nContent-Length: 1000000\r\n\r\n", b"x"),
+        (b"POST /inbox HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"GET /static/page.css HTTP/1.1\r\nHost: HOST\r\n\r\nGET / HTTP/1.1\r\n", b"X: y\r\n"),
+    ],
+)
+def test_a_request_that_does_not_arrive_in_time_is_given_up(house: House, head: bytes, drop: bytes) -> None:
+    with _served(house, ConnectionLimits(request_seconds=0.3)) as serving, _connect(serving.port) as peer:
+        host = urlsplit(serving.link).netloc.encode()
+        _drip(peer, head.replace(b"HOST", host), drop)
+        with Visitor().get(serving.link) as answer:
+            assert answer.status == 200
+
+
+def test_a_slow_form_of_a_browser_with_access_is_given_up_as_well(house: House) -> None:
+    with _served(house, ConnectionLimits(request_seconds=0.3)) as serving, _connect(serving.port) as peer:
+        host, visitor = urlsplit(serving.link).netloc, Visitor()
+        visitor.get(serving.link).close()
+        head = (
+            f"POST /inbox HTTP/1.1\r\nHost: {host}\r\nCookie: {visitor.cookie}\r\nContent-Length: 99999\r\n"
+        )
+        form = "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+        assert b"303" not in _drip(peer, f"{head}{form}".encode(), b"x")
+
+
+def test_an_event_stream_has_no_end(house: House) -> None:
+    with _served(house, ConnectionLimits(request_seconds=0.1)) as serving:
+        visitor, link = Visitor(), serving.link
+        _persistently(visitor, link).close()
+        with _persistently(visitor, urljoin(link, "/events")) as stream:
+            for _ in range(3):
+                mission_id = house.run(house.complete)
+                assert _mission_of(stream) == mission_id
+
+
+def _persistently(visitor: Visitor, link: str) -> IO[bytes]:
+    """Open a link although a request may have almost no time."""
+    while True:
+        try:
+            return visitor.get(link)
+        except ConnectionError:
+            continue
+
+
+def test_the_oldest_silent_connection_makes_room_for_the_newest(house: House) -> None:
+    limits = ConnectionLimits(connections=8, without_access=4)
+    with ExitStack() as stack, _served(house, limits) as serving:
+        visitor, link = Visitor(), serving.link
+        visitor.get(link).close()
+        stream = stack.enter_context(visitor.get(urljoin(link, "/events")))
+        silent = [stack.enter_context(_connect(serving.port)) for _ in range(100)]
+        assert silent[0].recv(1) == b""
+        assert silent[50].recv(1) == b""
+        silent[-1].sendall(f"GET / HTTP/1.1\r\nHost: {urlsplit(link).netloc}\r\n\r\n".encode())
+        assert silent[-1].recv(12) == b"HTTP/1.1 401"
+        mission_id = house.run(house.complete)
+        assert _mission_of(stream) == mission_id
+
+
+@pytest.mark.parametrize(("descriptors", "connections"), [(1024, 256), (256, 64), (2**20, 256), (16, 4)])
+def test_the_page_takes_a_quarter_of_the_descriptors(descriptors: int, connections: int) -> None:
+    limits = ConnectionLimits().within(descriptors)
+    assert limits.connections == connections
+    assert limits.without_access <= limits.connections // 2
+
+
+def test_more_connections_than_descriptors_stop_neither_page_nor_jobs(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'lcp.db'}"
+    replies: list[JsonValue] = [{"ok": True, "action": "mission_complete", "summary": "Done."}]
+    with ExitStack() as stack:
+        process = stack.enter_context(_limited_process(tmp_path, database))
+        assert process.stdout is not None
+        link, visitor = process.stdout.readline().strip(), Visitor()
+        visitor.get(link).close()
+        stream = stack.enter_context(visitor.get(urljoin(link, "/events")))
+        port = urlsplit(link).port
+        assert port
+        for _ in range(2 * DESCRIPTORS):
+            stack.enter_context(_connect(port))
+        engine = stack.enter_context(Engine(database))
+        mission = engine.launch(
+            {"goal": "End.", "planner": {"type": "script", "replies": replies}}, root=tmp_path
+        )
+        while engine.mission(mission.id).outcome is None:
+            assert _mission_of(stream) == mission.id
+        assert visitor.status(urljoin(link, "/inbox")) == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
+
+
+@contextmanager
+def _limited_process(home: Path, database: str) -> Iterator[subprocess.Popen[str]]:
+    """`lcp serve` that also works, and may have few files open."""
+    places = {f"XDG_{name}_HOME": str(home) for name in ("DATA", "CONFIG", "STATE", "CACHE")}
+    lower = f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({DESCRIPTORS},) * 2)"
+    code = f"{lower}; from lcp_engine.cli import main; main()"
+    arguments = ["--db", database, "serve", "--port", "0", "--quiet", "--threads", "2"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], env={**os.environ, **places}, cwd=home, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_an_error_of_one_kind_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("asyncio")
+    with saying_errors_once():
+        for number in range(1000):
+            logger.error(
+                "socket.accept() out of system resource\nsocket: %s", number, exc_info=OSError(24, "x")
+            )
+        logger.error("something else")
+    assert [record.getMessage() for record in caplog.records] == [
+        "socket.accept() out of system resource",
+        "something else",
+    ]
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def _mission_of(stream: IO[bytes]) -> int:
+    """The mission that the next news are about."""
+    for line in stream:
+        if line.startswith(b"data: "):
+            news = json.loads(line.removeprefix(b"data: "))
+            return int(news["mission"])
+    raise AssertionError("the stream ended")
