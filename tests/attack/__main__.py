@@ -12,10 +12,14 @@ import platform
 import random
 from collections.abc import Callable, Mapping
 
-from tests.attack import page, racing
+from tests.attack import page, racing, spellings
 
-PARTS: Mapping[str, Callable[[float], bool]] = {"races": racing.attack, "page": page.attack}
-"""Each is called with the seconds for one attack, prints what it counted, and returns whether all held."""
+PARTS: Mapping[str, Callable[[float, int], bool]] = {
+    "races": racing.attack,
+    "page": page.attack,
+    "spellings": spellings.attack,
+}
+"""Each is called with the seconds for one attack and a seed, prints what it counted, and returns whether all held."""
 
 
 def main() -> int:
@@ -26,7 +30,11 @@ def main() -> int:
     given = parser.parse_args()
     random.seed(given.seed)
     print(f"seed {given.seed}, Linux {platform.release()}, Python {platform.python_version()}")
-    held = [attack(given.seconds) for name, attack in PARTS.items() if not given.only or name in given.only]
+    held = [
+        attack(given.seconds, given.seed)
+        for name, attack in PARTS.items()
+        if not given.only or name in given.only
+    ]
     return 0 if all(held) else 1
 
 

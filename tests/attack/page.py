@@ -55,7 +55,7 @@ CONTROLS = 2
 """The same requests with everything right: a page that is read, a job that is approved."""
 
 
-def attack(_: float = 0) -> bool:
+def attack(_: float, __: int) -> bool:
     """Prints what was counted; whether nothing got through, failed or hung."""
     found = attack_page()
     counted = ", ".join(

@@ -16,7 +16,7 @@ NOBODY = 65534
 """The user id and the group id of an ordinary user."""
 
 
-def attack(seconds: float) -> bool:
+def attack(seconds: float, _: int) -> bool:
     """Prints a line for each race in each way; whether nothing escaped, hung or was left open."""
     print(f"{'attempts':>9} {'done':>9} {'refused':>9}  leaks  changes  descriptors")
     held = _held_by_this_user(seconds, USES)

@@ -41,7 +41,7 @@ class Use:
     launches: bool = True
 
     def applies_to(self, race: Race) -> bool:
-        return race.kind in self.kinds and not race.moves_root
+        return race.kind in self.kinds and not (race.moves_root and self.launches)
 
 
 class Missions:
