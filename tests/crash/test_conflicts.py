@@ -47,6 +47,26 @@ with Engine(sys.argv[1]) as engine:
 """
 
 
+MEDDLES = """
+import os, pathlib, sys
+from lcp_engine import Engine
+fsync = os.fsync
+file = pathlib.Path(sys.argv[3])
+def meddle(descriptor):
+    fsync(descriptor)
+    if ".lcp-" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        os.fsync = fsync
+        file.write_text("mine\\n")
+os.fsync = meddle
+with Engine(sys.argv[1]) as engine:
+    if sys.argv[4] == "work":
+        engine.work(until_idle=True, mission_id=int(sys.argv[2]))
+    else:
+        engine.undo(int(sys.argv[2]))
+"""
+"""Another program writes the file once the new content is on the disk, and before it takes the place of the old one."""
+
+
 class Scene:
     """A mission with one file, whose runner died in the middle of the write."""
 
@@ -62,6 +82,10 @@ class Scene:
     def die(self, moment: str) -> None:
         command = [sys.executable, "-c", DIES, self._url, str(self.mission), moment]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+    def meddle(self, what: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", MEDDLES, self._url, str(self.mission), str(self.file), what]
+        return subprocess.run(command, check=False, capture_output=True, text=True)
 
     def work(self) -> str:
         """Finish the mission; the state of the write, after checking that no other file was left."""
@@ -125,6 +149,24 @@ def test_a_write_that_was_done_stays_done_whatever_became_of_the_file(scene: Sce
     assert states == {scene.mission: "succeeded", theirs.id: "succeeded"}
     assert scene.changes() == ["applied"]
     assert scene.file.read_text() == "theirs\n"
+
+
+def test_what_somebody_writes_just_before_the_rename_is_kept(scene: Scene) -> None:
+    assert scene.meddle("work").returncode == 0
+    (job,) = scene.engine.jobs(kinds=["write_file"])
+    assert (job.state, job.json["reason"], scene.file.read_text()) == ("held", "conflict", "mine\n")
+    assert scene.changes() == ["conflict"]
+    scene.engine.approve(job.id)
+    assert scene.work() == "succeeded"
+    assert (scene.file.read_text(), scene.changes()) == ("new\n", ["conflict", "applied"])
+
+
+def test_an_undo_keeps_what_somebody_writes_just_before_the_rename(scene: Scene) -> None:
+    assert scene.work() == "succeeded"
+    refused = scene.meddle("undo")
+    assert "has been changed in the meantime and is left alone" in refused.stderr
+    assert scene.file.read_text() == "mine\n"
+    assert scene.changes() == ["applied", "conflict"]
 
 
 def test_a_file_that_is_gone_meanwhile_is_a_conflict_too(scene: Scene) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,70 @@ with Root(sys.argv[1]) as root:
     processes = [subprocess.Popen([sys.executable, "-c", program, place]) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert (place / "log" / "lines").read_bytes() == b"x\n" * 75
+
+
+def rename_over(file: Path) -> None:
+    other = file.with_name("other")
+    other.write_text("NEWER\n")
+    other.rename(file)
+
+
+def rewrite(file: Path) -> None:
+    file.write_text("NEWER\n")  # as many bytes as were there
+
+
+MEDDLING = [rename_over, rewrite, Path.unlink]
+
+
+@pytest.mark.parametrize("meddle", MEDDLING)
+@pytest.mark.parametrize("look", ["read", "digest"])
+def test_what_others_wrote_since_it_was_read_is_not_replaced(
+    root: Root, place: Path, look: str, meddle: Callable[[Path], None]
+) -> None:
+    (place / "a.txt").write_text("older\n")
+    with lock([(root, "a.txt")]) as locked:
+        target = only(locked)
+        assert target.read(None) if look == "read" else target.digest()
+        meddle(place / "a.txt")
+        before = everything(place)
+        with pytest.raises(LcpError) as error:
+            target.replace(b"new", temporary_name())
+        assert error.value.code is ErrorCode.CONFLICT
+    assert everything(place) == before
+
+
+@pytest.mark.parametrize("meddle", MEDDLING[:2])
+def test_what_others_wrote_since_it_was_read_is_not_removed(
+    root: Root, place: Path, meddle: Callable[[Path], None]
+) -> None:
+    with lock([(root, "a.txt")]) as locked:
+        target = only(locked)
+        assert target.digest()
+        meddle(place / "a.txt")
+        with pytest.raises(LcpError) as error:
+            target.remove()
+    assert error.value.code is ErrorCode.CONFLICT
+    assert (place / "a.txt").read_text() == "NEWER\n"
+
+
+def test_a_file_that_others_made_since_is_not_replaced(root: Root, place: Path) -> None:
+    with lock([(root, "src/b.txt")]) as locked:
+        target = only(locked)
+        assert target.read(None) is None
+        (place / "src/b.txt").write_text("NEWER\n")
+        with pytest.raises(LcpError) as error:
+            target.replace(b"new", temporary_name())
+    assert error.value.code is ErrorCode.CONFLICT
+    assert (place / "src/b.txt").read_text() == "NEWER\n"
+    assert names(place / "src") == ["b.txt", "main.py", "sub"]
+
+
+def test_a_file_with_the_same_content_is_replaced_whatever_its_times_are(root: Root, place: Path) -> None:
+    with lock([(root, "a.txt")]) as locked:
+        target = only(locked)
+        assert target.read(None) is not None
+        os.utime(place / "a.txt", (1, 1))
+        target.replace(b"new", temporary_name())
+        assert target.read(None) is not None
+        target.replace(b"newer", temporary_name())
+    assert (place / "a.txt").read_bytes() == b"newer"

@@ -224,8 +224,12 @@ class Journal:
         errors = locked.put(puts, lambda nth: self.tracker.start(writes[nth].job))
         for write, error in zip(writes, errors, strict=True):
             assert write.change is not None
-            write.outcome = Succeeded(write.change.result, write.written) if error is None else error.failed
-            write.state = APPLIED if write.file.replaced else VOID
+            if error is None:
+                write.outcome = Succeeded(write.change.result, write.written)
+            else:
+                is_conflict = error.code is ErrorCode.CONFLICT
+                write.outcome = Hold(CONFLICT) if is_conflict else error.failed
+                write.state = APPLIED if write.file.replaced else CONFLICT if is_conflict else VOID
 
     def _settle(self, tx: Tx, writes: Sequence[_Write]) -> None:
         """Close intents and settle jobs. An intent is closed even if the lease is lost: the file is what it is."""

@@ -143,7 +143,12 @@ def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
         return CONFLICT
     if change.undoes is None:
         return VOID
-    _bring_back(database, change, file)
+    try:
+        _bring_back(database, change, file)
+    except LcpError as error:
+        if error.code is not ErrorCode.CONFLICT:
+            raise
+        return CONFLICT
     return APPLIED
 
 

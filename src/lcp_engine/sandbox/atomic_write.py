@@ -70,6 +70,23 @@ class Current:
     mode: int
 
 
+class _Look(NamedTuple):
+    """What was found under the lock: the hash and the status of a file, both None if there was none."""
+
+    sha256: str | None
+    status: os.stat_result | None
+
+    def is_of(self, now: os.stat_result | None) -> bool:
+        """Whether a status is certainly that of the same content."""
+        if self.status is None or now is None:
+            return self.status is now
+        return _mark(self.status) == _mark(now)
+
+
+def _mark(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 class Digest(NamedTuple):
     """The SHA-256 of a file in hex, and its mode bits."""
 
@@ -111,7 +128,8 @@ class LockedFile(ABC):
         """Replace the file atomically; durable only after `sync`. `temporary` is the name it is written under first.
 
         Keeps the mode bits, and the owner if the system permits; a new file gets the bits `mode`, or else the system's
-        default. If it fails, the file is unchanged.
+        default. If it fails, the file is unchanged. Raises `CONFLICT` if the content is not what was read under this
+        lock, since other programs take no locks.
         """
 
     @abstractmethod
@@ -120,7 +138,7 @@ class LockedFile(ABC):
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove the file durably, if there is one."""
+        """Remove the file durably, if there is one. Raises `CONFLICT` like `put`."""
 
     @abstractmethod
     def discard(self, temporary: str) -> None:
@@ -149,6 +167,7 @@ class LocalFile(LockedFile):
         self.run = run
         self._name = path.rpartition("/")[2]
         self._directory = directory
+        self._look: _Look | None = None
 
     @_step
     def read(self, cap: int | None) -> Current | None:
@@ -156,7 +175,7 @@ class LocalFile(LockedFile):
             if opened is None:
                 return None
             descriptor, status = opened
-            return _current(read_bytes(descriptor, status.st_size, cap, self.path), status)
+            return self._noted(read_bytes(descriptor, status.st_size, cap, self.path), status)
 
     @_step
     def read_within(self, most: int) -> Current | int | None:
@@ -166,16 +185,42 @@ class LocalFile(LockedFile):
             descriptor, status = opened
             if status.st_size > most:
                 return status.st_size
-            return _current(read_bytes(descriptor, status.st_size, None, self.path), status)
+            return self._noted(read_bytes(descriptor, status.st_size, None, self.path), status)
 
     @_step
     def digest(self) -> Digest | None:
+        return self._digest()
+
+    def _digest(self) -> Digest | None:
         with self._opened() as opened:
             if opened is None:
                 return None
             descriptor, status = opened
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return Digest(hashlib.file_digest(file, "sha256").hexdigest(), stat.S_IMODE(status.st_mode))
+                sha = hashlib.file_digest(file, "sha256").hexdigest()
+            self._note(sha, status)
+            return Digest(sha, stat.S_IMODE(status.st_mode))
+
+    def _noted(self, data: bytes, status: os.stat_result) -> Current:
+        current = Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
+        self._note(current.sha256, status)
+        return current
+
+    def _note(self, sha: str | None, status: os.stat_result | None) -> None:
+        # The first look counts: a later one may see what another program has written since.
+        if self._look is None:
+            self._look = _Look(sha, status)
+
+    def _check_unchanged(self) -> None:
+        """Raises `CONFLICT` if another program has changed the content since the first look at it."""
+        look = self._look
+        if look is None or look.is_of(status_of(self._directory, self._name)):
+            return
+        self._look = None
+        digest = self._digest()
+        if (None if digest is None else digest.sha256) != look.sha256:
+            message = f"{self.path!r} was changed by another program while it was about to be written"
+            raise LcpError(ErrorCode.CONFLICT, message)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, os.stat_result] | None]:
@@ -184,6 +229,7 @@ class LocalFile(LockedFile):
                 OWN_FILES.refuse(before, self.path)
             descriptor = os.open(self._name, _READ, dir_fd=self._directory)
         except FileNotFoundError:
+            self._note(None, None)
             yield None
             return
         except OSError as error:
@@ -208,11 +254,13 @@ class LocalFile(LockedFile):
                 raise not_a_file(self.path, before.st_mode)
             try:
                 self._write(temporary, data, before, mode)
+                self._check_unchanged()
                 os.rename(temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
             except BaseException:  # also an interrupt: the temporary file would remain
                 _unlink(self._directory, temporary)
                 raise
             self.replaced = True
+            self._look = None
         except OSError as error:
             raise refusal(error, self.path) from error
 
@@ -226,7 +274,9 @@ class LocalFile(LockedFile):
     @_step
     def remove(self) -> None:
         try:
+            self._check_unchanged()
             _unlink(self._directory, self._name)
+            self._look = None
             os.fsync(self._directory)
         except OSError as error:
             raise refusal(error, self.path) from error
@@ -251,10 +301,6 @@ class LocalFile(LockedFile):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _current(data: bytes, status: os.stat_result) -> Current:
-    return Current(data, hashlib.sha256(data).hexdigest(), stat.S_IMODE(status.st_mode))
 
 
 def _keep_owner_and_mode(descriptor: int, before: os.stat_result) -> None:

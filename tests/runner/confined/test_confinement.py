@@ -176,6 +176,20 @@ def test_a_writer_that_is_killed_leaves_the_file_as_it_was(confinement: Confinem
     assert (Path(root.path) / "a.txt").read_bytes() == b"new"
 
 
+def test_a_writer_does_not_replace_what_others_wrote_since_it_was_read(
+    confinement: Confinement, root: Root
+) -> None:
+    file = Path(root.path) / "a.txt"
+    with confinement.files(20).lock([(root, "a.txt")]) as locked:
+        target = only(locked)
+        assert target.read(100) is not None
+        file.write_text("NEWER\n")
+        with pytest.raises(LcpError) as error:
+            target.replace(b"new", temporary_name())
+    assert error.value.code is ErrorCode.CONFLICT
+    assert file.read_text() == "NEWER\n"
+
+
 def test_directories_made_for_a_file_that_is_not_written_go_again(
     confinement: Confinement, root: Root
 ) -> None:
