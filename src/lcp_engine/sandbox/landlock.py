@@ -13,6 +13,7 @@ from importlib import import_module
 from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.seccomp import can_filter
 from lcp_engine.sandbox.syscalls import landlock_version, system_call
 
 # linux/landlock.h: rights on files, by the version that introduced them.
@@ -55,7 +56,9 @@ def examine_isolation(mode: Isolation) -> Finding:
     """Report which protection file kinds have besides the confinement of each path."""
     version = landlock_version()
     if version is not None and mode is not Isolation.OFF:
-        return well("isolation", f"file kinds run in processes confined to the root (Landlock {version})")
+        calls = "system calls filtered" if can_filter() else "system calls not filtered"
+        fact = f"file kinds run in processes confined to the root (Landlock {version}, {calls})"
+        return well("isolation", fact)
     if mode is Isolation.REQUIRE:
         return broken("isolation", Failed(ErrorCode.NOT_ISOLATED, "it is required, and there is no Landlock"))
     fact = "switched off" if version is not None else "this kernel offers no Landlock"
@@ -68,7 +71,7 @@ def restrict_to(*directories: int, writes: bool) -> int:
 
     A writer can create, replace and remove files and directories there, and nothing else; nothing can be executed or
     linked. From version 4 on TCP is blocked, from 6 on signals to processes outside. Open descriptors stay usable;
-    stat(2) and chmod(2) are not covered. Returns the version of Landlock. Raises OSError.
+    what has no file to open is not covered (`seccomp`). Returns the version of Landlock. Raises OSError.
     """
     version = landlock_version()
     if version is None:

@@ -118,7 +118,7 @@ def test_a_mission_goes_on_after_a_bomb(tmp_path: Path, place: Path) -> None:
         engine.work(until_idle=True)
         assert engine.mission(mission).status == "completed"
         said = json.dumps([*engine.events(mission_id=mission)], default=str)
-        assert "of memory; a check may take 10 s and 1,024 MiB of memory" in said
+        assert "; a check may take 10 s and 1,024 MiB of memory" in said
 
 
 @pytest.mark.parametrize("confined", [True, False])

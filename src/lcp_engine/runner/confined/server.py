@@ -48,6 +48,7 @@ from lcp_engine.sandbox.file_access import HERE
 from lcp_engine.sandbox.landlock import die_with_parent, load_late, restrict_to
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 
@@ -129,6 +130,8 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
     try:
         if start["confined"]:
             restrict_to(root, writes=duty is Duty.WRITE)
+            if can_filter():
+                refuse_calls(writes=duty is Duty.WRITE)
     except OSError as error:
         channel.send({"is": Answer.REFUSED, "reason": str(error)})
         return

@@ -1,0 +1,188 @@
+"""Refuse a process, for good, the system calls that the code of a confined process does not need (seccomp(2)).
+
+Landlock covers the opening of files; this covers what passes it: sockets, new processes and programs, namespaces,
+metadata by path, other processes, and the rarer doors of the kernel. Every call up to `_LAST` was judged: the tables
+name those that are refused or depend on an argument, and newer ones do not exist for the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from lcp_engine.sandbox.syscalls import system_call
+
+_LAST = 469  # file_setattr, Linux 6.17
+
+# The numbers on x86_64 and aarch64 (asm/unistd_64.h, asm-generic/unistd.h); "-": the call does not exist there.
+_REFUSED = """
+    socket 41 198, socketpair 53 199, connect 42 203, bind 49 200, listen 50 201, accept 43 202, accept4 288 242
+    fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, memfd_create 319 279, memfd_secret 447 447
+    unshare 272 97, setns 308 268, chroot 161 51, pivot_root 155 41, mount 165 40, umount2 166 39, mount_setattr 442 442
+    open_tree 428 428, move_mount 429 429, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433
+    statmount 457 457, listmount 458 458, open_tree_attr 467 467
+    chmod 90 -, fchmodat 268 53, fchmodat2 452 452, chown 92 -, lchown 94 -, fchownat 260 54
+    utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88, truncate 76 45, mknod 133 -, mknodat 259 33
+    setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, setxattrat 463 463, getxattr 191 8, lgetxattr 192 9
+    getxattrat 464 464, listxattr 194 11, llistxattr 195 12, listxattrat 465 465, removexattr 197 14
+    lremovexattr 198 15, fremovexattr 199 16, removexattrat 466 466, file_getattr 468 468, file_setattr 469 469
+    inotify_init 253 -, inotify_init1 294 26, inotify_add_watch 254 27, fanotify_init 300 262, fanotify_mark 301 263
+    name_to_handle_at 303 264, open_by_handle_at 304 265
+    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, process_madvise 440 440
+    process_mrelease 448 448, kcmp 312 272, get_robust_list 274 100, tkill 200 130, rt_sigqueueinfo 129 138
+    rt_tgsigqueueinfo 297 240, pidfd_send_signal 424 424, pidfd_open 434 434, pidfd_getfd 438 438
+    setpriority 141 140, ioprio_set 251 30, sched_setaffinity 203 122, sched_setparam 142 118
+    sched_setscheduler 144 119, sched_setattr 314 274, migrate_pages 256 238, move_pages 279 239
+    shmget 29 194, shmat 30 196, shmctl 31 195, semget 64 190, semop 65 193, semctl 66 191, semtimedop 220 192
+    msgget 68 186, msgsnd 69 189, msgrcv 70 188, msgctl 71 187, mq_open 240 180, mq_unlink 241 181
+    setuid 105 146, setgid 106 144, setreuid 113 145, setregid 114 143, setresuid 117 147, setresgid 119 149
+    setgroups 116 159, setfsuid 122 151, setfsgid 123 152, capset 126 91, personality 135 92
+    add_key 248 217, request_key 249 218, keyctl 250 219, bpf 321 280, perf_event_open 298 241, userfaultfd 323 282
+    io_setup 206 0, io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427
+    quotactl 179 60, quotactl_fd 443 443, syslog 103 116, acct 163 89, uselib 134 -, lookup_dcookie 212 18
+    kexec_load 246 104, kexec_file_load 320 294, init_module 175 105, finit_module 313 273, delete_module 176 106
+    reboot 169 142, swapon 167 224, swapoff 168 225, sethostname 170 161, setdomainname 171 162
+    settimeofday 164 170, clock_settime 227 112, adjtimex 159 171, clock_adjtime 305 266
+    iopl 172 -, ioperm 173 -, modify_ldt 154 -, vhangup 153 58, nfsservctl 180 42, lsm_set_self_attr 460 460
+"""
+_REFUSED_TO_READERS = "fchmod 91 52, fchown 93 55"
+
+_CLONE_THREAD = 0x10000
+_CLONE_NEW = 0x7E020000  # every CLONE_NEW… of clone(2)
+
+
+class _Machine:
+    """An architecture: its place in the tables, and its number in linux/audit.h."""
+
+    def __init__(self, column: int, audit: int) -> None:
+        self.column = column
+        self.audit = audit
+
+
+_MACHINES = {"x86_64": _Machine(0, 0xC000003E), "aarch64": _Machine(1, 0xC00000B7)}
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A call that is allowed if its argument, and-ed with `mask`, is one of `values`."""
+
+    numbers: tuple[int, int]
+    argument: int
+    values: tuple[int, ...]
+    mask: int = 0xFFFFFFFF
+
+
+def _rules() -> list[_Rule]:
+    own = os.getpid()
+    return [
+        _Rule((56, 220), 0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NEW),  # clone: threads only
+        _Rule((62, 129), 0, (own,)),  # kill
+        _Rule((234, 131), 0, (own,)),  # tgkill
+        _Rule((302, 261), 0, (0, own)),  # prlimit64
+        # prctl: the names of threads and of memory, which Python and glibc set.
+        _Rule((157, 167), 0, (15, 16, 0x53564D41)),
+        # ioctl: terminals and their size, bytes to read, non-blocking, close-on-exec; no attributes of files.
+        _Rule((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
+        # fcntl: duplicates, flags and locks; no owner of signals, no leases.
+        _Rule((72, 25), 1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)),
+    ]
+
+
+_CLONE3 = 435  # its flags are in memory; "does not exist" makes libc use clone
+_SECCOMP = (317, 277)
+_SET_FILTER, _IS_AVAILABLE = 1, 2
+_NO_MITIGATIONS = 4  # SECCOMP_FILTER_FLAG_SPEC_ALLOW: our own code needs no protection from itself
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+
+
+@cache
+def can_filter() -> bool:
+    """Whether this kernel filters system calls, and the numbers of this machine are known."""
+    machine = _MACHINES.get(platform.machine())
+    if machine is None:
+        return False
+    action = ctypes.c_uint32(_ERRNO)
+    number = ctypes.c_long(_SECCOMP[machine.column])
+    return system_call()(number, ctypes.c_uint(_IS_AVAILABLE), ctypes.c_uint(0), ctypes.byref(action)) == 0
+
+
+def refuse_calls(*, writes: bool) -> None:
+    """Install the filter for this thread, which has to have no_new_privs, and all that it starts. Raises OSError.
+
+    A refused call returns EPERM. One that `writes` may change mode and owner of files that it has opened.
+    """
+    machine = _MACHINES[platform.machine()]
+    code = b"".join(_program(machine, writes=writes))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = _Program(len(code) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
+    number = ctypes.c_long(_SECCOMP[machine.column])
+    if system_call()(
+        number, ctypes.c_uint(_SET_FILTER), ctypes.c_uint(_NO_MITIGATIONS), ctypes.byref(program)
+    ):
+        reason = ctypes.get_errno()
+        raise OSError(reason, os.strerror(reason))
+
+
+# linux/bpf_common.h and struct seccomp_data
+_LOAD, _EQUAL, _GREATER, _AND, _RETURN = 0x20, 0x15, 0x25, 0x54, 0x06
+_NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
+_INSTRUCTION_BYTES = 8
+
+
+def _program(machine: _Machine, *, writes: bool) -> Iterator[bytes]:
+    yield _step(_LOAD, _MACHINE_AT)
+    yield _step(_EQUAL, machine.audit, yes=1)
+    yield _step(_RETURN, _ERRNO | errno.EPERM)
+    yield _step(_LOAD, _NUMBER_AT)
+    yield _step(_EQUAL, _CLONE3, yes=1)
+    yield _step(_GREATER, _LAST, no=1)
+    yield _step(_RETURN, _ERRNO | errno.ENOSYS)
+    for rule in _rules():
+        steps = _argument_steps(rule)
+        yield _step(_EQUAL, rule.numbers[machine.column], no=len(steps))
+        yield from steps
+    refused = _numbers(_REFUSED if writes else f"{_REFUSED}, {_REFUSED_TO_READERS}", machine.column)
+    for left, number in zip(range(len(refused), 0, -1), refused, strict=True):
+        yield _step(_EQUAL, number, yes=left)
+    yield _step(_RETURN, _ALLOW)
+    yield _step(_RETURN, _ERRNO | errno.EPERM)
+
+
+def _argument_steps(rule: _Rule) -> list[bytes]:
+    """Allow or refuse by the lower half of the argument: both machines are little-endian, and ints have 32 bits."""
+    count = len(rule.values)
+    return [
+        _step(_LOAD, _ARGUMENTS_AT + 8 * rule.argument),
+        _step(_AND, rule.mask),
+        *(_step(_EQUAL, value, yes=count - nth) for nth, value in enumerate(rule.values)),
+        _step(_RETURN, _ERRNO | errno.EPERM),
+        _step(_RETURN, _ALLOW),
+    ]
+
+
+def _numbers(table: str, column: int) -> Sequence[int]:
+    calls = (entry.split() for entry in table.replace("\n", ",").split(",") if entry.strip())
+    return [int(numbers[column]) for _, *numbers in calls if numbers[column] != "-"]
+
+
+def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+    """One instruction (struct sock_filter); `yes` and `no` are how many a jump leaves out."""
+    return bytes(_Instruction(code, yes, no, value))
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("jt", ctypes.c_uint8),
+        ("jf", ctypes.c_uint8),
+        ("k", ctypes.c_uint32),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_uint16), ("filter", ctypes.c_void_p))
