@@ -421,3 +421,26 @@ def test_any_words_are_one_paragraph(text: str) -> None:
 )
 def test_sizes_read_well(count: int, text: str) -> None:
     assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 20_000 + " = 1\n",
+        "[a" + ' . "a"' * 20_000 + "]\n",
+        "x = {a" + ".'a'" * 20_000 + " = 1}\n",
+    ],
+)
+@pytest.mark.parametrize("path", ["pyproject.toml", "Cargo.toml"])
+def test_a_manifest_of_endless_keys_is_not_parsed(path: str, text: str) -> None:
+    manifest = read_manifest(path, '[project]\nname = "a.b.c"\n' + text)
+    assert manifest is not None
+    assert manifest.broken
+
+
+def test_a_manifest_of_long_keys_is_parsed() -> None:
+    manifest = read_manifest(
+        "pyproject.toml", '[project]\nname = "n"\n[tool.a' + ".b" * 25 + "]\nx = '1.2.3'\n"
+    )
+    assert manifest is not None
+    assert (manifest.name, manifest.broken) == ("n", False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 
@@ -19,9 +20,20 @@ from lcp_engine.planners.surveyor.manifest import (
     texts_of,
 )
 
+_MOST_TOML = 1024 * 1024
+# tomllib keeps every beginning of a dotted key: 50,000 parts in 100 KB take 9.9 GB.
+_LONG_KEY = re.compile(r"""(?:\.[ \t]*+(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+){32}""")
+
+
+def _toml(text: str) -> object:
+    """The content. Raises `ValueError`, also if it is too large or a key has too many parts."""
+    if len(text) > _MOST_TOML or _LONG_KEY.search(text):
+        raise ValueError("too large, or keys of too many parts")
+    return tomllib.loads(text)
+
 
 def _pyproject(text: str) -> Manifest:
-    whole = table(tomllib.loads(text))
+    whole = table(_toml(text))
     project, poetry = whole.table("project"), whole.table("tool").table("poetry")
     wanted = poetry.table("dependencies")
     optional = [name for name, need in wanted.items() if table(need).value.get("optional") is True]
@@ -80,7 +92,7 @@ def _setup_cfg(text: str) -> Manifest:
 
 
 def _pipfile(text: str) -> Manifest:
-    whole = table(tomllib.loads(text))
+    whole = table(_toml(text))
     groups = {"": whole.table("packages").names(), "dev": whole.table("dev-packages").names()}
     return Manifest(
         "Python", dependencies=grouped(groups), commands=tuple(whole.table("scripts").as_texts().items())
@@ -124,7 +136,7 @@ def _from_elsewhere(dependencies: Table) -> list[str]:
 
 
 def _cargo_toml(text: str) -> Manifest:
-    whole = table(tomllib.loads(text))
+    whole = table(_toml(text))
     package, workspace = whole.table("package"), whole.table("workspace")
     shared = workspace.table("package")
     tables = [whole.table("dependencies"), *(t.table("dependencies") for t in whole.table("target").tables())]
