@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test proof coverage check crash soak attack races bench smoke lock clean
+.PHONY: help survey test proof coverage check lowest audit crash soak attack races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,6 +12,9 @@ INSTALLED := $(if $(wildcard $(READY)),$(READY),$(ENGINE))
 MODELS := $(VENV)/models
 # The peers of the figures: their dependencies are not ours.
 PEERS := .venv-bench
+# The lowest versions that pyproject.toml allows, and what looks for known vulnerabilities.
+LOWEST := .venv-lowest
+AUDIT := .venv-audit
 SURVEY := survey
 # Test processes; two suit the smallest machine that CI runs on.
 JOBS ?= 2
@@ -32,6 +35,8 @@ help:
 	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
 	@echo "make check    lint, format, types and import contracts, without tests"
 	@echo "make coverage measure which lines and branches the tests reach; fails if it is less than pyproject.toml wants"
+	@echo "make lowest   the tests with the lowest version of each dependency that pyproject.toml allows"
+	@echo "make audit    look for known vulnerabilities of the locked dependencies, over the network"
 	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
 	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
@@ -90,6 +95,29 @@ proof: $(MODELS)
 coverage: $(READY)
 	@$(PYTEST) -m "not proof" --cov --cov-report term
 
+# The tools of the tests are those of any other run. Old versions warn of what newer ones have mended.
+$(LOWEST)/ready: requirements/dev.txt requirements/lowest.txt pyproject.toml
+	@echo "setting up $(LOWEST) with $$($(PYTHON) --version)" >&2
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/dev.txt
+	@$(LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --require-hashes \
+		--requirement requirements/lowest.txt
+	@$(LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+lowest: $(LOWEST)/ready
+	@$(LOWEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal -m "not proof" --override-ini filterwarnings=default
+
+$(AUDIT)/ready: requirements/audit.txt
+	@echo "setting up $(AUDIT) with $$($(PYTHON) --version)" >&2
+	@$(PYTHON) -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/audit.txt
+	@touch $@
+
+audit: $(AUDIT)/ready
+	@$(AUDIT)/bin/pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
+	@$(AUDIT)/bin/pip-audit --disable-pip --require-hashes --requirement requirements/audit.txt
+
 # These start a private PostgreSQL server; without its programs they use SQLite alone. make crash STEP=10 KILLS=2000
 STEP ?= 1
 KILLS ?= 200
@@ -132,7 +160,9 @@ lock: $(READY)
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) --build-deps-for wheel --constraint requirements/dev.txt pyproject.toml \
 		-o requirements/engine.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/bench.in -o requirements/bench.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/audit.in -o requirements/audit.txt
+	@$(BIN)/python tools/floors.py | CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) - -o requirements/lowest.txt
 
 clean:
-	@rm -rf $(VENV) $(PEERS) $(SURVEY) dist .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) $(SURVEY) dist .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,13 +3,16 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 PROJECT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = PROJECT / "requirements"
+WORKFLOWS = PROJECT / ".github" / "workflows"
 PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
@@ -72,3 +75,22 @@ def test_the_engine_alone_has_every_dependency_in_the_versions_that_are_tested()
     assert needed <= set(engine)
     assert engine.items() <= everything.items()
     assert not {"mypy", "playwright", "psycopg", "starlette"} & set(engine)
+
+
+def test_the_lowest_versions_are_those_that_the_project_allows() -> None:
+    printed = subprocess.run(
+        [sys.executable, PROJECT / "tools" / "floors.py"], capture_output=True, text=True, check=True
+    ).stdout
+    floors = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?==(\S+)$", printed, re.MULTILINE))
+    lowest = dict(PIN.findall((REQUIREMENTS / "lowest.txt").read_text()))
+    assert {name: Version(lowest[name]) for name in floors} == {
+        name: Version(floor) for name, floor in floors.items()
+    }
+    assert "starlette" in floors
+
+
+@pytest.mark.parametrize("file", sorted(WORKFLOWS.glob("*.yml")), ids=lambda file: file.name)
+def test_actions_are_pinned_by_commit(file: Path) -> None:
+    used = re.findall(r"uses: (\S+)", file.read_text())
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in used)
