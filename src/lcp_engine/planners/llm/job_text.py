@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.planners.base import SeenJob
 from lcp_engine.planners.llm.known_files import line_count, target
 from lcp_engine.sandbox.paths import Names
@@ -61,8 +62,8 @@ def body(job: SeenJob, names: Names) -> Body | None:
         return Body(job, content, target(job, names), first, total if isinstance(total, int) else last)
     if job.kind == "list_files" and isinstance(files, list):
         total = result.get("total")
-        listed = "\n".join(plain(str(name)) for name in files)
-        return Body(job, listed, total=total if isinstance(total, int) else len(files), items="files")
+        lines = "\n".join(listed_name(str(name)) for name in files)
+        return Body(job, lines, total=total if isinstance(total, int) else len(files), items="files")
     rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
     if job.kind in ("write_file", "rewrite_file", "ask_user") or not rest:
         return None
@@ -103,20 +104,35 @@ def plain(text: str, most: int = MOST_WORDS) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
+def quoted(name: str, most: int = MOST_WORDS) -> str:
+    """A file's name as a JSON string, so that no name reads as a sentence of the prompt; a longer one is shortened."""
+    return json_line(name if len(name) <= most else f"{name[: most - 1]}…")
+
+
+def listed_name(name: str) -> str:
+    """A file's name on a line of its own inside a fence: as it is, or as a JSON string if it has odd characters."""
+    return name if _USUAL.fullmatch(name) and one_line(name) == name else json_line(name)
+
+
 _BACKTICKS = re.compile("`+")
+_USUAL = re.compile(r"[^`\"<>\\\s][^`\"<>\\]*")
 _MARKER = 40
+_MOST_PATTERNS = 10
 
 
 def _object(job: SeenJob, names: Names) -> str:
     """The subject of a job: its file, patterns, question or params."""
     if job.kind == "list_files":
         patterns, base = job.params.get("patterns"), target(job, names)
-        told = ", ".join(map(str, patterns)) if isinstance(patterns, list) and patterns else "all files"
-        return f" {plain(told)}" + (f" in {plain(base)}" if base else "")
+        told = (
+            ", ".join(quoted(str(each)) for each in patterns[:_MOST_PATTERNS])
+            if isinstance(patterns, list)
+            else ""
+        )
+        return f" {told or 'all files'}" + (f" in {quoted(base)}" if base else "")
     if job.kind in ("read_file", "write_file", "rewrite_file"):
         path = target(job, names)
-        spelled = job.params.get("rel_path") or job.params.get("path")
-        return f" {plain(path or str(spelled))}"
+        return f" {quoted(path or str(job.params.get('rel_path') or job.params.get('path')))}"
     for key in ("user_prompt", "question"):
         if isinstance(job.params.get(key), str):
             return f" {fold(str(job.params[key]))}"

@@ -16,7 +16,19 @@ from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_p
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.planners.base import Question, Said, SeenJob
 from lcp_engine.planners.llm.chat import Message, about_tokens
-from lcp_engine.planners.llm.job_text import Body, Count, body, cut, fenced, fold, headline, plain, show
+from lcp_engine.planners.llm.job_text import (
+    Body,
+    Count,
+    body,
+    cut,
+    fenced,
+    fold,
+    headline,
+    listed_name,
+    plain,
+    quoted,
+    show,
+)
 from lcp_engine.planners.llm.known_files import Known, known_of, names
 
 FRAME = 16
@@ -81,7 +93,7 @@ def system_message(question: Question, dialect: Dialect) -> str:
     return Template(_template("system")).substitute(
         actions=actions,
         kinds="\n".join(_kinds(question)) or "None: only actions that end the mission are possible.",
-        root=_slashed(question.root) or ".",
+        root=quoted(_slashed(question.root) or ".", 4096),
         most=question.max_followups,
     )
 
@@ -122,7 +134,7 @@ class _Turn:
             "results": "\n".join(self._name(job) for job in question.results),
             "waiting": "\n".join(self._name(job) for job in question.waiting),
             "people": self._people(self.room // 3),
-            "notices": "\n".join(f"- {' '.join(notice.split())}" for notice in question.notices),
+            "notices": "\n".join(f"- {plain(notice, _MOST_NOTICE)}" for notice in question.notices),
             "ignored": _ignored(question.warnings),
             "correction": _correction(question, self.count),
             "now": _now(question, self.dialect),
@@ -195,14 +207,16 @@ class _Turn:
         if self.question.last_turn is not None:
             return ""
         lines: list[str] = []
+        tokens -= _FENCE
         for path in self.known.unread[: self.most_files]:
-            tokens -= self.count(path) + 2
+            line = listed_name(path)
+            tokens -= self.count(line) + 2
             if tokens < 0:
                 break
-            lines.append(f"- {path}")
+            lines.append(line)
         left_out = len(self.known.unread) - len(lines)
         more = f"- and {left_out:,} more; list a part of the tree to see its files" if left_out else ""
-        return "\n".join([*lines, *([more] if more else [])])
+        return "\n".join([*([fenced("\n".join(lines))] if lines else []), *([more] if more else [])])
 
     def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
         """What was read in earlier turns and has not changed; without room for all, the newest."""
@@ -260,7 +274,7 @@ def _correction(question: Question, count: Count) -> str:
     return f"{fenced(shown)}\nIt was refused because:\n{reasons}{more}"
 
 
-_MOST_REPLY, _MOST_PROBLEMS, _MOST_WARNINGS = 400, 12, 5
+_MOST_REPLY, _MOST_PROBLEMS, _MOST_WARNINGS, _MOST_NOTICE = 400, 12, 5, 2000
 
 
 def _ignored(warnings: Sequence[str]) -> str:
@@ -311,7 +325,7 @@ def _kinds(question: Question) -> Iterator[str]:
             described = schema.get("description")
             said = f": {described}" if isinstance(described, str) else ""
             files = question.writable.get(kind.name, ()) if key == "rel_path" else ()
-            only = " or ".join(f'"{place}"' for place in ((".",) if key in _ROOTS else files))
+            only = " or ".join(quoted(place) for place in ((".",) if key in _ROOTS else files))
             yield f"    {key}: {only}" if only else f"    {key} ({_type(schema)}){said}"
 
 
