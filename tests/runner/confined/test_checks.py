@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -136,6 +137,26 @@ def test_a_check_with_a_path_bug_sees_nothing_outside(root: Root, place: Path, *
     finally:
         spawner.close()
     assert len(failed) == (len(stated) if confined else 0), "without walls the bug is real"
+
+
+def test_checks_run_where_the_kernel_has_no_pidfd(root: Root, place: Path) -> None:
+    (place / "bomb.yaml").write_text(MERGES)
+    (place / "good.json").write_text("[1]")
+    spawner = Spawner({**FILE_KINDS, "none": "no_pidfd:WORKER"}, [str(HERE)])
+    try:
+        with Checks(root, Setup(CAPS), confined=False, limits=QUICK, spawned_by=spawner) as checks:
+            failed = checks.failed(parses("good.json", "bomb.yaml", "good.json"))
+            assert [one.check for one in failed] == [1]
+            server = spawner._process
+        assert server is not None
+        while children_of(server.pid):
+            os.sched_yield()
+    finally:
+        spawner.close()
+
+
+def children_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
 
 
 CHECKS = """

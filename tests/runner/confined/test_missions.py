@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from lcp_engine.api import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import Buffer, Head
+from lcp_engine.runner.confined.process import ConfinedProcess
 from lcp_engine.runner.confined.remote_files import RemoteBatch, RemoteFile, Steps
 from lcp_engine.sandbox import landlock
 from lcp_engine.sandbox.atomic_write import LockedFile
@@ -41,6 +42,11 @@ SPEC: dict[str, JsonValue] = {
         ],
     },
 }  # fmt: skip
+
+
+def kill(process: ConfinedProcess) -> None:
+    assert process._pidfd is not None
+    signal.pidfd_send_signal(process._pidfd, signal.SIGKILL)
 
 
 def run(database_url: str, place: Path, isolation: Isolation) -> list[tuple[object, ...]]:
@@ -74,7 +80,7 @@ def test_a_process_that_dies_in_a_write_costs_no_effect_and_makes_none_twice(
             put(batch, puts, starts)
         if not deaths:
             deaths.append(1)
-            signal.pidfd_send_signal(batch._steps.process._pidfd, signal.SIGKILL)
+            kill(batch._steps.process)
         return put(batch, puts, starts)
 
     monkeypatch.setattr(RemoteBatch, "put", dies_once)
@@ -147,7 +153,7 @@ def _dies_once(deaths: list[int], step: str) -> Callable[..., tuple[Head, Buffer
     ) -> tuple[Head, Buffer]:
         if head["do"] == step and not deaths:
             deaths.append(1)
-            signal.pidfd_send_signal(steps.process._pidfd, signal.SIGKILL)
+            kill(steps.process)
         return take(steps, head, body, starts)
 
     return dies_once

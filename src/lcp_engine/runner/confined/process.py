@@ -98,8 +98,8 @@ class Spawner:
                 self._end(self._process)
             self._control = self._process = None
 
-    def _fork(self, start: bytes, connection: int, root: int) -> int:
-        """The pidfd of a new fork."""
+    def _fork(self, start: bytes, connection: int, root: int) -> int | None:
+        """The pidfd of a new fork; None if the kernel has none."""
         for again in (True, False):
             try:
                 control = self._started()
@@ -110,7 +110,7 @@ class Spawner:
             else:
                 reason = "it ended"
             if answer:
-                return found[0]
+                return found[0] if found else None
             # It was killed, or could not start: try once more.
             if self._process is not None:
                 self._end(self._process)
@@ -154,7 +154,7 @@ class Spawner:
 class ConfinedProcess:
     """A confined process, as its runner sees it. Each thread has its own channel to it."""
 
-    def __init__(self, control: socket.socket, pidfd: int) -> None:
+    def __init__(self, control: socket.socket, pidfd: int | None) -> None:
         self._control = control
         self._control_channel = Channel(control)
         self._pidfd = pidfd
@@ -227,11 +227,12 @@ class ConfinedProcess:
         return Channel(ours)
 
 
-def _end(control: socket.socket, pidfd: int) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    os.close(pidfd)
-    control.close()
+def _end(control: socket.socket, pidfd: int | None) -> None:
+    if pidfd is not None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+    control.close()  # which ends the process by itself, unless it is in the middle of a long call
 
 
 @cache

@@ -60,6 +60,8 @@ QUIET_SECONDS = 0.1
 
 _STACK_BYTES = 1024 * 1024
 _PARSER_STACK_BYTES = 16 * 1024 * 1024
+_PARSER_SECONDS = 120
+"""Of CPU, for all checks of a process, should nobody end it before: more than a runner waits for them."""
 _MESSAGE = 1024 * 1024
 _MAX_SETUPS = 256
 
@@ -69,21 +71,22 @@ def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
 
     `kinds` names the worker of each kind as "module:attribute".
     """
-    here, watched = os.getpid(), os.pidfd_open(parent)
-    if os.getppid() != parent:
-        return
+    here = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     os.chdir("/")
     workers = {kind: _load_worker(place) for kind, place in kinds.items()}
+    watched = _pidfds(parent)
+    if os.getppid() != parent:
+        return
     load_late()
     gc.freeze()  # what is loaded stays shared between all forks
     requests = socket.socket(fileno=control)
     waiting = select.poll()
-    for one in (control, watched):
+    for one in (control, *watched):
         waiting.register(one, select.POLLIN)
     while True:
         ready = [one for one, _ in waiting.poll()]
-        if watched in ready:
+        if not set(ready).isdisjoint(watched):
             return
         start, given, _, _ = socket.recv_fds(requests, _MESSAGE, 2)
         if not start:
@@ -92,11 +95,18 @@ def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
         child = os.fork()
         if child == 0:
             _run_child(json.loads(start), connection, root, here, workers)
-        pidfd = os.pidfd_open(child)
-        for one in (connection, root):
+        pidfds = _pidfds(child)
+        socket.send_fds(requests, [b"."], pidfds)
+        for one in (connection, root, *pidfds):
             os.close(one)
-        socket.send_fds(requests, [b"."], [pidfd])
-        os.close(pidfd)
+
+
+def _pidfds(process: int) -> list[int]:
+    """A descriptor of the process; none where the kernel has none (before Linux 5.3, some sandboxes)."""
+    try:
+        return [os.pidfd_open(process)]
+    except OSError:
+        return []
 
 
 def _load_worker(place: str) -> Worker[BaseModel]:
@@ -127,6 +137,7 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
     duty = Duty(text_of(start, "duty"))
     if duty is Duty.CHECK:
         load_parsers()  # while modules can still be opened
+        resource.setrlimit(resource.RLIMIT_CPU, (_PARSER_SECONDS, _PARSER_SECONDS))
     try:
         if start["confined"]:
             restrict_to(root, writes=duty is Duty.WRITE)
