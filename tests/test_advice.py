@@ -30,7 +30,8 @@ GENERAL = """
     replay/reenact:_failure runner/undo:_check_done
 BINARY: cli/decide:_read sandbox/new_content:compose sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED: core/decide:_go_on
-CONFLICT: engine/approvals:_conflict web/undo:undo
+CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:LocalFile._check_unchanged
+    web/undo:undo
 DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
     store/host/writer_queue:WriterQueue._check
 DATABASE_FAILED: store/db/database:Database._end store/db/postgres:Postgres.explain
@@ -45,11 +46,11 @@ INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/eng
     cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
     core/protocol/read_reply:reader_of core/recurrence:_refuse engine/approvals:answer engine/messages:_plan
     engine/messages:spoken engine/missions:enqueue engine/question:_check_reply engine/run_job:_opened
-    engine/schedules:add_schedule planners/llm/options:_key planners/llm/options:_parse
+    engine/schedules:add_schedule planners/llm/keys:read_variables planners/llm/options:_key planners/llm/options:_parse
     planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__ settings:_isolation
     settings:_read_config settings:_seconds settings:read_url store/db/open:make_backend
     store/db/postgres:_unreadable store/maintenance/backup:_check_target web/actions:_option
-    web/launch:_directory web/server:_bind workers/registry:_offered workers/registry:check_kind
+    web/launch:_directory web/server:_listen web/server:_read_name workers/registry:_offered workers/registry:check_kind
 INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
     planners/simple:check_script settings:resolve_root web/actions:_limit

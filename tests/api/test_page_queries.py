@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import JobFilter, Page, PageQueries
 from lcp_engine.store.queries.pages import LARGEST
 

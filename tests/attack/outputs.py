@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from tests.cli.in_process import run_in_process
 from tests.core.test_safe_text import IGNORABLE
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.errors import LcpError
 
 CONTROLS = [*range(1, 0x20), *range(0x7F, 0xA0)]

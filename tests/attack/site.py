@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.web.app import ACTIONS, READ_ROUTES
 
 CANARY = "CANARY-OF-THE-PAGE"

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from tests.attack.races import CANARY, LIST, READ, WRITE, Race
 from tests.ways import Do, Done, Params, Way
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox import root

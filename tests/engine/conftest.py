@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.clock import Clock
 from lcp_engine.core.job_states import REFUSE, TRANSITIONS, State
 from lcp_engine.core.policy import Rule

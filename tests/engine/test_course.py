@@ -156,7 +156,7 @@ def test_large_params_are_not_read_into_a_report(lab: Lab) -> None:
     large: JsonValue = {"ok": True, "action": "write_file", "rel_path": "large.md", "content": "x" * 100_000}
     mission_id = lab.run(large).id
     (held,) = lab.engine.facts(mission_id).held.rows
-    assert held.params == {"rel_path": "large.md"}
+    assert held.params == {"rel_path": "large.md", "mode": "overwrite"}
     (form,) = respond(*lab.engine.standing(mission_id)).content.forms or []
     assert form.title == "write_file large.md"
     assert all(field.placeholder is None for field in form.fields)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.engine.replies import DONE, FREE, ask, read, write
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import LcpError
 from lcp_engine.store.maintenance.check import faults_in

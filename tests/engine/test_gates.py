@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.errors import LcpError

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 from tests.engine.replies import DONE, FREE, ask, read, write
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.yaml import read_document
 from lcp_engine.errors import LcpError
 from lcp_engine.shipped_missions import shipped_missions

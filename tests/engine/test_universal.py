@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import read_reply
+from lcp_engine.api.read_reply import read_reply
 from lcp_engine.core.protocol.actions import Malformed, MissionComplete
 from lcp_engine.errors import ErrorCode, LcpError
 

@@ -184,7 +184,8 @@ class Job:
     """`number` counts over all missions. `settled` is a moment of its mission, 0 while it is not.
 
     `before` is the step that has to succeed first. `claim` is what a plan would end with: of a turn that verifies it,
-    and of a question to a person whether it may.
+    and of a question to a person whether it may. `said_no`: a person has rejected it since the mission was last
+    resumed; `was_refused`: it is rejected because of a person, who may change their mind.
     """
 
     number: int
@@ -214,6 +215,8 @@ class Job:
     of: int = 0
     wants_yes: bool = False
     was_decided: bool = False
+    said_no: bool = False
+    was_refused: bool = False
     answer: str | None = None
     settled: int = 0
 
@@ -706,7 +709,7 @@ class Mission:
             is_held = self._holds(ask) or ask.auto_dispatch is False or is_surplus
             before = placed[-1][1] if in_order and placed else None
             is_too_deep = turn.depth + (ask.kind == TURN) > limits.max_depth
-            if ask.kind in DENIED:
+            if ask.kind in DENIED or self._was_declined(ask):
                 state = State.REJECTED
             elif ask.key in held and in_order:
                 break
@@ -725,8 +728,17 @@ class Mission:
     def _holds(self, ask: Ask) -> bool:
         return ask.kind in HELD_BY_POLICY or (ask.kind == TURN and self.spec.holds_turns)
 
+    def _was_declined(self, ask: Ask) -> bool:
+        """Whether a person said no to the same: nobody is asked twice (R5)."""
+        return any(
+            job.said_no and job.state is State.REJECTED and job.ask is not None and job.ask.key == ask.key
+            for job in self.jobs
+        )
+
     def _was_requested(self, ask: Ask) -> bool:
-        """Whether the same was requested before, with no change to a file since (R11)."""
+        """Whether the same was requested before, with no change to a file since, or declined by a person (R11)."""
+        if self._was_declined(ask):
+            return True
         equal = [job for job in self.jobs if job.ask is not None and job.ask.key == ask.key]
         known = (State.SUCCEEDED, State.FAILED, State.REJECTED)
         return any(
@@ -736,6 +748,7 @@ class Mission:
     def _store(self, turn: Job, ask: Ask, state: State) -> Job:
         role = "work" if ask.kind != TURN else "step" if ask.is_step else "turn"
         job = self.create(turn.acting, ask.kind, role, state, turn.depth + (ask.kind == TURN))
+        job.was_refused = state is State.REJECTED and ask.kind not in DENIED and self._was_declined(ask)
         job.ask, job.of, job.most_failures = ask, ask.of, 1 if ask.kind == "unknown" else 3
         self.requested += state is not State.REJECTED
         return job

@@ -193,10 +193,10 @@ class EngineAndRules(RuleBasedStateMachine):
             lambda: self.lab.engine.say(self.ids[mission], text, job_id=about_id),
         )
 
-    @precondition(lambda self: self.has(State.FAILED, State.CANCELLED, State.SKIPPED))
+    @precondition(lambda self: self.has(State.FAILED, State.CANCELLED, State.SKIPPED, State.REJECTED))
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        job = self.a_job(data, State.FAILED, State.CANCELLED, State.SKIPPED)
+        job = self.a_job(data, State.FAILED, State.CANCELLED, State.SKIPPED, State.REJECTED)
         self.same(lambda: self.world.retry(job), lambda: self.lab.engine.retry(self.id_of(job)))
 
     # -- time

@@ -126,7 +126,7 @@ class World:
         if job.kind == "unknown":
             raise RefusedError("NO_WORKER")
         if job.kind == QUESTION or job.is_relayed:
-            raise RefusedError("INVALID_ARGUMENT")
+            raise RefusedError("WRONG_STATE")
         job.approved = job.was_decided = True
         job.wants_yes, job.of = False, job.of if revised is None else revised
         job.mission.move(job, State.QUEUED if job.role == "work" else State.BLOCKED)
@@ -142,6 +142,7 @@ class World:
         if job.state is not State.HELD:
             raise RefusedError("CONFLICT" if job.was_decided else "WRONG_STATE")
         job.was_decided, was_relayed = True, job.is_relayed
+        job.said_no = job.was_refused = True
         job.mission.move(job, State.REJECTED)
         job.mission.after_rejecting(job, was_relayed=was_relayed)
         return True
@@ -150,12 +151,14 @@ class World:
         """Reject held jobs that were not decided on in time."""
         for job in self.jobs:
             if job.held_until is not None and job.held_until <= self.now:
+                said_no = job.said_no
                 self.reject(job)
+                job.said_no = said_no
 
     @staticmethod
     def answer(job: Job, text: str) -> bool:
         if job.kind != QUESTION:
-            raise RefusedError("INVALID_ARGUMENT")
+            raise RefusedError("WRONG_STATE")
         if job.state is not State.HELD:
             if job.answer == text:
                 return False
@@ -180,7 +183,7 @@ class World:
         """The first reply to a question wins (R21); the turn goes on with it."""
         asked = turn.question
         if asked is None or not (turn.is_relayed or turn.was_brought):
-            raise RefusedError("INVALID_ARGUMENT")
+            raise RefusedError("WRONG_STATE")
         if not turn.is_relayed:
             if asked.reply == reply:
                 return False
@@ -229,6 +232,8 @@ class World:
             raise RefusedError("WRONG_STATE")
         mission.spec = replace(mission.spec, limits=limits)
         mission.ended_as = mission.outcome = None
+        for job in mission.jobs:
+            job.said_no = False
         mission.root.reopen()
         if mission.root.is_at_rest:
             mission.queue_turn(mission.root)
@@ -236,8 +241,15 @@ class World:
 
     @staticmethod
     def retry(job: Job) -> None:
-        """What was held and never approved is held again; a step goes on where it stopped, and those behind it wait."""
+        """What was held and never approved, or a person rejected, is held again; a step goes on where it stopped.
+
+        Those behind it wait.
+        """
         mission = job.mission
+        if job.role == "work" and job.state is State.REJECTED and job.was_refused:
+            job.was_decided = True
+            mission.move(job, State.HELD)
+            return
         if job.role == "turn" or job.state not in (State.FAILED, State.CANCELLED, State.SKIPPED):
             raise RefusedError("WRONG_STATE")
         if job.kind == "unknown":

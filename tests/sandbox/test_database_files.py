@@ -16,7 +16,7 @@ import pytest
 from pydantic import JsonValue
 from tests.sandbox.conftest import open_descriptors
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, LcpError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.parse import parse_mission
 from lcp_engine.core.mission.spec import MissionSpec

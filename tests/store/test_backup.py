@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 from tests.conftest import sqlite_url
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.maintenance.backup import back_up
 from lcp_engine.store.maintenance.check import check_database

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.changes import keep

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check import faults_in

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.store.large_results import LARGE
 from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.maintenance.prune import prune

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.pages import JobFilter

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.web.access import Address, Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates

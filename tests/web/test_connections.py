@@ -20,7 +20,7 @@ import pytest
 from pydantic import JsonValue
 from tests.web.conftest import Visitor
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.web.connections import ConnectionLimits, saying_errors_once
 from lcp_engine.web.server import PageServer
 

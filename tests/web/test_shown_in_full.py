@@ -19,7 +19,7 @@ from tests.core.test_safe_text import ODD
 from tests.web.conftest import ADDRESS, House
 
 from lcp_engine import Worker
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.changes.show import Forecast
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.cli.changes import show_diffs

@@ -24,7 +24,7 @@ from lcp_engine.workers.base import ExecutedBy
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lcp_engine.api import Engine
+    from lcp_engine.api.engine import Engine
     from lcp_engine.store.queries.records import Job
 
 MANY = 20

@@ -17,7 +17,7 @@ from lcp_engine.cli.exits import Exit
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from lcp_engine.api import Engine
+    from lcp_engine.api.engine import Engine
     from lcp_engine.api.history import History
     from lcp_engine.settings import Settings
 
@@ -53,7 +53,7 @@ class Invocation:
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """Open the engine; the default database is created if it does not exist."""
-        from lcp_engine.api import Engine
+        from lcp_engine.api.engine import Engine
 
         url, settings = self._existing_url(), self.settings
         with naming(url):

@@ -27,7 +27,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from lcp_engine.api import Engine
+    from lcp_engine.api.engine import Engine
     from lcp_engine.cli.approve_all import Candidate
     from lcp_engine.cli.editor import Draft
     from lcp_engine.store.people import Sight

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.events import EventFormatter
 from lcp_engine.cli.output import make_console, print_json_line

@@ -15,7 +15,7 @@ from typing import assert_never
 from pydantic import JsonValue
 from rich.text import Text
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.changes.recovery import CONFLICT
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from lcp_engine.api import Engine
 from lcp_engine.api.dry_run import worst_case
+from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import kind_names, mission_files, planner_names
 from lcp_engine.cli.events import Follower

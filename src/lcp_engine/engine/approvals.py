@@ -176,8 +176,8 @@ def answer(ledger: Ledger, job_id: int, text: str, *, by: str, words: bool = Fal
 
     False if it was given the same answer before, which is harmless. The number of an option, or the beginning of
     exactly one, selects it; with `words` only its whole text does, and any other answer is in the person's own words
-    (R14). Raises `NOT_FOUND`; `INVALID_ARGUMENT` for a blank or too long answer, for a number or a beginning that
-    selects no option, and for a job that is not a question; `WRONG_STATE` for a question that was decided otherwise.
+    (R14). Raises `NOT_FOUND`; `INVALID_ARGUMENT` for a blank or too long answer, and for a number or a beginning that
+    selects no option; `WRONG_STATE` for a job that is not a question, or that was decided otherwise.
     """
     ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
     job = ledger.job(job_id)

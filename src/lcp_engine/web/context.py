@@ -14,7 +14,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
 from lcp_engine.core.job_states import State

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import uvicorn
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.access import HTTP_PORT, Address, Secrets
 from lcp_engine.web.app import make_app

@@ -18,7 +18,7 @@ import pytest
 from pydantic import JsonValue
 from tests.crash.test_left_open import Scene
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LocalFile, LockedFile, temporary_name

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import Buffer, Head
 from lcp_engine.runner.confined.process import ConfinedProcess

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.api import Engine
+from lcp_engine.api.engine import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation

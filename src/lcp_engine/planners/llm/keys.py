@@ -1,4 +1,4 @@
-"""Decide which key of the environment goes to an endpoint: never because a mission file names the endpoint. Pure."""
+"""Decide which key of the environment goes to an endpoint: never because a mission file names the endpoint."""
 
 from __future__ import annotations
 
