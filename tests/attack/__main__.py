@@ -12,13 +12,14 @@ import platform
 import random
 from collections.abc import Callable, Mapping
 
-from tests.attack import outputs, page, racing, spellings
+from tests.attack import models, outputs, page, racing, spellings
 
 PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "races": racing.attack,
     "page": page.attack,
     "spellings": spellings.attack,
     "outputs": outputs.attack,
+    "models": models.attack,
 }
 """Each is called with the seconds for one attack and a seed, prints what it counted, and returns whether all held."""
 

@@ -39,9 +39,13 @@ class Use:
     way: Way
     kinds: tuple[str, ...]
     launches: bool = True
+    shows: bool = False
+    """It shows what a file was before: also that of a hard link, which is a file of the root."""
 
     def applies_to(self, race: Race) -> bool:
-        return race.kind in self.kinds and not (race.moves_root and self.launches)
+        makes_hard_links = any(step[0] == "link" for step in race.steps)
+        moves = race.moves_root and self.launches
+        return race.kind in self.kinds and not moves and not (self.shows and makes_hard_links)
 
 
 class Missions:
@@ -175,6 +179,9 @@ _USES: tuple[tuple[str, Attempt, tuple[Rule, ...], tuple[str, ...], bool], ...] 
 )
 
 
+_SHOWING = (_by_diff, _by_report)
+
+
 def _uses() -> Iterator[Use]:
     for name, attempt, rules, kinds, launches in _USES:
         for way, is_there, opened in (
@@ -182,7 +189,7 @@ def _uses() -> Iterator[Use]:
             ("walk", True, partial(_by_walk, attempt, rules)),
             ("confined", landlock_version() is not None, partial(_through_engine, attempt, rules, Isolation.AUTO)),
         ):  # fmt: skip
-            yield Use(Way(f"{name}, {way}", is_there, opened), kinds, launches)
+            yield Use(Way(f"{name}, {way}", is_there, opened), kinds, launches, attempt in _SHOWING)
 
 
 USES = tuple(_uses())

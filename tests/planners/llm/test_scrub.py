@@ -49,6 +49,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "in lines": "\n".join,
     "in a list": lambda key: json.dumps([*key]),
     "zero width": "\u200b".join,
+    "zero width in JSON": lambda key: json.dumps("\u200b".join(key)),
     "concatenated": lambda key: f'"{key[:9]}" + "{key[9:20]}" + "{key[20:]}"',
     "wrapped": lambda key: f"{key[:11]}\\n  {key[11:]}",
 }

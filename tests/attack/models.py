@@ -1,0 +1,162 @@
+"""Answer `lcp run` as a hostile model's server: drip, bomb, redirect, echo the key that was sent."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from tests.planners.llm.test_deadline import DRIPS, Dripping
+from tests.planners.llm.test_scrub import ENCODINGS
+
+KEY = "sk-attack-5f0c2b79e1d84a63"
+FEW = 16
+"""So many characters of the key, in any of the encodings, are a leak."""
+TOTAL_SECONDS = 1
+MOST_SECONDS = 30
+MOST_BYTES = 500 * 2**20
+HEAD = b"HTTP/1.1 %s\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
+
+Play: TypeAlias = Callable[[Dripping, socket.socket], None]
+
+
+def _sends(body: bytes, status: bytes = b"200 OK", more: bytes = b"") -> Play:
+    def play(server: Dripping, to: socket.socket) -> None:
+        _read_request(to)
+        try:
+            to.sendall(HEAD % status + more + b"\r\n" + body)
+        except OSError:
+            server.left.set()
+
+    return play
+
+
+def _read_request(to: socket.socket) -> None:
+    head = b""
+    while b"\r\n\r\n" not in head and (part := to.recv(65536)):
+        head += part
+
+
+def _says(text: str) -> bytes:
+    delta = {"choices": [{"delta": {"content": text}, "finish_reason": "stop"}]}
+    return b"data: " + json.dumps(delta).encode() + b"\n\ndata: [DONE]\n\n"
+
+
+def _bomb(size: int) -> bytes:
+    return gzip.compress(b"data: " + bytes(size), 1)
+
+
+def plays() -> Mapping[str, Play]:
+    """Each drip, bomb, redirect and echo by its name."""
+    echoes = "\n".join(encode(KEY) for encode in ENCODINGS.values())
+    reply = json.dumps({"ok": True, "action": "mission_complete", "summary": echoes})
+    gzipped = b"Content-Encoding: gzip\r\n"
+    return {
+        **{play.__name__: play for play in DRIPS},
+        "a bomb": _sends(_bomb(2**28), more=gzipped),
+        "a bomb in a bomb": _sends(gzip.compress(_bomb(2**28)), more=b"Content-Encoding: gzip, gzip\r\n"),
+        "a large answer": _sends(b": x\n\n" * (13 * 2**20)),
+        "one long reply": _sends(_says("x" * (8 * 2**20))),
+        "many headers": _sends(b"", more=b"X-Many: 1\r\n" * 200_000),
+        "deep JSON": _sends(b"data: " + b"[" * 10**6 + b"\n\n"),
+        "echoes in a reply": _sends(_says(reply)),
+        "echoes beside JSON": _sends(_says(echoes)),
+        "echoes in an error": _sends(json.dumps({"error": {"message": echoes}}).encode(), b"401 No"),
+        "echoes in a plain error": _sends(echoes.encode(), b"400 No"),
+        "echoes in a header": _sends(b"{}", b"302 Found", f"Location: http://x/{KEY}\r\n".encode()),
+    }
+
+
+@dataclass
+class Met:
+    """The outcome of one run: what leaked, and what was exceeded."""
+
+    name: str
+    seconds: float
+    most_bytes: int
+    faults: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def serving(play: Play) -> Iterator[Dripping]:
+    """A server on loopback that answers everything in that way."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = Dripping(play, listening.getsockname()[1])
+        threading.Thread(target=server.serve, args=(listening,), daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.over.set()
+
+
+def meet(name: str, play: Play) -> Met:
+    """Run a mission whose planner is at that server."""
+    with serving(play) as server, tempfile.TemporaryDirectory(prefix="lcp-model-") as directory:
+        home = Path(directory)
+        began = time.monotonic()
+        code, said, most_bytes = _run(home, f"http://127.0.0.1:{server.port}/v1")
+        met = Met(name, time.monotonic() - began, most_bytes)
+        stored = said + b"".join(path.read_bytes() for path in home.glob("lcp.db*"))
+        met.faults += [f"{spelled!r} is told or stored" for spelled in _spellings() if spelled in stored]
+        if code is None or b"Traceback" in said:
+            met.faults.append("it did not end" if code is None else "it ended with a traceback")
+        if most_bytes > MOST_BYTES:
+            met.faults.append(f"it took {most_bytes >> 20} MiB")
+        return met
+
+
+def _run(home: Path, url: str) -> tuple[int | None, bytes, int]:
+    """Exit code (None if it had to be killed), what was printed, and the most memory in bytes."""
+    (home / "root").mkdir()
+    planner = {"type": "openai", "model": "tiny", "max_tokens": 100, "total_seconds": TOTAL_SECONDS}
+    (home / "mission.json").write_text(json.dumps({"goal": "g", "planner": planner}))
+    places = {f"XDG_{name}_HOME": str(home) for name in ("DATA", "CONFIG", "STATE", "CACHE")}
+    keys = {"LCP_PLANNER_KEY": KEY, "LCP_PLANNER_ENDPOINT": url}
+    command = [sys.executable, "-m", "lcp_engine", "--db", f"sqlite:///{home}/lcp.db", "run", "mission.json",
+               "--root", "root", "--json"]  # fmt: skip
+    with (home / "said").open("w+b") as said:
+        process = subprocess.Popen(
+            command,
+            cwd=home,
+            env={**os.environ, **places, **keys},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+        killer = threading.Timer(MOST_SECONDS, process.kill)
+        killer.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        killer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        return (None if process.returncode < 0 else process.returncode), said.read(), usage.ru_maxrss * 1024
+
+
+def _spellings() -> set[bytes]:
+    whole = {encode(KEY).encode() for encode in ENCODINGS.values()}
+    return whole | {KEY[at : at + FEW].encode() for at in range(len(KEY) - FEW + 1)}
+
+
+def attack(_: float, __: int) -> bool:
+    """Prints what was counted; whether no key was told or stored, and every run ended within its bounds."""
+    found = [meet(name, play) for name, play in plays().items()]
+    faults = [f"{met.name}: {fault}" for met in found for fault in met.faults]
+    print(
+        f"models: {len(found)} hostile servers, a key in {len(ENCODINGS)} encodings, "
+        f"{len(faults)} leaks or bounds exceeded; "
+        f"at most {max(met.seconds for met in found):.1f} s and {max(met.most_bytes for met in found) >> 20} MiB"
+    )
+    for fault in faults:
+        print(f"  <- {fault}")
+    return not faults
