@@ -161,7 +161,9 @@ class Table:
 
 
 def print_table(table: Table, stream: TextIO) -> None:
-    """Print a table as wide as the terminal; uncut if `stream` is not one."""
+    """Print a table as wide as the terminal; uncut if `stream` is not one. One without rows prints nothing."""
+    if not table.rows:
+        return
     if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
         stream.writelines(f"{plain(line)}\n" for line in table.lines(None))
         return
