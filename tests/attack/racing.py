@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 
 from tests.attack.races import RACES
@@ -58,8 +60,12 @@ def held_by_an_ordinary_user(seconds: float, uses: Sequence[Use]) -> bool:
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
-            held = _held_by_this_user(seconds, uses, f"uid {NOBODY}, ")
+            with tempfile.TemporaryDirectory(prefix="lcp-nobody-") as home:
+                os.environ.update({"HOME": home, "XDG_RUNTIME_DIR": home})
+                held = _held_by_this_user(seconds, uses, f"uid {NOBODY}, ")
             sys.stdout.flush()
+        except Exception:  # noqa: BLE001 -- the top of a process: the child must not go on as if it were the parent
+            traceback.print_exc()
         finally:
             os._exit(0 if held else 1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -43,7 +43,7 @@ def test_nothing_escapes_through_a_mission(number: int) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="the other tests are those of an ordinary user")
 def test_nothing_escapes_from_an_ordinary_user() -> None:
-    assert held_by_an_ordinary_user(0.02, ())
+    assert held_by_an_ordinary_user(0.02, USES[:1])
 
 
 def test_a_worker_that_trusts_an_earlier_check_loses_races() -> None:
