@@ -90,9 +90,9 @@ WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approva
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: changes/show:sight_now cli/base:naming cli/decide:_approve_shown cli/editor:Draft.kept_after engine/admission:store
+*: cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
-    runner/confined/channel:error_of runner/confined/channel:failure_of runner/executor:Turns._ask
+    runner/confined/channel:failure_of
     sandbox/root_identity:open_known
 CONFLICT: engine/approvals:_decided runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
@@ -121,9 +121,8 @@ PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
 ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
-TOO_LARGE: changes/journal:Journal._compose changes/journal:Journal._read_before changes/preview:_composed
-    cli/decide:_read cli/replay:_text engine/outcome:_stored engine/run_job:_apply sandbox/read_text:_too_large
-    web/edit:_job workers/write_file:execute
+TOO_LARGE: cli/decide:_read cli/replay:_text engine/outcome:_stored sandbox/read_text:_too_large web/edit:_job
+    workers/base:too_large_to_append workers/base:too_large_to_write workers/write_file:execute
 WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
 WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:check_quiet runner/undo:undo
     store/maintenance/backup:_there_already

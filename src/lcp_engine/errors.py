@@ -339,6 +339,11 @@ class LcpError(Exception):
         super().__init__(message)
         self.failed = Failed(code, message, details or {}, advice)
 
+    @staticmethod
+    def of(failed: Failed) -> LcpError:
+        """The error that raises a failure."""
+        return LcpError(failed.code, failed.message, failed.details, failed.advice)
+
     @property
     def code(self) -> ErrorCode:
         """The stable code of the failure."""

@@ -216,6 +216,7 @@ class Engine(History):
         )
 
     # -- Look at changes and policy
+
     def diff(self, job_id: int, *, by: str | None = None) -> list[Diff]:
         """What a held job would change now, which is then recorded as seen by `by`; or what the job has changed.
 
@@ -401,8 +402,7 @@ class Engine(History):
         `overlap="skip"` a due time passes while a mission of the schedule runs or waits. `replace` changes the settings
         of an existing schedule. `allow_admin` is that of `launch`.
 
-        Raises like `launch`, and `INVALID_ARGUMENT` for an invalid name, one in use, or an
-        invalid time.
+        Raises like `launch`, `INVALID_ARGUMENT` for an invalid name or time, and `WRONG_STATE` for a name in use.
         """
         recurrence = read_recurrence(every=every, cron=cron, timezone=timezone)
         new = NewSchedule(

@@ -29,7 +29,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import ChangeRow, JobRow
-from lcp_engine.workers.base import WRITE_LESS, Applied, Caps, FileEffect, Hold
+from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, too_large_to_append, too_large_to_write
 
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
@@ -179,8 +179,7 @@ class Journal:
             return
         data = compose(None if before is None else before.data, effect.content, effect.mode)
         if len(data) > self.cap:
-            message = f"{effect.path!r} would have {len(data)} bytes, at most {self.cap} are written"
-            raise LcpError(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
+            raise LcpError.of(too_large_to_write(effect.path, len(data), self.cap))
         write.before, write.data = before, data
         write.change = self._intent(write)
 
@@ -194,8 +193,7 @@ class Journal:
         if not isinstance(there, int):
             return None if there is None else _Before(there.sha256, len(there.data), there.data, True)
         if write.effect.mode == "append" and there > self.cap:
-            message = f"{file.path!r} has {there} bytes already, at most {self.cap} are written"
-            raise LcpError(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
+            raise LcpError.of(too_large_to_append(file.path, there, self.cap))
         if not self.database.read(lambda tx: was_held_for(tx, write.job, ReasonCode.IRREVERSIBLE)):
             return Hold(because(ReasonCode.IRREVERSIBLE, size=there, most=self.keeps))
         if there > self.cap:

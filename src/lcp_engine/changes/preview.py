@@ -24,7 +24,14 @@ from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
-from lcp_engine.workers.base import WRITE_LESS, Context, FileEffect, Hold, Worker
+from lcp_engine.workers.base import (
+    Context,
+    FileEffect,
+    Hold,
+    Worker,
+    too_large_to_append,
+    too_large_to_write,
+)
 
 
 @dataclass(frozen=True)
@@ -166,17 +173,13 @@ def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Previe
     before = None if current is None else current.data
     found = None if current is None else current.sha256
     if current is not None and current.data is None and effect.mode == "append":
-        message = f"{effect.path!r} has {current.size} bytes already, at most {cap} are written"
-        return Preview(effect.path, found, refused=Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS))
+        return Preview(effect.path, found, refused=too_large_to_append(effect.path, current.size, cap))
     try:
         after = compose(before, effect.content, effect.mode)
     except LcpError as error:
         return Preview(effect.path, found, before, refused=error.failed)
     if len(after) > cap:
-        message = f"{effect.path!r} would have {len(after)} bytes, at most {cap} are written"
-        return Preview(
-            effect.path, found, before, refused=Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
-        )
+        return Preview(effect.path, found, before, refused=too_large_to_write(effect.path, len(after), cap))
     return Preview(
         effect.path,
         found,

@@ -148,7 +148,7 @@ def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sig
         preview, sight = previews.with_sight(mission_id, kind, stated if params is None else params)
     refused = None if preview is None else preview.refused
     if refused is not None and refused.code is ErrorCode.ROOT_CHANGED:
-        raise LcpError(refused.code, refused.message, refused.details, refused.advice)
+        raise LcpError.of(refused)
     return sight
 
 
@@ -187,7 +187,9 @@ def _found(instance: Instance, last: Sequence[ChangeRow]) -> dict[int, DiskState
     found: dict[int, DiskState | None] = {}
     for mission_id, root in {(change.mission_id, change.root) for change in last}:
         known = instance.database.read(partial(root_of_change, mission_id=mission_id, path=root))
-        of_root = {change.path: change for change in last if change.root == root}
+        of_root = {
+            change.path: change for change in last if (change.mission_id, change.root) == (mission_id, root)
+        }
         written = [Written(path, change.size_bytes, change.sha256_after) for path, change in of_root.items()]
         for path, state in on_disk(written, known, confined_threads(instance.isolation).read).items():
             was_removed = of_root[path].sha256_after is None

@@ -106,6 +106,17 @@ def kind_names(_: click.Context) -> list[tuple[str, str]]:
     return [(kind, worker.description) for kind, worker in find_workers().items()]
 
 
+kinds_option = click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    shell_complete=kind_names,
+    metavar="KIND",
+    help="Only jobs of this kind; may be repeated.",
+)
+"""The option of commands that list or run jobs."""
+
+
 @_completer
 def _shipped(_: click.Context) -> list[tuple[str, str]]:
     from lcp_engine.shipped_missions import shipped_missions

@@ -86,14 +86,8 @@ def approve_command(
     none was approved, one error for all.
     """
     revised = None if params is None else read_object(params, "--params")
-    if (revised is not None or edit) and (all_held or len(jobs) != 1):
-        raise click.UsageError("--params and --edit need exactly one job", click.get_current_context())
-    if revised is not None and edit:
-        raise click.UsageError("--params and --edit cannot be combined", click.get_current_context())
-    if mark is not None and (revised is not None or edit or all_held or len(jobs) != 1):
-        raise click.UsageError(
-            "--shown needs exactly one job and no other params", click.get_current_context()
-        )
+    is_one = len(jobs) == 1 and not all_held
+    _check_usage(is_one=is_one, is_revised=revised is not None, edit=edit, has_mark=mark is not None)
     with invocation.engine() as engine:
         ids = _named(jobs, mission, all_held=all_held)
         candidates = _show_all(invocation, engine, mission) if all_held else {}
@@ -113,6 +107,17 @@ def approve_command(
         if code == Exit.DONE:
             advise(invocation, engine, "`lcp work --until-idle` executes approved jobs")
     return code
+
+
+def _check_usage(*, is_one: bool, is_revised: bool, edit: bool, has_mark: bool) -> None:
+    """Raise a usage error for options of `lcp approve` that contradict each other."""
+    context = click.get_current_context()
+    if (is_revised or edit) and not is_one:
+        raise click.UsageError("--params and --edit need exactly one job", context)
+    if is_revised and edit:
+        raise click.UsageError("--params and --edit cannot be combined", context)
+    if has_mark and (is_revised or edit or not is_one):
+        raise click.UsageError("--shown needs exactly one job and no other params", context)
 
 
 @click.command(
@@ -229,7 +234,7 @@ def _approve_shown(engine: Engine, candidate: Candidate, *, is_shown: bool) -> b
     """Approve a job as it was shown. Raises `NOT_SHOWN` for one that cannot be shown in full."""
     left_out = candidate.why_left_out
     if left_out is not None:
-        raise LcpError(left_out.code, left_out.message, left_out.details, left_out.advice)
+        raise LcpError.of(left_out)
     return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None)
 
 

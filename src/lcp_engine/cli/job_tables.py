@@ -59,7 +59,7 @@ def held_table(
 ) -> Table:
     """Held jobs with since when and why, and the mission unless it is named; `expiries` are times by job id.
 
-    What a job is `about` stays whole: somebody decides on it.
+    What a job is `about` stays whole: a person decides on it.
     """
     has_missions = not of_one_mission
     has_expiries = any(int_in(job["id"]) in expiries for job in jobs)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lcp_engine.api.user import user_name
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.completion import job_ids, kind_names, mission_ids
+from lcp_engine.cli.completion import job_ids, kinds_option, mission_ids
 from lcp_engine.cli.events import warning_lines
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.job_tables import held_table, jobs_table, overview
@@ -48,14 +48,7 @@ MANY = 10
 )
 @click.option("--state", "states", multiple=True, type=click.Choice([str(state) for state in State]), metavar="STATE",
               help=f"Only jobs in this state ({', '.join(State)}); may be repeated.")  # fmt: skip
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    shell_complete=kind_names,
-    metavar="KIND",
-    help="Only jobs of this kind; may be repeated.",
-)
+@kinds_option
 @click.option("--limit", type=Count(1), metavar="N",
               help=f"Only the newest N.  [default: {MOST_LISTED}, or all with --mission]")  # fmt: skip
 @pass_invocation

@@ -13,7 +13,7 @@ import click
 from lcp_engine.api.dry_run import worst_case
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
-from lcp_engine.cli.completion import kind_names, mission_files, planner_names
+from lcp_engine.cli.completion import kind_names, kinds_option, mission_files, planner_names
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.idle import note_idle
@@ -296,14 +296,7 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
     help="Jobs to run at a time.",
 )
 @click.option("--until-idle", is_flag=True, help="Exit when no job is queued, delayed or running anywhere.")
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    shell_complete=kind_names,
-    metavar="KIND",
-    help="Only jobs of this kind; may be repeated.",
-)
+@kinds_option
 @click.option("--root", "named", multiple=True, metavar="NAME=DIR",
               help="Only missions whose root is named NAME (its path, an alias, or the last part of its path), which "
               "is DIR here; may be repeated.  [default: every root on this machine]")  # fmt: skip

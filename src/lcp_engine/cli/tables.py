@@ -39,7 +39,7 @@ class Part(Enum):
     TEXT = auto()
     """Words; cut with an ellipsis, but `least` cells of them stay."""
     WHOLE = auto()
-    """What somebody decides on, such as a path; where it is cut, the whole follows on lines of its own."""
+    """What a person decides on, such as a path; where it is cut, the whole follows on lines of its own."""
 
 
 _SHRINK = (Part.TEXT, Part.WHOLE)
@@ -82,7 +82,7 @@ def text_column(name: str, *, least: int = _LEAST, spare: int | None = None) -> 
 
 
 def whole_column(name: str) -> Column:
-    """Paths of jobs that somebody decides on."""
+    """Paths of jobs that a person decides on."""
     return Column(name, Part.WHOLE)
 
 

@@ -71,12 +71,12 @@ def block(text: str) -> Shown:
 
 
 def exact(text: str) -> Shown:
-    """Like `block`, for what somebody decides on: a tab is seen (as `⇥`), and a space at the end of a line."""
+    """Like `block`, for what a person decides on: a tab is seen (as `⇥`), and a space at the end of a line."""
     return text if isinstance(text, Shown) else _made_safe(_IN_EXACT, text)
 
 
 def hides_nothing(text: str) -> bool:
-    """Whether somebody who sees the text in a field sees all of it."""
+    """Whether a person who sees the text in a field sees all of it."""
     plain = text.replace("<", "")
     return block(plain) == plain
 

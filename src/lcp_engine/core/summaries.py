@@ -120,11 +120,10 @@ def duration(seconds: float) -> str:
 def unfulfilled_note(ids: Sequence[int], held: Sequence[int], mission: int) -> str:
     """The jobs of a mission whose effect did not happen, on one line; `held` are those that can still be approved."""
     refused = [number for number in ids if number not in {*held}]
-    parts = [f"{_jobs(refused)} refused or failed"] if refused else []
+    was, waits = ("was" if len(refused) == 1 else "were"), ("waits" if len(held) == 1 else "wait")
+    parts = [f"{_jobs(refused)} {was} refused or failed"] if refused else []
     if held:
-        wait = "waits" if len(held) == 1 else "wait"
-        named = f"{_jobs(held).rsplit(' ', 1)[0]} {wait} for a person"
-        parts.append(f"{named} (`lcp held --mission {mission}`)")
+        parts.append(f"{_jobs(held)} {waits} for a person (`lcp held --mission {mission}`)")
     return f"unfulfilled: {', '.join(parts)}"
 
 
@@ -132,12 +131,12 @@ _MOST_NAMED = 8
 
 
 def _jobs(ids: Sequence[int]) -> str:
-    """`job 3 was`, `jobs 3 and 5 were`."""
+    """`job 3`, `jobs 3 and 5`."""
     if len(ids) == 1:
-        return f"job {ids[0]} was"
+        return f"job {ids[0]}"
     named = [str(number) for number in ids[:_MOST_NAMED]]
     last = named.pop() if len(ids) <= _MOST_NAMED else f"{len(ids) - _MOST_NAMED:,} more"
-    return f"jobs {', '.join(named)} and {last} were"
+    return f"jobs {', '.join(named)} and {last}"
 
 
 def age(at: str, now: datetime) -> str:

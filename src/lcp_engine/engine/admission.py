@@ -82,12 +82,6 @@ def store(
         role = Role.STEP if request.spec.params.get("scope") == "step" else Role.TURN
         if state is State.QUEUED and mission.asking is not None:
             state, reason = State.BLOCKED, TURN_ORDER
-    error = None
-    if job.refusal is not None:
-        about = subject({"name": request.spec.name, "params": request.spec.params})
-        message = f"{f'{request.spec.kind} {about}'.strip()} is not allowed: {job.reason}"
-        failed = Failed(job.refusal, message, advice=None if job.reason is None else job.reason.advice)
-        error = agent_error(failed, mission.uid, ledger.tx.now)
     mission.requested += state is not State.REJECTED
     job_id = ledger.create(
         mission,
@@ -106,7 +100,9 @@ def store(
             depth=request.evaluation.depth,
             fingerprint=request.fingerprint,
             max_attempts=1 if worker is None else worker.max_attempts,
-            error=error,
+            error=None
+            if job.refusal is None
+            else agent_error(_failure(request.spec, job, job.refusal), mission.uid, ledger.tx.now),
             after_id=after_id,
             effect=effect_of(
                 worker, request.params, request.fingerprint, mission.root, spec_of(mission.spec)
@@ -119,6 +115,12 @@ def store(
         stored = fingerprint(request.spec.kind, from_json(to_json(request.spec.params)))
         see(ledger.tx, job_id, NO_PERSON, replace(request.sight, fingerprint=stored))
     return job_id
+
+
+def _failure(spec: JobSpec, job: NewJob, refusal: ErrorCode) -> Failed:
+    about = subject({"name": spec.name, "params": spec.params})
+    message = f"{f'{spec.kind} {about}'.strip()} is not allowed: {job.reason}"
+    return Failed(refusal, message, advice=None if job.reason is None else job.reason.advice)
 
 
 def effect_of(

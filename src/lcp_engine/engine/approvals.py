@@ -42,7 +42,6 @@ from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.ask_user import KIND, AskUserResult
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
-"""Separates a conflict from the command that shows the job again."""
 DRIFT = "drift"
 """The reason of a job that is held again because its file is not the one that was approved."""
 BY = "hold_timeout"

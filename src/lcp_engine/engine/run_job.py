@@ -22,7 +22,16 @@ from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.own_places import beneath, own_directories
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
-from lcp_engine.workers.base import WRITE_LESS, Applied, Caps, Context, FileEffect, Hold, Worker, Workers
+from lcp_engine.workers.base import (
+    Applied,
+    Caps,
+    Context,
+    FileEffect,
+    Hold,
+    Worker,
+    Workers,
+    too_large_to_write,
+)
 
 
 @dataclass(frozen=True)
@@ -123,11 +132,7 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
             before = file.read(context.caps.write_bytes)
             data = compose(None if before is None else before.data, effect.content, effect.mode)
             if len(data) > context.caps.write_bytes:
-                return Failed(
-                    ErrorCode.TOO_LARGE,
-                    f"{effect.path!r} would have {len(data)} bytes, at most {context.caps.write_bytes} are written",
-                    advice=WRITE_LESS,
-                )
+                return too_large_to_write(effect.path, len(data), context.caps.write_bytes)
             applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
             result = effect.result(applied)
             file.replace(data, temporary_name())

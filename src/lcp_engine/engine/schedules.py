@@ -38,9 +38,10 @@ class NewSchedule:
 
 
 def add_schedule(ledger: Ledger, new: NewSchedule, now: Micros, *, replace: bool = False) -> None:
-    """Store a schedule that is first due after `now`. Raises `INVALID_ARGUMENT` for an invalid name or one in use.
+    """Store a schedule that is first due after `now`.
 
-    With `replace` the schedule of that name gets these settings, and keeps its missions and its counts.
+    With `replace` the schedule of that name gets these settings, and keeps its missions and its counts. Raises
+    `INVALID_ARGUMENT` for an invalid name, `WRONG_STATE` for one in use.
     """
     if not _NAME.fullmatch(new.name):
         expected = "1 to 64 letters, digits, '.', '_' and '-', starting with a letter or a digit"

@@ -270,12 +270,12 @@ class Turns:
             failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
             if (tokens := paid_tokens(failed)) is not None:
                 self._database.write(lambda tx: keep_cost(ledger_of(tx), asked.turn, tokens))
-            raise LcpError(failed.code, failed.message, failed.details, failed.advice) from error
+            raise LcpError.of(failed) from error
         except BaseException as error:  # a plug-in may raise anything, and must not end the runner
             failed = failure_from_exception(
                 label(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED
             )
-            raise LcpError(failed.code, failed.message, failed.details, failed.advice) from error
+            raise LcpError.of(failed) from error
         if isinstance(reply, Relayed):
             prompt = reply.prompt or ""
             self._database.write(lambda tx: hold_turn(ledger_of(tx), job.copy(), asked.turn, prompt))

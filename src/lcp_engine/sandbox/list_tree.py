@@ -189,6 +189,9 @@ class _Walk:
             self.waiting.append((f"{path}/", selected or self.patterns.include.has_directory(name, path)))
 
 
+_MOST_OPEN = 64
+
+
 class _Ancestors:
     """Opens directories beneath `base`, one after the other, each from the innermost one above it that is still open.
 
@@ -222,9 +225,6 @@ class _Ancestors:
     def close(self) -> None:
         while self._open:
             os.close(self._open.pop()[1])
-
-
-_MOST_OPEN = 64
 
 
 def _is_in(path: str, directory: str) -> bool:

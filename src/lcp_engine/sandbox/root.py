@@ -244,23 +244,16 @@ def refusal(error: OSError, path: str) -> LcpError:
                 ErrorCode.PATH_OUTSIDE_ROOT, f"{path!r} leads out of the root through a link", advice=_LINK
             )
         case errno.ELOOP:
-            return LcpError(
-                ErrorCode.PATH_DENIED,
-                f"{path!r} is or passes a symbolic link, which is not followed",
-                advice=_LINK,
-            )
+            message = f"{path!r} is or passes a symbolic link, which is not followed"
+            return LcpError(ErrorCode.PATH_DENIED, message, advice=_LINK)
         case errno.EAGAIN:
+            message = f"{path!r} could not be opened: what it leads to changes all the time"
             return LcpError(
-                ErrorCode.FILE_SYSTEM,
-                f"{path!r} could not be opened: what it leads to changes all the time",
-                advice="Try again when no other program changes the links.",
+                ErrorCode.FILE_SYSTEM, message, advice="Try again when no other program changes the links."
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return LcpError(
-                ErrorCode.PATH_DENIED,
-                f"{path!r} is denied by the file system: {error.strerror}",
-                advice=system_advice(error),
-            )
+            message = f"{path!r} is denied by the file system: {error.strerror}"
+            return LcpError(ErrorCode.PATH_DENIED, message, advice=system_advice(error))
         case errno.EISDIR:
             return LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a directory, not a regular file")
         case errno.ENXIO | errno.ENODEV:

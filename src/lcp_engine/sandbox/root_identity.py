@@ -23,7 +23,6 @@ _RENUMBERED = frozenset({0x65735546, 0x4D44, 0x2011BAB0, 0x01021997})
 _AT_EMPTY_PATH, _STATX_BTIME = 0x1000, 0x800
 _STATX_SIZE, _STATX_BTIME_AT = 256, 80
 
-
 _PUT_BACK = "Put the directory back that was there, or accept the new one with `lcp resume M --root DIR`."
 
 
@@ -161,9 +160,8 @@ def _filesystem_of(descriptor: int) -> int:
     """The magic number of a file system; 0 where it is not known."""
     if sys.platform != "linux":
         return 0
-    found = ctypes.create_string_buffer(
-        _STATX_SIZE
-    )  # struct statfs has half of it, and begins with the number
+    # struct statfs has half of that size, and begins with the number.
+    found = ctypes.create_string_buffer(_STATX_SIZE)
     if ctypes.CDLL(None, use_errno=True).fstatfs(descriptor, found) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int.from_bytes(found.raw[:8], sys.byteorder) & 0xFFFFFFFF

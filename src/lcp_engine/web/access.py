@@ -96,7 +96,7 @@ class Address:
 
 
 ErrorPage = Callable[[int, str], Response]
-Announce = Callable[[], None]
+OnUsed = Callable[[], None]
 """Called in a thread when the token has been used, and `Secrets` has the next one."""
 
 
@@ -104,10 +104,10 @@ class AccessControl:
     """Middleware that passes on requests from a browser with the cookie and answers all others with an error page."""
 
     def __init__(
-        self, app: ASGIApp, *, secrets: Secrets, address: Address, error_page: ErrorPage, announce: Announce
+        self, app: ASGIApp, *, secrets: Secrets, address: Address, error_page: ErrorPage, on_used: OnUsed
     ) -> None:
         self._app = app
-        self._announce = announce
+        self._on_used = on_used
         self._secrets = secrets
         self._address = address
         self._error_page = error_page
@@ -158,7 +158,7 @@ class AccessControl:
         response.set_cookie(
             self._address.cookie, self._secrets.cookie, path="/", httponly=True, samesite="strict"
         )
-        response.background = BackgroundTask(self._announce)
+        response.background = BackgroundTask(self._on_used)
         return response
 
     def _unauthorized(self, fact: str) -> Response:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
 from lcp_engine.web import actions, changes, edit, events, inbox, jobs, launch, missions, undo
-from lcp_engine.web.access import AccessControl, Address, Announce, Secrets
+from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
 from lcp_engine.web.context import PACKAGE, PageContext
 from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
 from lcp_engine.web.forms import form_endpoint
@@ -61,9 +61,9 @@ ACTIONS = {
 
 
 def make_app(
-    context: PageContext, secrets: Secrets, address: Address, announce: Announce = lambda: None
+    context: PageContext, secrets: Secrets, address: Address, on_used: OnUsed = lambda: None
 ) -> ASGIApp:
-    """The whole page, for browsers that know `secrets`; `announce` is called when a link has been used."""
+    """The whole page, for browsers that know `secrets`; `on_used` is called when a link has been used."""
     handlers = ErrorHandlers(context.templates)
     app = Starlette(
         routes=[
@@ -83,4 +83,4 @@ def make_app(
     app.state.context = context
     # Around everything, so that error pages have the security headers as well.
     error_page = make_error_page(context.templates)
-    return AccessControl(app, secrets=secrets, address=address, error_page=error_page, announce=announce)
+    return AccessControl(app, secrets=secrets, address=address, error_page=error_page, on_used=on_used)

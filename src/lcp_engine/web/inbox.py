@@ -162,7 +162,7 @@ def _show_inbox(
 
 
 def _in_full(context: PageContext, job: JsonObject) -> JsonObject:
-    """A job with its params, however large: nobody decides on what is not shown."""
+    """A job with its params, however large: what is not shown cannot be decided on."""
     return (
         job
         if job["params"] is not None

@@ -233,6 +233,18 @@ WRITE_LESS = "Write less at once, or raise caps.write_bytes in the configuration
 """The advice to a write above the cap."""
 
 
+def too_large_to_write(path: str, size: int, cap: int) -> Failed:
+    """The failure of a write that would make a file larger than the cap."""
+    message = f"{path!r} would have {size} bytes, at most {cap} are written"
+    return Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
+
+
+def too_large_to_append(path: str, size: int, cap: int) -> Failed:
+    """The failure of a write at the end of a file that is larger than the cap."""
+    message = f"{path!r} has {size} bytes already, at most {cap} are written"
+    return Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
+
+
 def params_of(workers: Workers) -> dict[str, type[BaseModel]]:
     """The model of the params of each kind, as readers of replies need them."""
     return {kind: worker.params for kind, worker in workers.items()}

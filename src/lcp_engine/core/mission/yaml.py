@@ -27,8 +27,6 @@ _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,300}|0x[0-9a-fA-F]{1,200}|0o[0-7]{1,200}")
 _NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-
-
 _TOO_MUCH = f"it has more than {MAX_VALUES:,} keys and values or {MAX_DEPTH} levels, aliases counted"
 
 

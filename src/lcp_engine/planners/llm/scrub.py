@@ -25,7 +25,7 @@ def scrubbed(text: str, key: str) -> str:
     """`text` without `key`: as it is, in other case, escaped, in base64 or hex, split by other characters, or cut."""
     text = text.replace(key, MARK)
     spellings = _spellings(key)
-    if not spellings or not any(window in bare for bare in (_bare(text),) for window in _windows(spellings)):
+    if not spellings or not _has_any(_bare(text), _windows(spellings)):
         return text
     bare, starts, ends = _mapped(text)
     spans = sorted(
@@ -36,6 +36,10 @@ def scrubbed(text: str, key: str) -> str:
         or (bare.startswith(spelling[:WINDOW], first) and _CUT.match(text, ends[last - 1]))
     )
     return _without(text, spans)
+
+
+def _has_any(bare: str, windows: tuple[str, ...]) -> bool:
+    return any(window in bare for window in windows)
 
 
 def _is_secret(length: int, spelling: str, plain: str) -> bool:

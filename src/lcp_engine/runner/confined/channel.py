@@ -227,8 +227,7 @@ def error_of(head: Head) -> LcpError | None:
     """The failure in a head as an exception; None if it holds none."""
     if head.get("is") != Answer.FAILED:
         return None
-    failed = failure_of(head)
-    return LcpError(failed.code, failed.message, failed.details, failed.advice)
+    return LcpError.of(failure_of(head))
 
 
 def _mapping(value: object) -> Mapping[str, Json]:

@@ -61,7 +61,7 @@ QUIET_SECONDS = 0.1
 _STACK_BYTES = 1024 * 1024
 _PARSER_STACK_BYTES = 16 * 1024 * 1024
 _PARSER_SECONDS = 120
-"""Of CPU, for all checks of a process, should nobody end it before: more than a runner waits for them."""
+"""Of CPU, for all checks of a process that its runner has not ended: more than the runner waits for them."""
 _MESSAGE = 1024 * 1024
 _MAX_SETUPS = 256
 

@@ -72,7 +72,7 @@ def _check_place(path: Path) -> None:
 
 
 def _check_owner(path: Path) -> None:
-    """Raise `DATABASE_FAILED` if the database is another user's: whoever made it can read and change it."""
+    """Raise `DATABASE_FAILED` if the database is another user's, who can read and change it."""
     for file in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))):
         try:
             owner = file.stat().st_uid
