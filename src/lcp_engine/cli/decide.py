@@ -21,6 +21,7 @@ from lcp_engine.cli.completion import held_ids, job_ids, mission_ids
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 
@@ -440,8 +441,6 @@ def answer_command(
     no option, and a beginning of several, is refused unless --words says that it is meant. The same answer twice is
     harmless. Exit code 5: the question was answered differently before.
     """
-    from lcp_engine.engine.reports.markdown import TURN_KIND
-
     said = read_words(text, file)
     with invocation.engine() as engine:
         is_new = engine.answer(job, said, words=words)
@@ -449,7 +448,7 @@ def answer_command(
         if invocation.json:
             print_json(answered.json)
         else:
-            shown = "" if answered.kind == TURN_KIND else f": {_shown(answered)}"
+            shown = "" if answered.kind == TURN else f": {_shown(answered)}"
             print_out(f"job {job} {'answered' if is_new else 'was already answered'}{shown}")
         if is_new:
             advise(invocation, engine, "`lcp work --until-idle` continues the mission")

@@ -30,6 +30,7 @@ from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import equal_jobs
 from lcp_engine.workers.base import ExecutedBy, Permission, Worker, Workers
+from lcp_engine.workers.read_file import allowed_paths
 
 NO_WORKER = "no_worker"
 _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
@@ -249,9 +250,6 @@ def _plain(params: BaseModel) -> dict[str, JsonValue]:
     return params.model_dump(mode="json", exclude_none=True)
 
 
-READING = "read_file"
-
-
 def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> tuple[Kind, ...]:
     """The kinds that policy does not deny outright; a rule about paths may still hold or deny a job."""
     policy = admission.policy(spec, root)
@@ -283,5 +281,4 @@ def writable(admission: Admission, spec: MissionSpec, root: str | None) -> Mappi
 
 def may_read(admission: Admission, spec: MissionSpec, root: str | None) -> Callable[[str], bool]:
     """Returns whether `read_file` may read a path."""
-    judge = admission.policy(spec, root).for_kind(READING, has_effects=False, writes=False)
-    return lambda path: judge(path).verdict is not Verdict.DENY
+    return allowed_paths(admission.policy(spec, root))

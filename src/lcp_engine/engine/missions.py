@@ -10,6 +10,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import OPEN, RETRY, RETRY_BLOCKED, RETRY_HELD, Role, State
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
@@ -18,7 +19,6 @@ from lcp_engine.engine.progress import cancel_mission, refresh
 from lcp_engine.engine.turn_queue import (
     RESUMED,
     STEP_ORDER,
-    TURN_KIND,
     TURN_ORDER,
     begun_plan,
     is_early,
@@ -72,7 +72,7 @@ def launch(
         mission,
         NewJobRow(
             plan_id=plan.id,
-            kind=TURN_KIND,
+            kind=TURN,
             params=to_json(params),
             role=Role.TURN,
             priority=10,

@@ -100,10 +100,7 @@ def apply_reply(
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim)
     if plan.job_id is None:
-        to_verify = tuple(check.verify for check in spec.accept if check.verify is not None)
-        facts = tuple(failed.fact for failed in failed_checks)
-        declined = _is_declined(ledger, mission, spec, failed_checks)
-        state = replace(state, failed_checks=facts, to_verify=to_verify, is_declined=declined)
+        state = _with_checks(state, ledger, mission, spec, failed_checks)
     if not requested:
         state = replace(state, unheard=has_new_message(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.evaluation.written_bytes for request in requested):
@@ -114,6 +111,18 @@ def apply_reply(
         ledger, mission, plan, job, turn, reply, requested, failed_checks, decision, error
     ).carry_out()
     return True
+
+
+def _with_checks(
+    state: PlanState, ledger: Ledger, mission: MissionRow, spec: MissionSpec, failed: Sequence[FailedCheck]
+) -> PlanState:
+    """The state with the mission's acceptance checks (R9)."""
+    return replace(
+        state,
+        failed_checks=tuple(check.fact for check in failed),
+        to_verify=tuple(check.verify for check in spec.accept if check.verify is not None),
+        is_declined=_is_declined(ledger, mission, spec, failed),
+    )
 
 
 def _is_declined(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pydantic import JsonValue
 
 from lcp_engine.core.job_states import SKIP, UNBLOCK, Role, State
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
@@ -14,7 +15,6 @@ from lcp_engine.store.missions import find_plan_of
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
-TURN_KIND = "agent_plan"
 TURN_PRIORITY = 10
 TURN_ATTEMPTS = 3
 TURN_ORDER = "turn_order"
@@ -70,7 +70,7 @@ def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], 
         mission,
         NewJobRow(
             plan_id=plan.id,
-            kind=TURN_KIND,
+            kind=TURN,
             params=to_json(params),
             role=Role.TURN,
             state=State.QUEUED if is_free else State.BLOCKED,

@@ -15,8 +15,8 @@ from lcp_engine import Job
 from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import json_block
-from lcp_engine.engine.reports.markdown import TURN_KIND
 from lcp_engine.web.changes import Excerpt, excerpt
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.forms import cursor, number, shown_value
@@ -119,7 +119,7 @@ def show_job(
         else shown_value(look.sight),
         expires_at=engine.expiries().get(found.id) if look is not None else None,
         is_editable=is_editable(found),
-        may_retry=State(found.state) in RETRY.sources and found.kind != TURN_KIND,
+        may_retry=State(found.state) in RETRY.sources and found.kind != TURN,
         may_speak=mission.status in ("running", "waiting") and mission.planner != "none",
         was_stopped=was_stopped,
         may_undo=look is None and bool(diffs) and not was_stopped,

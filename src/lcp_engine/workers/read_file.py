@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field
 
+from lcp_engine.core.policy import Policy, Verdict
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.read_text import Text, read_lines, read_whole
 from lcp_engine.workers.base import Context, Hold, Worker
@@ -92,3 +94,9 @@ WORKER = Worker(
     has_effects=False,
     paths=requested_paths,
 )
+
+
+def allowed_paths(policy: Policy) -> Callable[[str], bool]:
+    """Returns whether this kind may read a path."""
+    judge = policy.for_kind(WORKER.kind, has_effects=WORKER.has_effects, writes=WORKER.writes)
+    return lambda path: judge(path).verdict is not Verdict.DENY

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
-from lcp_engine.core.kinds import TURN
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import named_path
 from lcp_engine.store.queries.mission_facts import (
@@ -24,7 +23,6 @@ from lcp_engine.store.queries.records import Mission
 
 RowT = TypeVar("RowT")
 
-TURN_KIND = TURN
 _INVALID = "Replies that were not valid"
 # With these the planner's last words are worth reading: the mission goes on, or an action of the planner ended it.
 _OUTCOMES_WITH_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs")

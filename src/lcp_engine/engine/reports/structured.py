@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self, TypeAlias, assert_never
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.json_values import int_in, list_in
+from lcp_engine.core.kinds import QUESTION
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import subject_of
@@ -40,7 +41,6 @@ _KINDS: dict[str, Kind] = {
 }
 _MOST_SUGGESTED = 3
 _UNSETTLED = ("held", "blocked", "queued", "running")
-QUESTION = "ask_user"
 MOST_SHOWN = 4000
 """Characters; longer params are cut in a form."""
 _NO_WORKER = "no_worker"

@@ -116,9 +116,8 @@ class Exchange:
             return self._late(f"an answer within {silence:g} s", "nothing came")
         except httpx2.ConnectError as refused:
             fact = f"no connection was made: {self._settings.scrub(str(refused))}"
-            return Trouble(
-                f"{self.where}: a model's server is expected to listen there, {fact}", Again.BACK_OFF
-            )
+            message = f"{self.where}: a model's server is expected to listen there, {fact}"
+            return Trouble(message, Again.BACK_OFF)
         except (httpx2.HTTPError, httpx2.InvalidURL) as refused:
             fact = f"the connection broke: {self._settings.scrub(str(refused)) or type(refused).__name__}"
             return Trouble(f"{self.where}: a whole answer is expected, {fact}", Again.BACK_OFF)

@@ -208,7 +208,7 @@ def commands(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[tu
     return found
 
 
-# Programs that a build states, and that nobody installs.
+# Programs that a build states, and that are not installed.
 _IS_TRIAL = re.compile(r"test|bench|example|fuzz|demo", re.IGNORECASE)
 _GO_MAIN = re.compile(r"^package main\b[^\0]*^func main\(\)", re.MULTILINE)
 

@@ -41,7 +41,7 @@ def _pyproject(text: str) -> Manifest:
         "optional": optional,
         "": [
             *requirements(project.texts("dependencies")),
-            *(name for name in poetry.table("dependencies").names("python") if name not in optional),
+            *(name for name in wanted.names("python") if name not in optional),
         ],
     }
     for name, extra in project.table("optional-dependencies").items():

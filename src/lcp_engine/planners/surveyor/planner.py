@@ -73,9 +73,8 @@ class Surveyor:
             fact = f"{self.file} was not written: {_reason(write)}"
             is_news = question.said or any(job.job_id == write.job_id for job in question.results)
             if question.notices and not (is_news or question.last_turn or question.resumed):
-                return _error(
-                    fact, write
-                )  # checks did not pass, and the surveyor has nothing else to propose
+                # Checks did not pass, and the surveyor has nothing else to propose.
+                return _error(fact, write)
             return _findings(survey, fact)
         path = (write.result or {}).get("path")
         return {

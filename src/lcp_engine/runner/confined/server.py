@@ -25,7 +25,7 @@ from typing import assert_never
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from lcp_engine.core.mission.spec import AcceptCheck
-from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.policy import Policy, Rule
 from lcp_engine.engine.acceptance import fault_of, load_parsers
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import Failed, LcpError
@@ -50,7 +50,7 @@ from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
-from lcp_engine.workers.read_file import WORKER as READ_FILE
+from lcp_engine.workers.read_file import allowed_paths
 
 MOST_SEEN = 64 * 1024
 """Bytes of a file that are sent along when it is locked."""
@@ -215,9 +215,7 @@ class Setup:
 
     def may_read(self) -> Callable[[str], bool]:
         """Returns whether `read_file` may read a path."""
-        policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths)
-        judge = policy.for_kind(READ_FILE.kind, has_effects=False, writes=False)
-        return lambda path: judge(path).verdict is not Verdict.DENY
+        return allowed_paths(Policy(self.rules, self.user_rules, engine_paths=self.engine_paths))
 
 
 SETUPS: TypeAdapter[Setup] = TypeAdapter(Setup)

@@ -8,7 +8,7 @@ from pathlib import Path
 from lcp_engine.clock import Clock
 from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite, user_name
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite, account_name
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.version import HEAD
 
@@ -79,11 +79,10 @@ def _check_owner(path: Path) -> None:
         except FileNotFoundError:
             continue
         if owner != os.geteuid():
-            raise LcpError(
-                ErrorCode.DATABASE_FAILED,
-                f"database file {file} belongs to user {user_name(owner)}, not to {user_name()}",
-                advice=f"Run as {user_name(owner)}, chown the file to {user_name()}, or use another one with --db.",
-            )
+            theirs, ours = account_name(owner), account_name()
+            message = f"database file {file} belongs to user {theirs}, not to {ours}"
+            advice = f"Run as {theirs}, chown the file to {ours}, or use another one with --db."
+            raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice)
 
 
 def _out_of_reach(path: Path, error: OSError) -> str:
@@ -91,7 +90,7 @@ def _out_of_reach(path: Path, error: OSError) -> str:
         closed = next(
             (place for place in reversed(path.parents) if not os.access(place, os.X_OK)), path.parent
         )
-        return f"database {path} is out of reach: user {user_name()} may not enter {closed}"
+        return f"database {path} is out of reach: user {account_name()} may not enter {closed}"
     return f"database {path} cannot be opened: {error.strerror}"
 
 

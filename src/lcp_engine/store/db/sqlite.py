@@ -29,7 +29,7 @@ OTHER_DATABASE = "Name another database with --db or LCP_DATABASE_URL."
 """The advice where no database can be used."""
 
 
-def user_name(uid: int | None = None) -> str:
+def account_name(uid: int | None = None) -> str:
     """The name of the user `uid`, or of this process, if the system knows one."""
     number = os.geteuid() if uid is None else uid
     try:
@@ -133,9 +133,9 @@ class Sqlite:
                 return f"{file} cannot be opened: {error.strerror}"
             # Asked only after SQLite was refused, to say which file it is.
             if not os.access(file, os.R_OK | os.W_OK):
-                return f"user {user_name()} may not read and write {file}"
+                return f"user {account_name()} may not read and write {file}"
         if not os.access(self.path.parent, os.W_OK | os.X_OK):
-            fact = f"user {user_name()} may not write into its directory {self.path.parent}"
+            fact = f"user {account_name()} may not write into its directory {self.path.parent}"
             return f"{fact}, where SQLite needs files beside it"
         return f"it is not writable; SQLite says: {fact}"
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import APP
-from lcp_engine.store.db.sqlite import user_name
+from lcp_engine.store.db.sqlite import account_name
 from lcp_engine.store.row_types import RunnerRow
 
 LOCK = ".lock"
@@ -68,8 +68,8 @@ def _private_directory(identity: str, environment: Mapping[str, str]) -> Path:
         part.mkdir(mode=0o700, exist_ok=True)
         status = part.stat(follow_symlinks=False)
         if status.st_uid != os.getuid() or status.st_mode & 0o022:
-            owner = user_name(status.st_uid)
-            message = f"runtime directory {part} of user {owner} must be private to user {user_name()}"
+            owner = account_name(status.st_uid)
+            message = f"runtime directory {part} of user {owner} must be private to user {account_name()}"
             advice = "Name a directory of your own with XDG_RUNTIME_DIR."
             raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice)
     return directory

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.kinds import TURN
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.mission_facts import JobFact
@@ -18,6 +19,7 @@ ABOUT = ("root", "rel_path", "path", "mode", "patterns", "question", "options", 
 
 JOB = Columns("jobs", ("id", "kind", "name", "state", "reason", "error"), large={"params": LARGEST})
 """What `read_jobs` reads."""
+IS_NO_TURN = Condition(f"kind <> '{TURN}'")
 _PARAMS = Sql("SELECT params FROM jobs WHERE id = :job", job=int)
 
 

@@ -9,10 +9,11 @@ from typing import TypeVar
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.kinds import TURN
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
-from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
+from lcp_engine.store.queries.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.queries.file_changes import has_undone, timeline_of
 from lcp_engine.store.queries.history import find_mission, find_where
 from lcp_engine.store.queries.mission_facts import Excerpt, Facts, FileFact, JobFact, TurnFact, UndoneFact
@@ -21,8 +22,7 @@ from lcp_engine.store.queries.selection import Columns, Condition, equal, find
 
 MOST = 1000
 """Of each list that many rows are enough for a program; a person gets fewer."""
-_IS_TURN = Condition("kind = 'agent_plan'")
-_IS_NO_TURN = Condition("kind <> 'agent_plan'")
+_IS_TURN = Condition(f"kind = '{TURN}'")
 _REFUSED_FOR_A_LIMIT = Condition(
     "error LIKE :refused AND reason IS NOT NULL", {"refused": f'%"error_code":"{ErrorCode.LIMIT_REACHED}"%'}
 )
@@ -52,7 +52,7 @@ def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | No
         files=files,
         undone=undone,
         held=_jobs(tx, mission_id, most_held or most, (State.HELD,)),
-        failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), _IS_NO_TURN),
+        failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), IS_NO_TURN),
         limits=_limits(tx, mission_id, mission.outcome or "", most),
         said=_said(tx, mission_id),
     )  # fmt: skip
@@ -62,7 +62,7 @@ def _done(tx: Tx, mission_id: int) -> dict[str, int]:
     """How many jobs of each kind succeeded."""
     where = find_where(tx, mission_id, (State.SUCCEEDED,)).conditions
     counted = "SELECT kind, count(*) FROM jobs"
-    rows = find(tx, counted, *where, _IS_NO_TURN, then="GROUP BY kind ORDER BY kind")
+    rows = find(tx, counted, *where, IS_NO_TURN, then="GROUP BY kind ORDER BY kind")
     return {str(kind): int(count) for kind, count in rows}
 
 

@@ -23,7 +23,7 @@ from lcp_engine.core.job_states import (
 )
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries.excerpt import JOB, excerpt, read_jobs
+from lcp_engine.store.queries.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.queries.history import LARGEST, find_events, find_where, in_column
 from lcp_engine.store.queries.mission_facts import Course, Excerpt, JobFact
 from lcp_engine.store.queries.selection import Condition, equal, find
@@ -56,7 +56,6 @@ FROM (
     since=int,
     until=int,
 )
-_IS_NO_TURN = Condition("kind <> 'agent_plan'")
 
 
 def find_course(tx: Tx, mission_id: int, since: int | None = None) -> Course:
@@ -67,7 +66,7 @@ def find_course(tx: Tx, mission_id: int, since: int | None = None) -> Course:
     counters = "SELECT events, ran, running_since FROM missions"
     event, ran, running_since = find(tx, counters, equal("id", mission_id))[0]
     newest = find_events(tx, mission_id, after_seq=event - 1)[0]
-    succeeded = (*find_where(tx, mission_id, (State.SUCCEEDED,)).conditions, _IS_NO_TURN)
+    succeeded = (*find_where(tx, mission_id, (State.SUCCEEDED,)).conditions, IS_NO_TURN)
     running = find_where(tx, mission_id, (State.RUNNING,)).conditions
     return Course(
         event=event,
