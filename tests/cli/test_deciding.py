@@ -56,6 +56,19 @@ def test_a_person_may_approve_with_other_params(waiting: Lcp) -> None:
     assert "one is enough" in waiting("report", 1).out
 
 
+def test_an_edit_to_a_path_outside_the_root_is_refused_at_once(waiting: Lcp) -> None:
+    refused = waiting("approve", 2, "--params", json.dumps({"rel_path": "../d", "content": "mine"}), "--json")
+    assert (refused.error["error_code"], waiting("held", "--json").out.count('"held"')) == (
+        "PATH_OUTSIDE_ROOT",
+        2,
+    )
+
+
+def test_the_diff_of_a_job_says_which_files_it_has_changed_in_its_state(waiting: Lcp) -> None:
+    waiting("approve", 2)
+    assert waiting("diff", 2).err == "job 2 is queued and has changed no files\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["approve"], ["approve", "--all", "2"], ["approve", "2", "--edit", "--params", "{}"],

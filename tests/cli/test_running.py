@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def test_a_no_to_the_survey_ends_it_and_can_be_taken_back(lcp: Lcp) -> None:
     assert lcp("run", "survey", "--root", lcp.root).code == 3
     assert lcp("reject", "--all", "--reason", "not now").code == 0
-    lcp("work", "--until-idle")
+    worked = lcp("work", "--until-idle")
+    assert "[1] unfulfilled: job" in worked.err
     assert lcp("held").out == ""
     assert lcp("watch", 1).code == 4
     mission = lcp("show", 1, "--json").object

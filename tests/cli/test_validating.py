@@ -97,6 +97,20 @@ def test_it_names_missions_in_the_same_root_and_the_state_of_git(lcp: Lcp) -> No
     assert done.object["warnings"] == ["mission 1 in the same root has not ended"]
 
 
+def test_it_runs_no_filter_of_the_repository(lcp: Lcp) -> None:
+    proof = lcp.home / "filter-ran"
+    git = ["git", "-C", str(lcp.root), "-c", "init.defaultBranch=main"]
+    for arguments in (["init", "-q"], ["add", "a.md"], ["config", "filter.own.clean", f"touch {proof}; cat"]):
+        subprocess.run(
+            [*git, *arguments], check=True, env={"PATH": os.environ["PATH"], "HOME": str(lcp.home)}
+        )
+    (lcp.root / ".gitattributes").write_text("* filter=own\n")
+    (lcp.root / "a.md").write_text("something else of the same kind\n")
+    root = lcp("validate", lcp.mission(lcp.complete), "--root", "root", "--json").object["root"]
+    assert isinstance(root, dict)
+    assert (root["branch"], root["uncommitted"], proof.exists()) == ("main", None, False)
+
+
 def test_a_database_that_cannot_be_used_is_an_error_now_and_not_at_launch(lcp: Lcp) -> None:
     done = lcp("validate", lcp.mission(lcp.complete), "--root", "root", "--db", "sqlite:////nowhere/lcp.db")
     assert (done.code, "needs its directory /nowhere" in done.err) == (1, True)

@@ -44,6 +44,22 @@ def test_what_a_person_rejected_is_not_held_again(lab: Lab, job: Object) -> None
     assert lab.questions[-1].results[-1].reason == second.reason
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"rel_path": "./b", "content": "x"},
+        {"path": "b", "new_content": "x"},
+        {"rel_path": "b", "root": ".", "content": "x"},
+        {"rel_path": "c/../b", "content": "x", "mode": "overwrite"},
+    ],
+)
+def test_it_is_not_held_again_under_another_spelling(lab: Lab, params: Object) -> None:
+    lab.run(ask(write("b", "x")), ask({"kind": "write_file", "params": params}), DONE)
+    lab.engine.reject(lab.jobs()[0].id, "no")
+    lab.work()
+    assert lab.states() == ["rejected", "rejected"]
+
+
 def test_repeating_it_counts_as_no_progress(lab: Lab) -> None:
     lab.run(ask(B), *[ask(B)] * 5)
     lab.engine.reject(lab.jobs()[0].id, "no")

@@ -161,6 +161,7 @@ READMES = [
     ("# Tool\n\nTool can convert from\n\n- this\n", "Tool", ""),
     ("# Why would I use this?\n\nOther tools are slow.\n", "", ""),
     ("Built with care.\n\n## Policies\n\nReleases are announced on Mondays.\n", "", ""),
+    ("# v2\n\nSome words about nothing.\n", "", ""),
     (
         "# Tool\n\n`tool` is for e.g. Windows. By [a friend][f] of [Unix][].\n",
         "Tool",

@@ -148,21 +148,31 @@ def _git(root: Path) -> tuple[str | None, int | None]:
     git = shutil.which("git")
     if git is None:
         return None, None
-    # Read only: no index is refreshed, and no hook and no monitor of files is started.
+    # The repository's own filters are commands, which `git status` would run on files that may have changed.
+    if _output_of(git, root, ["config", "--local", "--includes", "--get-regexp", r"^(filter|extensions)\."]):
+        branch = _output_of(git, root, ["symbolic-ref", "--short", "--quiet", "HEAD"])
+        return (branch.strip() or None) if branch else None, None
+    found = _output_of(
+        git, root, ["status", "--porcelain=v1", "--branch", "-z", "--ignore-submodules=all", "--", "."]
+    )
+    if found is None:
+        return None, None
+    head, *paths = found.rstrip("\0").split("\0")
+    name = re.sub(r"^## (No commits yet on )?|\.\.\..*$", "", head)
+    return name, sum(re.match(r"[ MTADRCU?!]{2} ", path) is not None for path in paths)
+
+
+def _output_of(git: str, root: Path, command: Sequence[str]) -> str | None:
+    """What a git command prints; None if it fails. It refreshes no index and starts no hook and no monitor."""
     options = ["--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
-    asked = ["status", "--porcelain=v1", "--branch", "-z", "--ignore-submodules=all", "--", "."]
     try:
         done = subprocess.run(  # noqa: S603 -- git, found on PATH, as this user would run it
-            [git, *options, *asked], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            [git, *options, *command], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False,
             timeout=GIT_SECONDS,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
-        return None, None
-    if done.returncode != 0:
-        return None, None
-    head, *paths = done.stdout.decode(errors="replace").rstrip("\0").split("\0")
-    name = re.sub(r"^## (No commits yet on )?|\.\.\..*$", "", head)
-    return name, sum(re.match(r"[ MTADRCU?!]{2} ", path) is not None for path in paths)
+        return None
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
 
 
 def _root_warnings(root: RootOutlook) -> list[str]:

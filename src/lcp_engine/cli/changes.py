@@ -83,10 +83,16 @@ def diff_command(invocation: Invocation, job: int | None, mission: int | None) -
     elif caveat:
         print_err(f"job {job}: {caveat}; `lcp job {job}` shows its params")
     elif not invocation.quiet:
-        print_err(
-            f"job {job} changes no files" if found is not None else f"mission {mission} has changed no files"
-        )
+        print_err(_no_files(mission, found))
     return Exit.DONE
+
+
+def _no_files(mission: int | None, job: Job | None) -> str:
+    if job is None:
+        return f"mission {mission} has changed no files"
+    if job.state == State.HELD:
+        return f"job {job.id} would change no files"
+    return f"job {job.id} is {job.state} and has changed no files"
 
 
 def _what_was_shown(engine: Engine, job: Job, diffs: Sequence[Diff]) -> tuple[str, str | None]:

@@ -103,7 +103,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
             if disk_note(file.disk)
         ]
         said = [message_line(event) for event in history.events(mission, event="said")]
-        undone = _unfulfilled(history, found) if found.status.has_ended else []
+        undone = unfulfilled_lines(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, jobs, steps, seen)
         for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
@@ -236,7 +236,7 @@ def watch_command(invocation: Invocation, mission: int | None) -> int:
                 _print(event, None if invocation.json else formatter)
             if end is not None:
                 if end.status.has_ended and not invocation.json:
-                    for line in _unfulfilled(history, end):
+                    for line in unfulfilled_lines(history, end):
                         print_out(line)
                 return exit_of_mission(history, end)
             idle.look(mission)
@@ -254,11 +254,12 @@ def _at_rest(history: History, mission_id: int) -> Mission | None:
 
 def note_unfulfilled(history: History, mission: Mission) -> None:
     """Name on stderr the jobs of a mission whose effect did not happen, if there are any."""
-    for line in _unfulfilled(history, mission):
+    for line in unfulfilled_lines(history, mission):
         print_err(line)
 
 
-def _unfulfilled(history: History, mission: Mission) -> list[str]:
+def unfulfilled_lines(history: History, mission: Mission) -> list[str]:
+    """A line that names the jobs of a mission whose effect did not happen, if there are any."""
     ids = mission.unfulfilled
     return [unfulfilled_note(ids, held_effects(history, mission), mission.id)] if ids else []
 

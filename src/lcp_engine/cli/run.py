@@ -19,7 +19,7 @@ from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.idle import note_idle
 from lcp_engine.cli.jobs import answer_with, is_question
 from lcp_engine.cli.load_mission import MissionOptions, load
-from lcp_engine.cli.missions import note_unfulfilled, print_report
+from lcp_engine.cli.missions import note_unfulfilled, print_report, unfulfilled_lines
 from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
 from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
@@ -219,6 +219,17 @@ def _show_news(follower: Follower, progress: Progress) -> bool:
     return bool(news)
 
 
+def _show_news_of_all(engine: Engine, follower: Follower, progress: Progress) -> bool:
+    """Show the events since the last call, and what missions that have completed left unfulfilled."""
+    news = follower.new_events()
+    progress.show(news)
+    for event in news:
+        if event["event"] == "mission_completed" and isinstance(mission := event["mission_id"], int):
+            for line in unfulfilled_lines(engine, engine.mission(mission)):
+                progress.note(f"[{mission}] {line}")
+    return bool(news)
+
+
 def _has_ready(engine: Engine, mission_id: int) -> bool:
     """Whether jobs are ready: decided elsewhere, or released by another runner."""
     left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=sorted(engine.workers), limit=1)
@@ -315,7 +326,7 @@ def work_command(
         follower = Follower(engine, past=False)
         with showing(invocation, engine, all_missions=True) as progress:
             progress.note(f"working on {shown_url(invocation.database_url)} with {threads} threads")
-            work(runner, interrupts, lambda: _show_news(follower, progress), progress.note)
+            work(runner, interrupts, lambda: _show_news_of_all(engine, follower, progress), progress.note)
             for root, count in runner.left_to_others().items():
                 left = f"{count} queued job{'s' * (count != 1)} under {root}"
                 progress.note(f"left to other runners: {left}, a root that this runner does not serve")

@@ -30,6 +30,7 @@ from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import equal_jobs
 from lcp_engine.workers.base import ExecutedBy, Permission, Worker, Workers
+from lcp_engine.workers.params import ContentParams, FileParams, requested_paths
 from lcp_engine.workers.read_file import allowed_paths
 
 NO_WORKER = "no_worker"
@@ -136,8 +137,7 @@ def effect_of(
     paths = () if worker is None or params is None else worker.paths(params)
     if not paths:
         return mark
-    names = names_of(() if root is None else (root,), spec.root_aliases)
-    return "\n".join(sorted({normpath(f"/{names.relative(path)}") for path in paths}))
+    return "\n".join(sorted({_name_of(path, root, spec) for path in paths}))
 
 
 def reserved_bytes(ledger: Ledger, admission: Admission, mission: MissionRow) -> int:
@@ -170,10 +170,10 @@ def _evaluate(
 ) -> Requested:
     worker = admission.workers.get(job.kind)
     params = None if worker is None else params_of(worker, job.params)
-    mark = fingerprint(job.kind, job.params if params is None else _plain(params))
+    spec = spec_of(mission.spec)
+    mark = fingerprint(job.kind, job.params if params is None else _canonical(params, mission.root, spec))
     equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
     seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
-    spec = spec_of(mission.spec)
     verdict, reason, refusal = Verdict.HOLD, stated(NO_WORKER), ErrorCode.NO_WORKER
     depth_of, written = depth, 0
     if worker is not None and params is not None:
@@ -246,8 +246,20 @@ def params_of(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> Bas
         return None
 
 
-def _plain(params: BaseModel) -> dict[str, JsonValue]:
-    return params.model_dump(mode="json", exclude_none=True)
+def _canonical(params: BaseModel, root: str | None, spec: MissionSpec) -> dict[str, JsonValue]:
+    """The params as equal requests share them (R11), however they spell the file and whatever they call its text."""
+    plain: dict[str, JsonValue] = params.model_dump(mode="json", exclude_none=True)
+    if isinstance(params, ContentParams):
+        plain = {**plain, "content": params.text, "new_content": None}
+    if isinstance(params, FileParams):
+        (path,) = requested_paths(params)
+        plain = {**plain, "root": None, "rel_path": None, "path": _name_of(path, root, spec)}
+    return plain
+
+
+def _name_of(path: str, root: str | None, spec: MissionSpec) -> str:
+    """One name for every spelling of a path, beginning with `/` at the root."""
+    return normpath(f"/{names_of(() if root is None else (root,), spec.root_aliases).relative(path)}")
 
 
 def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> tuple[Kind, ...]:

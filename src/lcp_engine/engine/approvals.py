@@ -21,6 +21,7 @@ from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, is_early
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
@@ -41,6 +42,7 @@ from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.ask_user import KIND, AskUserResult
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+from lcp_engine.workers.params import FileParams
 
 DRIFT = "drift"
 """The reason of a job that is held again because its file is not the one that was approved."""
@@ -73,6 +75,8 @@ def approve(
     revised = None if params is None or params == before else params
     read = worker.read(before if revised is None else revised, f"job {job.id}")
     _check_policy(ledger, admission, worker, job, read)
+    if revised is not None:
+        _check_path(ledger, job, read)
     sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
     _let_run(ledger, job)
     keep_approval(ledger.tx, job.id, job.approved, by, sight)
@@ -151,6 +155,14 @@ def _check_policy(
     verdict, reason, code = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
     if verdict is Verdict.DENY:
         raise LcpError(code, f"job {job.id} may not run: {reason}", advice=reason.advice)
+
+
+def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:
+    """Raise `PATH_OUTSIDE_ROOT` for a person's params that name a file which cannot lie in the root."""
+    mission = ledger.mission(job.mission_id)
+    if isinstance(params, FileParams) and mission.root is not None:
+        names = names_of((mission.root,), spec_of(mission.spec).root_aliases)
+        names.place(root=params.root, rel_path=params.rel_path, path=params.path)
 
 
 def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:

@@ -86,7 +86,8 @@ def _is_pattern(pattern: str) -> str:
     try:
         re2.compile(pattern, quiet)
     except re2.error as refused:
-        raise ValueError(f"should be a regular expression (RE2): {refused}") from None
+        reason = refused.args[0].decode(errors="replace") if refused.args else ""
+        raise ValueError(f"should be a regular expression (RE2): {reason}") from None
     return pattern
 
 

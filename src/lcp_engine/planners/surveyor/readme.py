@@ -79,7 +79,7 @@ def sentences(text: str) -> list[str]:
 _BETWEEN = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)(?<!etc\.)\s+(?=[A-Z\"'(`{:])")
 _NO_TITLE = re.compile(
     r"(?i).*[?!:]|welcome\b.*|(?:read ?me|about|overview|introduction|description|summary|contents|table of contents"
-    r"|documentation|installation|getting started|usage|license|policies|features|news|changelog)"
+    r"|documentation|installation|getting started|usage|license|policies|features|news|changelog|v?\d[\w.]*)"
 )
 _OF_ITSELF = re.compile(
     r"(?i)(?:this (?:file|readme|document|page|directory|folder)|welcome|note|warning|important|you |to |if |for "
