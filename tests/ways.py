@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -159,12 +159,13 @@ def _apply(confinement: Confinement, root: Root, effect: FileEffect) -> Mapping[
 
 
 def descriptors(pid: int | None = None) -> int:
-    """How many descriptors this process and its descendants have open."""
+    """How many descriptors this process and its descendants have open; who ended meanwhile has none."""
     pid = pid or os.getpid()
-    try:
-        own = len([*Path(f"/proc/{pid}/fd").iterdir()])
-        threads = [*Path(f"/proc/{pid}/task").iterdir()]
-        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return own + sum(map(descriptors, children))
+    own = 0
+    with suppress(FileNotFoundError, ProcessLookupError):
+        own = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
+    children: list[str] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children += file.read_text().split()
+    return own + sum(descriptors(int(child)) for child in children)

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -210,7 +210,8 @@ def spelled(root: Path, params: Params) -> str:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lcp-spelled-") as directory:
+    """A root to spell paths of; what is written through /proc/self/cwd lands beside it."""
+    with tempfile.TemporaryDirectory(prefix="lcp-spelled-") as directory, chdir(directory):
         root = Path(directory).resolve() / "ROOT"
         build(root)
         yield root
@@ -218,8 +219,11 @@ def scratch() -> Iterator[Path]:
 
 def build(root: Path) -> None:
     """Each file contains its own path; what lies outside says so."""
-    for top in (root, root.parent / "outside"):
-        shutil.rmtree(top, ignore_errors=True)
+    for left in root.parent.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
     for path in FILES:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(f"{path}\n")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.ways import descriptors
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.pool import Confinement
@@ -125,19 +126,6 @@ def test_as_many_files_as_there_may_be_take_few_descriptors(
         assert descriptors() < with_one_directory + MOST_DIRECTORIES
     assert held == [path for path in paths if not path.startswith(f"d{MOST_DIRECTORIES}/")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
-
-
-def descriptors() -> int:
-    """How many are open in this process and in those beneath it."""
-    own = os.getpid()
-    return sum(len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in [own, *children_of(own)])
-
-
-def children_of(pid: int) -> list[int]:
-    """All processes beneath one, at any depth."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    inner = [int(child) for file in found for child in file.read_text().split()]
-    return inner + [one for child in inner for one in children_of(child)]
 
 
 def test_a_refusal_is_found_at_the_index_of_its_path(files: FileAccess, root: Root) -> None:
