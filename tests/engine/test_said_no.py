@@ -60,6 +60,28 @@ def test_it_is_not_held_again_under_another_spelling(lab: Lab, params: Object) -
     assert lab.states() == ["rejected", "rejected"]
 
 
+@pytest.mark.parametrize("wording", [{}, {"options": ["yes", "no"]}])
+def test_what_a_person_answered_is_not_asked_again(lab: Lab, wording: Object) -> None:
+    question: Object = {"kind": "ask_user", "params": {"question": "Shall I?", **wording}}
+    lab.run(ask(question), ask(question), DONE)
+    (held,) = lab.jobs()
+    lab.engine.answer(held.id, "yes", by="dana")
+    lab.work()
+    first, second = lab.jobs()
+    assert [first.state, second.state, lab.mission().status] == ["succeeded", "rejected", "completed"]
+    assert codes(lab, second.id) == [ReasonCode.ANSWERED_BEFORE]
+    assert second.reason == f"it equals job {first.id}, which dana answered: yes"
+    assert lab.questions[-1].results[-1].reason == second.reason
+    assert lab.engine.replay(1).is_same
+
+
+def test_a_question_is_asked_again_after_a_change(lab: Lab) -> None:
+    lab.run(ask(QUESTION), ask(write("b", "x")), ask(QUESTION), DONE, policy=[FREE])
+    lab.engine.answer(lab.jobs()[0].id, "yes")
+    lab.work()
+    assert lab.states() == ["succeeded", "succeeded", "held"]
+
+
 def test_repeating_it_counts_as_no_progress(lab: Lab) -> None:
     lab.run(ask(B), *[ask(B)] * 5)
     lab.engine.reject(lab.jobs()[0].id, "no")

@@ -709,7 +709,7 @@ class Mission:
             is_held = self._holds(ask) or ask.auto_dispatch is False or is_surplus
             before = placed[-1][1] if in_order and placed else None
             is_too_deep = turn.depth + (ask.kind == TURN) > limits.max_depth
-            if ask.kind in DENIED or self._was_declined(ask):
+            if ask.kind in DENIED or self._was_decided(ask):
                 state = State.REJECTED
             elif ask.key in held and in_order:
                 break
@@ -735,6 +735,15 @@ class Mission:
             for job in self.jobs
         )
 
+    def _was_decided(self, ask: Ask) -> bool:
+        """Whether a person said no to the same, or answered it and no file has changed since (R5, R11)."""
+        is_answered = ask.kind == QUESTION and any(
+            job.state is State.SUCCEEDED and job.settled >= self.changed
+            for job in self.jobs
+            if job.ask is not None and job.ask.key == ask.key
+        )
+        return is_answered or self._was_declined(ask)
+
     def _was_requested(self, ask: Ask) -> bool:
         """Whether the same was requested before, with no change to a file since, or declined by a person (R11)."""
         if self._was_declined(ask):
@@ -748,7 +757,7 @@ class Mission:
     def _store(self, turn: Job, ask: Ask, state: State) -> Job:
         role = "work" if ask.kind != TURN else "step" if ask.is_step else "turn"
         job = self.create(turn.acting, ask.kind, role, state, turn.depth + (ask.kind == TURN))
-        job.was_refused = state is State.REJECTED and ask.kind not in DENIED and self._was_declined(ask)
+        job.was_refused = state is State.REJECTED and ask.kind not in DENIED and self._was_decided(ask)
         job.ask, job.of, job.most_failures = ask, ask.of, 1 if ask.kind == "unknown" else 3
         self.requested += state is not State.REJECTED
         return job

@@ -18,6 +18,7 @@ class ReasonCode(StrEnum):
 
     ADMIN_NOT_ALLOWED = "admin_not_allowed"
     ALWAYS_HELD = "always_held"
+    ANSWERED_BEFORE = "answered_before"
     CANCELLED_BY = "cancelled_by"
     DEFAULT_AUTO = "default_auto"
     DEFAULT_DENIALS = "default_denials"
@@ -52,6 +53,7 @@ class ReasonCode(StrEnum):
 _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.ADMIN_NOT_ALLOWED: "kind {kind} needs a mission that was launched with allow_admin",
     ReasonCode.ALWAYS_HELD: "kind {kind} has the permission level {level} and always waits for a person",
+    ReasonCode.ANSWERED_BEFORE: "it equals job {job}, which {by} answered: {answer}",
     ReasonCode.CANCELLED_BY: "cancelled by {by}",
     ReasonCode.DEFAULT_AUTO: "default policy: kinds without effects run",
     ReasonCode.DEFAULT_DENIALS: "default policy: secrets, .git and the engine's own files are denied",
@@ -91,6 +93,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
 _USERS_RULE = "Leave the file alone; only a rule in the user's configuration that names it allows it."
 _ADVICE: Mapping[ReasonCode, str] = {
     ReasonCode.ADMIN_NOT_ALLOWED: "Do without it; only who launches a mission can allow such kinds (--allow-admin).",
+    ReasonCode.ANSWERED_BEFORE: "Go on with that answer, or ask something else.",
     ReasonCode.DEFAULT_DENIALS: _USERS_RULE,
     ReasonCode.ENGINE_FILES: "Leave the engine's own files alone.",
     ReasonCode.GIT_CONFIG: _USERS_RULE,

@@ -28,7 +28,7 @@ from lcp_engine.store.people import Sight, rejection_before, see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.turns import equal_jobs
+from lcp_engine.store.turns import equal_done, equal_jobs
 from lcp_engine.workers.base import ExecutedBy, Permission, Worker, Workers
 from lcp_engine.workers.params import ContentParams, FileParams, requested_paths
 from lcp_engine.workers.read_file import allowed_paths
@@ -183,6 +183,8 @@ def _evaluate(
     else:
         worker = params = None
     no = _person_said_no(ledger, mission, mark)
+    if no is None and worker is not None and worker.executed_by is ExecutedBy.PERSON and State.SUCCEEDED in equal:
+        no = _person_answered(ledger, mission, mark)
     if no is not None and verdict is not Verdict.DENY:
         verdict, reason, refusal, seen = Verdict.DENY, no, ErrorCode.NOT_ALLOWED, True
     evaluation = Evaluation(
@@ -205,6 +207,16 @@ def _person_said_no(ledger: Ledger, mission: MissionRow, mark: str) -> Reason | 
     ledger.write_events()
     before = rejection_before(ledger.tx, mission.id, mark)
     return None if before is None else because(ReasonCode.REJECTED_BEFORE, job=before[0], words=before[1])
+
+
+def _person_answered(ledger: Ledger, mission: MissionRow, mark: str) -> Reason | None:
+    """Why a question is refused that equals one a person has answered, with no file changed since: the answer."""
+    before = equal_done(ledger.tx, mission.id, mark, mission.changed_seq)
+    stored = None if before is None else ledger.result(before)
+    if stored is None:
+        return None
+    result = from_json(stored)
+    return because(ReasonCode.ANSWERED_BEFORE, job=before, by=result.get("by"), answer=result.get("answer"))
 
 
 def ruling_on(

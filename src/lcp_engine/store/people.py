@@ -222,10 +222,17 @@ def declined_effects(tx: Tx, mission_id: int) -> frozenset[str]:
 
 
 def was_rejected_by_person(tx: Tx, job: JobRow) -> bool:
-    """Whether the job is rejected because a person said no to it or to an equal one, or decided too late."""
+    """Whether the job is rejected because a person decided on it or on an equal one, or decided too late."""
     row = tx.row(_LAST_NO, mission=job.mission_id, job=job.id)
-    codes = (ReasonCode.REJECTED, ReasonCode.REJECTED_BEFORE, ReasonCode.HOLD_TIMEOUT)
-    return row is not None and row[0] is not None and recorded_code(from_json(row[0])) in codes
+    return row is not None and row[0] is not None and recorded_code(from_json(row[0])) in _BY_PERSON
+
+
+_BY_PERSON = (
+    ReasonCode.REJECTED,
+    ReasonCode.REJECTED_BEFORE,
+    ReasonCode.ANSWERED_BEFORE,
+    ReasonCode.HOLD_TIMEOUT,
+)
 
 
 def _rejections(tx: Tx, mission_id: int) -> list[tuple[int, str]]:

@@ -103,6 +103,13 @@ _EQUAL = Statement(
     .where(jobs.c.fingerprint == bindparam("fingerprint"))
     .where(or_(text("state = 'held'"), jobs.c.settled_seq >= bindparam("since")))
 )
+_EQUAL_DONE = Statement(
+    select(jobs.c.id)
+    .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
+    .where(jobs.c.fingerprint == bindparam("fingerprint"))
+    .where(text("state = 'succeeded'"), jobs.c.settled_seq >= bindparam("since"))
+    .order_by(jobs.c.settled_seq.desc())
+)
 
 
 @dataclass(frozen=True)
@@ -214,3 +221,9 @@ def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> lis
     return [
         str(row[0]) for row in tx.rows(_EQUAL, mission=mission_id, fingerprint=fingerprint, since=since_seq)
     ]
+
+
+def equal_done(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> int | None:
+    """The newest equal job that has succeeded since event `since_seq`."""
+    row = tx.row(_EQUAL_DONE, mission=mission_id, fingerprint=fingerprint, since=since_seq)
+    return None if row is None else int(row[0])
