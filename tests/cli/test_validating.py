@@ -127,30 +127,33 @@ HAS_PATHS = {"read_file": True, "write_file": True, "ask_user": False}
         ([{"paths": ["docs/**"], "do": "auto"}, {"paths": ["*.md"], "do": "hold"}], []),
         ([{"paths": ["**"], "do": "auto"}, {"do": "hold"}], []),
         ([{"paths": ["*", "!a"], "do": "auto"}, {"paths": ["a"], "do": "hold"}], []),
-        ([{"do": "hold"}, {"do": "deny"}], ["policy.1: it can never match: policy.0 decides first"]),
+        (
+            [{"do": "hold"}, {"do": "deny"}],
+            ["mission rule 2: it can never match: mission rule 1 decides first"],
+        ),
         (
             [{"kinds": ["read_file"], "do": "hold"}, {"kinds": ["read_file"], "paths": ["a"], "do": "deny"}],
-            ["policy.1: it can never match: policy.0 decides first"],
+            ["mission rule 2: it can never match: mission rule 1 decides first"],
         ),
         (
             [{"paths": ["**"], "do": "hold"}, {"paths": ["a"], "do": "deny"}],
-            ["policy.1: it can never match: policy.0 decides first"],
+            ["mission rule 2: it can never match: mission rule 1 decides first"],
         ),
         (
             [{"paths": ["a"], "do": "hold"}, {"paths": ["a"], "do": "deny"}],
-            ["policy.1: it can never match: policy.0 decides first"],
+            ["mission rule 2: it can never match: mission rule 1 decides first"],
         ),
-        ([{"kinds": [], "do": "deny"}], ["policy.0: it can never match: it names no kind"]),
-        ([{"paths": [], "do": "deny"}], ["policy.0: it can never match: its list of paths is empty"]),
+        ([{"kinds": [], "do": "deny"}], ["mission rule 1: it can never match: it names no kind"]),
+        ([{"paths": [], "do": "deny"}], ["mission rule 1: it can never match: its list of paths is empty"]),
         (
             [{"kinds": ["ask_user"], "paths": ["a"], "do": "deny"}],
-            ["policy.0: it can never match: jobs of kind ask_user have no path"],
+            ["mission rule 1: it can never match: jobs of kind ask_user have no path"],
         ),
         (
             [{"kinds": ["write_fil"], "do": "deny"}],
-            ["policy.0: no worker executes kind 'write_fil'; did you mean 'write_file'?"],
+            ["mission rule 1: no worker executes kind 'write_fil'; did you mean 'write_file'?"],
         ),
-        ([{"do": "deny", "final": True}], ["policy.0: `final` counts in a user's rules only"]),
+        ([{"do": "deny", "final": True}], ["mission rule 1: `final` counts in a user's rules only"]),
     ],
 )
 def test_a_rule_without_effect_is_named(rules: list[dict[str, JsonValue]], facts: list[str]) -> None:
@@ -161,7 +164,7 @@ def test_the_users_final_rules_come_first() -> None:
     final = Rule.model_validate({"do": "deny", "final": True})
     own = Rule.model_validate({"kinds": ["read_file"], "do": "auto"})
     assert idle_rules([own], [final], HAS_PATHS) == [
-        "policy.0: it can never match: final rule 1 decides first"
+        "mission rule 1: it can never match: final user rule 1 decides first"
     ]
 
 
@@ -169,4 +172,43 @@ def test_a_file_that_stays_denied_is_named(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete, policy=[{"kinds": ["read_file"], "paths": [".env"], "do": "auto"}])
     warnings = lcp("validate", mission, "--root", "root", "--json").object["warnings"]
     assert isinstance(warnings, list)
-    assert [str(warning).startswith("policy.0: '.env' stays denied: ") for warning in warnings] == [True]
+    assert [str(warning).startswith("mission rule 1: '.env' stays denied: ") for warning in warnings] == [
+        True
+    ]
+
+
+def test_a_script_says_what_will_be_held_denied_or_executed_by_nothing(lcp: Lcp) -> None:
+    mission = lcp.mission(
+        lcp.ask("write_file", rel_path="b.txt", content="x"),
+        lcp.ask("read_file", rel_path=".env"),
+        lcp.ask("read_fil", rel_path="a.md"),
+        lcp.complete,
+    )
+    done = lcp("validate", mission, "--root", "root")
+    shown = " ".join(done.out.split())
+    assert "script reply 1: write_file b.txt is held: default policy: kinds with effects wait" in shown
+    assert "script reply 2: read_file .env is denied: default policy: secrets are denied" in shown
+    assert "reply 3 requests kind 'read_fil', which no worker executes" in shown
+    script = lcp("validate", mission, "--root", "root", "--json").object["script"]
+    assert isinstance(script, list)
+    assert [one["verdict"] for one in script if isinstance(one, dict)] == ["hold", "deny"]
+    empty = lcp("validate", lcp.mission(), "--root", "root", "--json").object["warnings"]
+    assert empty == ["planner.replies is empty; the first question ends the mission as failed"]
+
+
+def test_a_rule_that_never_matches_is_not_said_to_decide_by_path(lcp: Lcp) -> None:
+    rules: list[JsonValue] = [
+        {"kinds": ["write_file"], "do": "hold"},
+        {"kinds": ["write_file"], "paths": ["docs/**"], "do": "auto"},
+        {"kinds": ["read_file"], "paths": ["any*"], "do": "deny"},
+        {"kinds": ["list_files"], "paths": ["*", "!a"], "do": "hold"},
+    ]
+    done = lcp("validate", lcp.mission(lcp.complete, policy=rules), "--root", "root", "--json")
+    kinds = done.object["kinds"]
+    assert isinstance(kinds, list)
+    by_path = {str(one["kind"]): one["by_path"] for one in kinds if isinstance(one, dict) and one["by_path"]}
+    assert by_path == {
+        "list_files": ["mission rule 4 (*, !a): hold"],
+        "read_file": ["mission rule 3 (any*): deny"],
+    }
+    assert [outlook(kinds, kind) for kind in ("read_file", "list_files")] == ["auto", "hold"]

@@ -6,21 +6,25 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.mission.idle_rules import idle_rules
+from lcp_engine.core.mission.idle_rules import idle_rules, rules_by_path
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase
 from lcp_engine.core.policy import Policy, Rule, Verdict
-from lcp_engine.core.reasons import ReasonCode
-from lcp_engine.engine.admission import Admission, permission_ruling
+from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile
+from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.core.summaries import nearest, subject_of
+from lcp_engine.engine import admission as admit
+from lcp_engine.engine.admission import Admission, permission_ruling, ruling_on
 from lcp_engine.engine.turn_queue import TURN_ATTEMPTS
+from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import AsksModel, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.planners.simple import check_script
+from lcp_engine.planners.simple import ScriptPlanner, check_script
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.maintenance.check import find_version, opened
 from lcp_engine.store.queries.root_missions import open_missions
@@ -42,6 +46,24 @@ class KindOutlook:
     def json(self) -> dict[str, JsonValue]:
         return {
             "kind": self.kind, "verdict": self.verdict.value, "reason": self.reason, "by_path": [*self.by_path],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScriptedJob:
+    """A job that reply `reply` of a script requests and that policy will not simply run: held or denied."""
+
+    reply: int
+    kind: str
+    about: str
+    verdict: Verdict
+    reason: str
+
+    @property
+    def json(self) -> dict[str, JsonValue]:
+        return {
+            "reply": self.reply, "kind": self.kind, "about": self.about, "verdict": self.verdict.value,
+            "reason": self.reason,
         }  # fmt: skip
 
 
@@ -72,6 +94,7 @@ class DryRun:
     root: RootOutlook
     asks_model: bool
     kinds: tuple[KindOutlook, ...]
+    script: tuple[ScriptedJob, ...]
     worst_case: WorstCase
     warnings: tuple[str, ...]
 
@@ -85,6 +108,7 @@ class DryRun:
             "planner": {"type": spec.planner.type, "dialect": spec.planner.dialect, "model": self.asks_model},
             "root": self.root.json,
             "kinds": [kind.json for kind in self.kinds],
+            "script": [job.json for job in self.script],
             "limits": spec.limits.model_dump(mode="json"),
             "worst_case": self.worst_case.json,
             "accept": [check.description for check in spec.accept],
@@ -113,11 +137,13 @@ def dry_run(
     warnings += idle_rules(spec.policy, admission.user_rules, has_paths)
     warnings += _not_lifted(spec.policy, policy, workers)
     warnings += check_script(planner, spec.planner, params_of(workers))
+    warnings += _script_warnings(planner, spec, workers)
     return DryRun(
         spec,
         outlook,
         isinstance(planner, AsksModel),
         tuple(_kind(worker, spec, policy, admission.user_rules) for _, worker in sorted(workers.items())),
+        tuple(_scripted(planner, spec, policy, workers)),
         worst_case(spec, planner_environment),
         tuple(warnings),
     )
@@ -187,30 +213,61 @@ def _root_warnings(root: RootOutlook) -> list[str]:
 
 _PATHS = {"rel_path", "path", "root"}
 """Params that name a path, in kinds of the engine and by convention."""
-_ANY_OTHER = "any other path"
-_EVERYTHING = {"*", "**"}
 
 
 def _kind(worker: Worker[BaseModel], spec: MissionSpec, policy: Policy, users: Sequence[Rule]) -> KindOutlook:
-    has_path = worker.writes or not _PATHS.isdisjoint(worker.params.model_fields)
-    ruling = policy.judge(
-        worker.kind,
-        has_effects=worker.has_effects,
-        writes=worker.writes,
-        paths=(_ANY_OTHER,) if has_path else (),
-    )
+    kind, has_effects = worker.kind, worker.has_effects
+    if worker.writes or not _PATHS.isdisjoint(worker.params.model_fields):
+        ruling = policy.elsewhere(kind, has_effects=has_effects)
+    else:
+        ruling = policy.judge(kind, has_effects=has_effects, writes=worker.writes)
     verdict, reason = ruling.verdict, ruling.reason
     by_kind = permission_ruling(worker, spec)
     if by_kind is not None and verdict is not Verdict.DENY:
         verdict, reason = by_kind
     by_path = [
-        f"{origin} rule {number} ({', '.join(rule.paths)}): {rule.do}"
-        for origin, rules in (("mission", spec.policy), ("user", users))
-        for number, rule in enumerate(rules, 1)
-        if rule.paths is not None and ("*" in rule.kinds or worker.kind in rule.kinds)
-        if _EVERYTHING.isdisjoint(rule.paths)
+        f"{name} ({', '.join(rule.paths or ())}): {rule.do}"
+        for name, rule in rules_by_path(spec.policy, users, kind)
+        if by_kind is None and worker.executed_by is ExecutedBy.RUNNER
     ]
-    return KindOutlook(worker.kind, verdict, str(reason), tuple(by_path) if by_kind is None else ())
+    return KindOutlook(kind, verdict, str(reason), tuple(by_path))
+
+
+def _requests(planner: Planner, spec: MissionSpec, workers: Workers) -> Iterator[tuple[int, JobSpec]]:
+    """The jobs that a script's replies request, each with the number of its reply."""
+    replies = (
+        planner.read(spec.planner.dialect, params_of(workers)) if isinstance(planner, ScriptPlanner) else ()
+    )
+    for number, reply in enumerate(replies, 1):
+        if isinstance(reply, CreateFollowupJobs | WriteFile):
+            yield from ((number, job) for job in reply.requested)
+
+
+def _script_warnings(planner: Planner, spec: MissionSpec, workers: Workers) -> list[str]:
+    """What is missing for a script: replies, or workers for what they request."""
+    if isinstance(planner, ScriptPlanner) and not planner.replies:
+        return ["planner.replies is empty; the first question ends the mission as failed"]
+    return [
+        f"reply {number} requests kind {job.kind!r}, which no worker executes; it will be held; "
+        f"{nearest(job.kind, [kind for kind, _ in workers.items()])}"
+        for number, job in _requests(planner, spec, workers)
+        if workers.get(job.kind) is None
+    ]
+
+
+def _scripted(planner: Planner, spec: MissionSpec, policy: Policy, workers: Workers) -> Iterator[ScriptedJob]:
+    """The jobs of a script that will be held or denied."""
+    for number, job in _requests(planner, spec, workers):
+        worker = workers.get(job.kind)
+        params = None if worker is None else admit.params_of(worker, job.params)
+        if worker is None or params is None:
+            continue
+        verdict, reason, _ = ruling_on(policy, worker, params, spec)
+        if verdict is Verdict.AUTO and job.auto_dispatch is False:
+            verdict, reason = Verdict.HOLD, because(ReasonCode.PLANNER_REVIEW)
+        if verdict is not Verdict.AUTO:
+            about = subject_of(job.params, job.name)
+            yield ScriptedJob(number, job.kind, about, verdict, str(reason))
 
 
 _DENIALS = {ReasonCode.SECRETS, ReasonCode.ENGINE_FILES, ReasonCode.GIT_CONFIG, ReasonCode.GIT_FILES}
@@ -219,7 +276,7 @@ _DENIALS = {ReasonCode.SECRETS, ReasonCode.ENGINE_FILES, ReasonCode.GIT_CONFIG, 
 def _not_lifted(rules: Sequence[Rule], policy: Policy, workers: Workers) -> list[str]:
     """Files that a rule of the mission names and the default policy denies all the same."""
     found = []
-    for index, rule in enumerate(rules):
+    for number, rule in enumerate(rules, 1):
         named = [path.lstrip("/") for path in rule.paths or () if not re.search(r"[*?\[!\\]", path)]
         kinds = [worker for kind, worker in workers.items() if "*" in rule.kinds or kind in rule.kinds]
         for path in named if rule.do is not Verdict.DENY else ():
@@ -231,6 +288,6 @@ def _not_lifted(rules: Sequence[Rule], policy: Policy, workers: Workers) -> list
             denial = next((ruling for ruling in rulings if ruling.reason.code in _DENIALS), None)
             if denial is not None:
                 found.append(
-                    f"policy.{index}: {path!r} stays denied: {denial.reason}; only a user's rule lifts that"
+                    f"mission rule {number}: {path!r} stays denied: {denial.reason}; only a user's rule lifts that"
                 )
     return found

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _LABEL = 10
+_MOST_SCRIPTED = 20
 
 
 @click.command(
@@ -73,6 +74,7 @@ def _lines(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]
         f"{planner.type}, {'a model, which is not asked now' if found.asks_model else 'which uses no model'}",
     )
     yield from _kinds(found, approved)
+    yield from _script(found)
     for check in spec.accept:
         yield "accept", check.description
     for line in found.worst_case.lines:
@@ -85,14 +87,16 @@ def _lines(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]
 
 
 def _kinds(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]]:
-    for verdict, label in (("auto", "runs"), ("hold", "held"), ("deny", "denied")):
-        kinds = [one.kind for one in found.kinds if one.verdict == verdict]
+    from lcp_engine.core.policy import Verdict
+
+    for verdict, label in ((Verdict.AUTO, "runs"), (Verdict.HOLD, "held"), (Verdict.DENY, "denied")):
+        kinds = [one.kind for one in found.kinds if one.verdict is verdict]
         if kinds:
             yield label, ", ".join(kinds)
     taken = [
         one.kind
         for one in found.kinds
-        if one.verdict == "hold" and ("all" in approved or one.kind in approved)
+        if one.verdict is Verdict.HOLD and ("all" in approved or one.kind in approved)
     ]
     if taken:
         yield "approved", f"{', '.join(taken)}, without asking"
@@ -102,6 +106,16 @@ def _kinds(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]
             rules.setdefault(rule, []).append(one.kind)
     for rule, kinds in sorted(rules.items()):
         yield "by path", f"{rule}, for {', '.join(kinds)}"
+
+
+def _script(found: DryRun) -> Iterator[tuple[str, str]]:
+    """What the replies of a script request and policy does not simply run."""
+    words = {"hold": "is held", "deny": "is denied"}
+    for job in found.script[:_MOST_SCRIPTED]:
+        verdict = words[job.verdict]
+        yield "script", f"reply {job.reply}: {job.kind} {job.about} {verdict}: {job.reason}"
+    if len(found.script) > _MOST_SCRIPTED:
+        yield "script", f"and {len(found.script) - _MOST_SCRIPTED} more; --json lists all"
 
 
 def _root(root: RootOutlook) -> str:

@@ -110,6 +110,12 @@ class Policy:
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
         return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
 
+    def elsewhere(self, kind: str, *, has_effects: bool) -> Ruling:
+        """The ruling on a path that no rule about certain paths, and no denial of the default, is about."""
+        rules = (rule for group in self._rules for rule in group if rule.has_kind(kind))
+        default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
+        return next((rule.ruling for rule in rules if rule.covers_most), default)
+
     def for_kind(self, kind: str, *, has_effects: bool, writes: bool) -> PathPolicy:
         """The function that rules on one resolved path (relative to the root) while a job of that kind executes."""
         rules = _Rules(*([rule for rule in group if rule.has_kind(kind)] for group in self._rules))
@@ -198,8 +204,13 @@ class _NamedRule:
         return "*" in self.kinds or kind in self.kinds
 
     @property
+    def covers_most(self) -> bool:
+        """Whether it matches every path, but perhaps those that it excludes."""
+        return self.paths is None or not _EVERYTHING.isdisjoint(self.paths)
+
+    @property
     def matches_everything(self) -> bool:
-        return self.paths is None or (not _EVERYTHING.isdisjoint(self.paths) and not _excludes(self.paths))
+        return self.covers_most and not _excludes(self.paths or ())
 
     def matches(self, path: str) -> bool:
         return self.patterns is None or (bool(path) and self.patterns.matches(path))

@@ -183,7 +183,12 @@ def _evaluate(
     else:
         worker = params = None
     no = _person_said_no(ledger, mission, mark)
-    if no is None and worker is not None and worker.executed_by is ExecutedBy.PERSON and State.SUCCEEDED in equal:
+    if (
+        no is None
+        and worker is not None
+        and worker.executed_by is ExecutedBy.PERSON
+        and State.SUCCEEDED in equal
+    ):
         no = _person_answered(ledger, mission, mark)
     if no is not None and verdict is not Verdict.DENY:
         verdict, reason, refusal, seen = Verdict.DENY, no, ErrorCode.NOT_ALLOWED, True

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.mission.spec import PlannerSpec
-from lcp_engine.core.protocol.actions import Malformed, Problem
+from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.protocol.read_reply import Dialect, reader_of
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
@@ -30,10 +30,14 @@ class ScriptPlanner:
             return Reply(json.dumps(self._exhausted(question), ensure_ascii=False))
         return Reply(_text_of(self.replies[question.number - 1]))
 
+    def read(self, dialect: Dialect, kinds: Mapping[str, type[BaseModel]]) -> list[Action | Malformed]:
+        """The replies as they will be read; `kinds` are those of `read_reply`."""
+        read = reader_of(dialect)
+        return [read(_text_of(reply), kinds) for reply in self.replies]
+
     def invalid_replies(self, dialect: Dialect, kinds: Mapping[str, type[BaseModel]]) -> list[InvalidReply]:
         """The replies that are not valid in a dialect; `kinds` are those of `read_reply`."""
-        read = reader_of(dialect)
-        found = ((reply, read(_text_of(reply), kinds)) for reply in self.replies)
+        found = zip(self.replies, self.read(dialect, kinds), strict=True)
         return [
             InvalidReply(number, isinstance(reply, str), tuple(map(_sentence, malformed.errors)))
             for number, (reply, malformed) in enumerate(found, 1)

@@ -15,13 +15,33 @@ def idle_rules(rules: Sequence[Rule], user_rules: Sequence[Rule], has_paths: Map
 
     `has_paths` has every known kind, and whether its jobs have paths. The user's final rules come before the mission's.
     """
-    before = [(f"final rule {number}", rule) for number, rule in enumerate(user_rules, 1) if rule.final]
+    before = [(name, rule) for name, rule in _in_order((), user_rules) if rule.final]
     found: list[str] = []
-    for index, rule in enumerate(rules):
-        where = f"policy.{index}"
+    for where, rule in _in_order(rules, ()):
         found += [f"{where}: {fact}" for fact in _facts(rule, before, has_paths)]
         before.append((where, rule))
     return found
+
+
+def rules_by_path(rules: Sequence[Rule], user_rules: Sequence[Rule], kind: str) -> list[tuple[str, Rule]]:
+    """The rules about certain paths that may decide about jobs of a kind with paths, each with its name."""
+    own = [(name, rule) for name, rule in _in_order(rules, user_rules) if _has(rule, kind)]
+    return [
+        (name, rule)
+        for at, (name, rule) in enumerate(own)
+        if rule.paths and (_EVERYTHING.isdisjoint(rule.paths) or _excludes(rule.paths))
+        if not any(_covers(other, rule) for _, other in own[:at])
+    ]
+
+
+def _in_order(rules: Sequence[Rule], user_rules: Sequence[Rule]) -> list[tuple[str, Rule]]:
+    """The rules in the order in which they are considered, with the names that the reasons of jobs have."""
+    users = list(enumerate(user_rules, 1))
+    return [
+        *((f"final user rule {number}", rule) for number, rule in users if rule.final),
+        *((f"mission rule {number}", rule) for number, rule in enumerate(rules, 1)),
+        *((f"user rule {number}", rule) for number, rule in users if not rule.final),
+    ]
 
 
 def _facts(rule: Rule, before: Sequence[tuple[str, Rule]], has_paths: Mapping[str, bool]) -> list[str]:
@@ -64,5 +84,10 @@ def _covers(earlier: Rule, later: Rule) -> bool:
     """Whether the earlier rule matches every path that the later one does."""
     if earlier.paths is None or earlier.paths == later.paths:
         return True
-    excludes = any(path.startswith("!") for path in earlier.paths)
-    return later.paths is not None and not excludes and not _EVERYTHING.isdisjoint(earlier.paths)
+    return (
+        later.paths is not None and not _excludes(earlier.paths) and not _EVERYTHING.isdisjoint(earlier.paths)
+    )
+
+
+def _excludes(paths: Sequence[str]) -> bool:
+    return any(path.startswith("!") for path in paths)
