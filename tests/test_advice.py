@@ -124,8 +124,8 @@ SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
 TOO_LARGE: cli/decide:_read cli/replay:_text engine/outcome:_stored sandbox/read_text:_too_large web/edit:_job
     workers/base:too_large_to_append workers/base:too_large_to_write workers/write_file:execute
 WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
-WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:check_quiet runner/undo:undo
-    store/maintenance/backup:_there_already
+WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:_still_written runner/undo:check_quiet
+    runner/undo:undo store/maintenance/backup:_there_already
 """
 
 

@@ -22,7 +22,16 @@ from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted
 from lcp_engine.sandbox.locks import LockedFiles, Put
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import changes_of, close_intent, intend, keep, name_unkept, open_intents, sha256
+from lcp_engine.store.changes import (
+    changes_of,
+    close_intent,
+    intend,
+    is_undone,
+    keep,
+    name_unkept,
+    open_intents,
+    sha256,
+)
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Tx
@@ -363,11 +372,11 @@ def _record(tx: Tx, write: _Write) -> int | None:
 def _earlier_outcome(tx: Tx, write: _Write) -> Succeeded | Hold | None:
     """The outcome of an earlier attempt of the job: done, whatever the file is now; or in conflict.
 
-    The last approval settles conflicts before it.
+    What was undone since is to be done again. The last approval settles conflicts before it.
     """
     for change in changes_of(tx, write.job.id):
         if change.state == APPLIED:
-            return Succeeded(change.result, write.written)
+            return None if is_undone(tx, change) else Succeeded(change.result, write.written)
         if change.state == CONFLICT and change.attempt >= write.job.approved:
             return Hold(CONFLICT)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from lcp_engine.changes.recovery import UNDO, close_left_open, open_root
+from lcp_engine.changes.recovery import UNDO, close_intents, close_left_open, open_root
 from lcp_engine.changes.show import show_restored
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.change_history import Effect, Timeline, timeline
@@ -20,10 +21,17 @@ from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.atomic_write import Digest, LockedFile, temporary_name
-from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.locks import Held, Wait
+from lcp_engine.sandbox.file_access import FileAccess, confined_threads
+from lcp_engine.sandbox.locks import Held, RootedPath, Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import applied_changes_of_files, intend, keep, kept_size
+from lcp_engine.store.changes import (
+    applied_changes_of_files,
+    intend,
+    keep,
+    kept_size,
+    open_intents,
+    open_intents_of_mission,
+)
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
@@ -38,7 +46,11 @@ ATTEMPTS = 3
 PRIORITY = 100
 """Before all other jobs of its mission, so that they find the restored files."""
 
+WAIT_SECONDS = 30.0
+"""How long an undo waits for writes that are under way."""
+
 _TRIES = 10
+_LONGEST_PAUSE = 0.05
 
 
 @dataclass(frozen=True)
@@ -76,8 +88,9 @@ def undo(
 ) -> Undo:
     """Restore files to what they were before a mission, or before one job.
 
-    An earlier undo of the mission that was interrupted is finished first. Raises `NOT_FOUND`; `WRONG_STATE` while jobs
-    of the mission are queued or running; `CONFLICT` if a file is not as the last change left it, or a job outside this
+    An earlier undo of the mission that was interrupted is finished first, and writes that are under way are waited for.
+    Raises `NOT_FOUND`; `WRONG_STATE` while jobs of the mission are queued or running, or if a write takes longer than
+    `WAIT_SECONDS`; `CONFLICT` if a file is not as the last change left it, or a job outside this
     undo has changed it since: then nothing has been done. If a file was changed, or the file system refused, after all
     files were checked, raises the error of the undo's job, which names the files that are not restored.
     """
@@ -86,7 +99,7 @@ def undo(
     if resumed is not None and not dry_run:
         _carry_out(instance, scope.mission_id)
     instance.database.write(lambda tx: check_quiet(ledger_of(tx), scope))
-    close_left_open(instance.database, confined_threads(instance.isolation))
+    _finish_writes(instance, scope)
     for _ in range(_TRIES):
         wanted = instance.database.read(lambda tx: restorations(tx, scope))
         if not wanted:
@@ -119,6 +132,48 @@ def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int
     return [
         show_restored(instance, known[one.root], one.path, one.sha256_now, one.sha256_then) for one in wanted
     ]
+
+
+# -- wait for what is under way
+
+
+class _Patience:
+    """Pauses between the tries of a caller that waits, until `WAIT_SECONDS` are over."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + WAIT_SECONDS
+        self._pause = 0.001
+
+    def is_over(self) -> bool:
+        """Whether there is no time left; if there is some, pauses first."""
+        if time.monotonic() >= self._end:
+            return True
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return False
+
+
+def _finish_writes(instance: Instance, scope: Scope) -> None:
+    """Wait until no write of the mission is under way: a cancelled job may have begun one.
+
+    What a killed runner left open is closed. Raises `WRONG_STATE`, and the error of a root that cannot be opened.
+    """
+    patience = _Patience()
+    while True:
+        close_left_open(instance.database, confined_threads(instance.isolation))
+        left = instance.database.read(lambda tx: open_intents_of_mission(tx, scope.mission_id))
+        for root in {change.root for change in left}:
+            open_root(instance.database, scope.mission_id, root).close()
+        if not left:
+            return
+        if patience.is_over():
+            raise _still_written(scope, f"job {left[0].job_id} is still writing {left[0].path!r}")
+
+
+def _still_written(scope: Scope, fact: str) -> LcpError:
+    message = f"{scope.name} cannot be undone yet: {fact} after {WAIT_SECONDS:g} s"
+    advice = "Undo it again when that write has ended; a runner that is suspended has to go on or end first."
+    return LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
 
 
 # -- what to restore
@@ -271,9 +326,12 @@ def _decide(
 ) -> int | None:
     """Under the locks of all files: check them, and record the intents. The job's id, 0 for a dry run.
 
-    None if the files were changed by jobs before they were locked. Raises `CONFLICT`.
+    None if the files were changed by jobs before they were locked, or writes to them had been left open. Raises
+    `CONFLICT`, `WRONG_STATE`.
     """
-    with _locked(instance, scope.mission_id, wanted) as found:
+    with _locked(instance, scope, wanted) as found:
+        if _close_open(instance, wanted, found):
+            return None
         again = instance.database.read(lambda tx: restorations(tx, scope))
         if list(again) != list(wanted):
             return None
@@ -293,14 +351,14 @@ def _decide(
 
 
 @contextmanager
-def _locked(instance: Instance, mission_id: int, wanted: Sequence[Restoration]) -> Iterator[list[Held]]:
+def _locked(instance: Instance, scope: Scope, wanted: Sequence[Restoration]) -> Iterator[list[Held]]:
     """The files of `wanted`, all locked; for one whose root cannot be opened, the reason."""
     roots: dict[str, Root] = {}
     refused: dict[str, LcpError] = {}
     with ExitStack() as stack:
         for path in {one.root for one in wanted}:
             try:
-                roots[path] = stack.enter_context(open_root(instance.database, mission_id, path))
+                roots[path] = stack.enter_context(open_root(instance.database, scope.mission_id, path))
             except LcpError as error:
                 if error.code in (ErrorCode.ROOT_CHANGED, ErrorCode.PATH_NOT_FOUND):
                     raise
@@ -308,9 +366,34 @@ def _locked(instance: Instance, mission_id: int, wanted: Sequence[Restoration]) 
         threads = confined_threads(instance.isolation)
         files = stack.enter_context(threads.access(*roots.values(), writes=True))
         paths = {one.file: (roots[one.root], one.path) for one in wanted if one.root in roots}
-        locked = stack.enter_context(files.lock([*paths.values()], Wait.ALL))
-        found = dict(zip(paths, locked.found, strict=True))
+        locked = stack.enter_context(_all_locked(scope, files, [*paths.values()]))
+        found = dict(zip(paths, locked, strict=True))
         yield [refused[one.root] if one.root in refused else found[one.file] for one in wanted]
+
+
+@contextmanager
+def _all_locked(scope: Scope, files: FileAccess, paths: Sequence[RootedPath]) -> Iterator[Sequence[Held]]:
+    """The files, all locked. Raises `WRONG_STATE` if others have locks on their directories for too long."""
+    patience = _Patience()
+    while True:
+        with files.lock(paths, Wait.NONE) as locked:
+            if all(held is not None for held in locked.found):
+                yield locked.found
+                return
+        if patience.is_over():
+            names = ", ".join(repr(path) for _, path in paths[:3]) + (", …" if len(paths) > 3 else "")
+            raise _still_written(scope, f"a file in the directory of {names} is being written")
+
+
+def _close_open(instance: Instance, wanted: Sequence[Restoration], found: Sequence[Held]) -> bool:
+    """Close the writes to locked files that killed runners left open; whether there were any."""
+    left = instance.database.read(lambda tx: [open_intents(tx, one.file) for one in wanted])
+    closed = False
+    for changes, held in zip(left, found, strict=True):
+        if changes and isinstance(held, LockedFile):
+            close_intents(instance.database, changes, held)
+            closed = True
+    return closed
 
 
 def _check(scope: Scope, wanted: Sequence[Restoration], found: Sequence[Held]) -> Mapping[str, int]:

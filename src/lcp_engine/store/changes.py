@@ -18,6 +18,11 @@ from lcp_engine.store.schema import blobs, changes, jobs, missions
 
 _CHANGE = select(*(changes.c[field.name] for field in fields(ChangeRow)))
 _OPEN = Statement(_CHANGE.where(text("state = 'intent'"), changes.c.file == bindparam("file")))
+_OPEN_OF_MISSION = Statement(
+    _CHANGE.where(changes.c.mission_id == bindparam("mission"), text("state = 'intent'")).order_by(
+        changes.c.id
+    )
+)
 _LEFT_OPEN = Statement(
     _CHANGE.join_from(changes, jobs, changes.c.job_id == jobs.c.id)
     .where(text("changes.state = 'intent'"), text("jobs.state <> 'running'"))
@@ -82,6 +87,11 @@ def open_intents(tx: Tx, file: str) -> Sequence[ChangeRow]:
     return [ChangeRow(*row) for row in tx.rows(_OPEN, file=file)]
 
 
+def open_intents_of_mission(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:
+    """The open intents of a mission, oldest first."""
+    return [ChangeRow(*row) for row in tx.rows(_OPEN_OF_MISSION, mission=mission_id)]
+
+
 def left_open(tx: Tx) -> Sequence[ChangeRow]:
     """The open intents of jobs that no longer run, oldest first."""
     return [ChangeRow(*row) for row in tx.rows(_LEFT_OPEN)]
@@ -139,6 +149,11 @@ def kept_size(tx: Tx, sha: str) -> int | None:
     """The size of a content in bytes; None if it was too large to store."""
     row = tx.row(_HAS_BLOB, hash=sha)
     return int(row[0]) if row is not None and row[1] else None
+
+
+def is_undone(tx: Tx, change: ChangeRow) -> bool:
+    """Whether an applied change was taken back, and that has not been taken back in turn."""
+    return has_undone(tx, change.mission_id) and change.id in timeline_of(tx, change.mission_id).undone_by
 
 
 def close_intent(tx: Tx, change_id: int, state: str) -> bool:
