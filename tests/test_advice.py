@@ -25,7 +25,7 @@ from lcp_engine.store.queries.records import Mission
 
 # `*` stands for a code that is a variable: its advice comes with it, or is that of the code.
 GENERAL = """
-*: changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
+*: core/policy:_named changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
     engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed
     replay/reenact:_failure runner/undo:_check_done
 BINARY: cli/decide:_read sandbox/new_content:compose sandbox/read_text:_binary
@@ -43,7 +43,9 @@ INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/eng
     api/engine:Engine.undo_diffs
     api/history:check_states cli/base:read_object.refusal cli/check:_lines cli/decide:_check_limits
     cli/decide:_limit cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/load_mission:_parse
+    cli/load_mission:_read
     cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
+    core/mission/parse:parse_mission
     core/protocol/read_reply:reader_of core/recurrence:_refuse engine/approvals:answer engine/messages:_plan
     engine/messages:spoken engine/missions:enqueue engine/question:_check_reply engine/run_job:_opened
     engine/schedules:add_schedule planners/llm/keys:read_variables planners/llm/options:_key planners/llm/options:_parse
@@ -112,7 +114,8 @@ NOT_A_FILE: api/arguments:existing_directory
 NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
-NO_WORKER: api/arguments:known_worker cli/run:_check_kinds engine/run_job:_worker runner/runner:Runner.__init__
+NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds engine/run_job:_worker
+    runner/runner:Runner.__init__
 PATH_DENIED: sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
     workers/base:Context.judge
 PATH_NOT_FOUND: planners/llm/local:_start

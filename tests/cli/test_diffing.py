@@ -37,6 +37,10 @@ def test_a_mission_shows_everything_that_it_changed(waiting: Lcp) -> None:
     for arguments in (("diff", "--mission", 1), ("diff", 1)):  # job 1 is a turn
         assert "+<U+001B>[2Jgone\n" in waiting(*arguments).out
     assert json.loads(waiting("diff", 1, "--json").out)["mission_id"] == 1
+    assert waiting("job", 3, "--json").object["kind"] == "agent_plan"
+    third = waiting("diff", 3)
+    assert (third.code, "+<U+001B>[2Jgone\n" in third.out) == (0, True)
+    assert "job 3 is a turn, which changes no files; showing its mission, 1" in third.err
 
 
 def test_an_unknown_job_or_mission_is_one_line(waiting: Lcp) -> None:

@@ -99,7 +99,7 @@ def test_a_usage_error_uses_the_words_of_its_command(lcp: Lcp, command: str, sai
     ("command", "said"),
     [
         ("missions", "No missions.\n"),
-        ("jobs --kind paint", "No jobs.\n"),
+        ("jobs --kind read_file", "No jobs.\n"),
         ("held", "No jobs wait for a person.\n"),
         ("schedule list", "No schedules; `lcp schedule add` creates one.\n"),
     ],
@@ -114,6 +114,27 @@ def test_a_variable_that_a_mission_does_not_have_is_refused(lcp: Lcp) -> None:
     done = lcp("launch", lcp.mission(lcp.complete), "--root", "root", "--var", "module=x")
     assert done.code == 2
     assert done.err.endswith("--var module: no variable is named so; known: none\n")
+    mission = lcp.home / "declares.yaml"
+    mission.write_text("goal: ${what}\nplanner: {type: script, replies: []}\nvariables: {what: What.}\n")
+    misspelt = lcp("launch", mission, "--root", "root", "--var", "whta=x")
+    assert (misspelt.code, "did you mean 'what'?" in misspelt.err) == (2, True)
+
+
+def test_a_kind_that_no_job_can_have_is_refused(lcp: Lcp) -> None:
+    done = lcp("jobs", "--kind", "read_fil")
+    assert (done.code, "did you mean 'read_file'?" in done.err) == (1, True)
+
+
+def test_a_mission_without_a_name_is_refused(lcp: Lcp) -> None:
+    done = lcp("run", "", "--root", "root")
+    assert (done.code, "the name of the mission is blank" in done.err) == (2, True)
+
+
+def test_an_unknown_planner_is_told_which_there_are(lcp: Lcp) -> None:
+    assert (
+        "known: anthropic, human, local, openai, replay, script, surveyor"
+        in lcp("doctor", "--planner", "nope").out
+    )
 
 
 def test_all_without_held_jobs_is_one_line(lcp: Lcp) -> None:

@@ -82,6 +82,13 @@ def test_the_first_rule_that_matches_decides(  # noqa: PLR0917 - a table has as 
         "prod.env", "deploy/app.env", ".env~", ".env.bak", ".env (1)", ".#.env", "#.env#", ".env.swp",
         "server.key.bak", "server.key~", "server.pem.old", ".server.key.swp", "id_rsa~", "id_rsa.bak", "id_rsa.gz",
         ".netrc.bak", ".npmrc~", "deploy_rsa", "ssh_host_ed25519_key", ".my.cnf", ".boto", ".s3cfg", ".terraformrc",
+        ".kube.bak/config", ".ssh-old/id", ".aws~/credentials", ".gnupg.2024/x", "key.pem.txt", "tls/server.key.b64",
+        ".huggingface/token", ".cache/huggingface/token", ".idea/dataSources.xml", ".idea/dataSources.local.xml",
+        ".idea/webServers.xml", ".vscode/sftp.json", ".ftpconfig", "sftp-config.json", "wp-config.php",
+        "blog/wp-config.php.bak", "LocalSettings.php", ".Renviron", "Renviron.site", ".dev.vars",
+        ".dev.vars.production",
+        "local.settings.json", "kaggle.json", ".gemini/oauth_creds.json", ".vnc/passwd", ".codex/auth.json", ".cvspass",
+        ".msmtprc", "credentials.txt", ".config/filezilla/sitemanager.xml",
         "secrets.toml", "config/secrets.yml", ".streamlit/secrets.toml", ".bash_history", ".azure/token.json",
         ".config/gcloud/access_tokens.db", ".env::$DATA", ".ssh./x", ".e\u200cnv", ".m2/settings.xml", "etc/shadow",
     ],
@@ -95,6 +102,9 @@ def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
     "path",
     [
         ".env.example", ".env.sample", "env/readme.md", "monkey.py", "key.md", "id_rsa.pub", "id_generator.py",
+        "wp-config-sample.php", ".idea/workspace.xml", ".vscode/settings.json", "readme.txt", "notes/keys.txt",
+        ".kubernetes/a", ".awsome/a", "local.settings.md", "docs/huggingface/token.md", "id_map.txt",
+        ".ideas/dataSources.xml",
         "secret_santa.py", ".environment", ".gitignore", ".github/workflows/ci.yml", "pem.txt", ".lcpx/a", "ssh/a",
         "digit~1", "gitk", ".gitattributes", "credentials/store.py", "docs/credentials.md", "src/credentials.rs",
         "credentials.py", "test_credentials.py", "example.env", "sample.env", "template.env", "app.env.example",
@@ -190,3 +200,10 @@ def test_rules_that_name_files_and_deny_all_others_leave_these(
     mission: list[Rule], user: list[Rule], left: tuple[str, ...] | None
 ) -> None:
     assert Policy(mission, user).only_files("write_file", has_effects=True, writes=True) == left
+
+
+def test_a_bad_pattern_names_its_rule() -> None:
+    with pytest.raises(LcpError, match=r"^mission rule 2: pattern 'a\["):
+        Policy([rule(DENY), rule(AUTO, "a[")])
+    with pytest.raises(LcpError, match=r"^final user rule 1: pattern"):
+        Policy((), [Rule(paths=("a[",), do=DENY, final=True)])

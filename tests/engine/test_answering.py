@@ -106,7 +106,7 @@ def test_what_is_no_answer_is_refused_and_changes_nothing(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("said", "option"),
     [("1", 1), ("3", 3), ("BLUE", 3), ("b", 3), ("red", 1), ("redd", 2), ("re", None), ("0", None), ("4", None),
-     ("green", None), ("9" * 5000, None), ("²", None)],
+     ("green", None), ("9" * 5000, None), ("²", None), ("3.", 3), ("3)", 3), ("#3", 3), (" #1) ", 1), ("4.", None)],
 )  # fmt: skip
 def test_an_option_is_meant_by_number_or_by_a_beginning_of_its_own(said: str, option: int | None) -> None:
     assert pick(COLOURS, said) == option
@@ -116,7 +116,7 @@ def test_an_option_that_is_a_number_is_meant_by_itself_first() -> None:
     assert pick(["3", "2", "1"], "1") == 3
 
 
-@pytest.mark.parametrize("said", ["0", "4", " 99\n", "-1", "+7", "9" * 5000, "re", "RE"])
+@pytest.mark.parametrize("said", ["0", "4", "4.", "4)", "#4", " 99\n", "-1", "+7", "9" * 5000, "re", "RE"])
 def test_what_looks_like_a_choice_and_is_none_is_refused_unless_it_is_meant(lab: Lab, said: str) -> None:
     lab.run(ask(question(options=[*COLOURS])), DONE)
     job_id = lab.jobs()[0].id

@@ -52,17 +52,17 @@ _WORDS = {"created": "put back", "changed": "restored", "removed": "removed"}
 def diff_command(invocation: Invocation, job: int | None, mission: int | None) -> int:
     """Show what job J would change, or has changed, as a unified diff.
 
-    Your approval of a held job is bound to the diff you were shown. Turns change no files: if job J is a turn, J is
-    taken as the number of a mission.
+    Your approval of a held job is bound to the diff you were shown. Turns change no files: of a turn, all changes of
+    its mission are shown.
     """
     if (job is None) == (mission is None):
         raise click.UsageError("exactly one of J and --mission M is expected", click.get_current_context())
     with invocation.engine() as engine:
         found = None if job is None else engine.job(job)
         if found is not None and found.kind == TURN:
-            mission = engine.mission(found.id).id
+            mission = found.mission_id
             if not (invocation.quiet or invocation.json):
-                print_err(f"job {mission} is a turn, which changes no files; showing mission {mission}")
+                print_err(f"job {job} is a turn, which changes no files; showing its mission, {mission}")
             found = None
         caveat, mark = "", None
         if found is not None:

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from lcp_engine.api.history import History
 from lcp_engine.api.user import user_name
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import job_ids, kinds_option, mission_ids
@@ -22,7 +23,7 @@ from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import QUESTION, TURN
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
-from lcp_engine.core.summaries import as_question
+from lcp_engine.core.summaries import as_question, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
@@ -65,6 +66,7 @@ def jobs_command(
         if mission is not None:
             history.mission(mission)
         found = history.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
+        _check_kinds(history, set(kinds) - {job.kind for job in found})
     found.reverse()
     _print_jobs(found, as_json=invocation.json)
     if not (found or invocation.json or invocation.quiet):
@@ -72,6 +74,21 @@ def jobs_command(
     if limit is None and len(found) == most and not invocation.quiet:
         print_err(f"these are the newest {most}; use --limit for more")
     return Exit.DONE
+
+
+def _check_kinds(history: History, kinds: Collection[str]) -> None:
+    """Raise `NO_WORKER` for a kind that no job has and no worker executes: it was meant otherwise."""
+    if not kinds:
+        return
+    from lcp_engine.workers.registry import find_workers
+
+    known = [kind for kind, _ in find_workers().items()]
+    for kind in sorted(kinds):
+        if kind not in known and not history.jobs(kinds=[kind], limit=1):
+            message = (
+                f"--kind: no job has the kind {kind!r}, and no worker executes it; {nearest(kind, known)}"
+            )
+            raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker or a job.")
 
 
 @click.command("held", cls=LcpCommand)

@@ -92,6 +92,10 @@ def _read(mission: str) -> tuple[str, str, Path]:
     here = Path.cwd()
     if mission == "-":
         return _decoded(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"), "stdin", here
+    names = ", ".join(shipped_missions())
+    expected = f"a file or the name of a shipped mission ({names}) is expected"
+    if not mission.strip():
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"the name of the mission is blank; {expected}")
     path = Path(mission)
     try:
         is_file, is_directory = path.is_file(), path.is_dir()
@@ -103,9 +107,7 @@ def _read(mission: str) -> tuple[str, str, Path]:
     if mission in shipped:
         return _decoded(_bytes(shipped[mission]), mission), mission, here
     fact = "is a directory" if is_directory else "does not exist"
-    names = ", ".join(shipped)
-    message = f"mission {mission!r} {fact}; a file or the name of a shipped mission ({names}) is expected"
-    raise LcpError(ErrorCode.NOT_FOUND, message)
+    raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission!r} {fact}; {expected}")
 
 
 def _bytes(path: Path) -> bytes:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from lcp_engine.core.patterns import RulePatterns, compile_rule
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
+from lcp_engine.errors import LcpError
 
 
 class Verdict(StrEnum):
@@ -309,9 +310,12 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
     grants = rule.do is Verdict.AUTO
     patterns = exact = None
     if rule.paths is not None:
-        patterns = compile_rule(rule.paths, grants=grants)
-        # A hold refuses if it stands alone, and grants if it replaces a denial.
-        exact = compile_rule(rule.paths, grants=True)
+        try:
+            patterns = compile_rule(rule.paths, grants=grants)
+            # A hold refuses if it stands alone, and grants if it replaces a denial.
+            exact = compile_rule(rule.paths, grants=True)
+        except LcpError as refused:
+            raise LcpError(refused.code, f"{named} rule {number}: {refused}") from refused
     return _NamedRule(
         _FINAL if is_final else origin,
         frozenset(rule.kinds),

@@ -47,10 +47,12 @@ _DIRECTORY = re.compile(
     r"""(?:^|/)(?:
         \.ssh | \.aws | \.gnupg | \.kube | \.azure | \.oci | \.password-store | \.mozilla | \.thunderbird
       | \.config/(?:gcloud|google-chrome|chromium|op|rclone) | \.local/share/keyrings | \.subversion/auth
-      | library/keychains
-    )(?:/|$)""",
+      | library/keychains | \.huggingface | \.kaggle | \.snowsql | \.dbeaver4?
+      | \.filezilla | \.config/filezilla
+    )(?:~|[-_. ]?(?:bak|backup|old|orig|save|saved|copy|te?mp|[0-9]{1,8}))*(?:/|$)""",
     re.VERBOSE,
 )
+"""With the copies that people make of a directory: `.kube.bak`, `.ssh-old`, `.aws~`."""
 _ALWAYS = re.compile(
     r"""(?:^|/)(?:
         \.docker/config\.json
@@ -84,6 +86,10 @@ _NAME = re.compile(
       | application_default_credentials\.json | adc\.json | .*firebase-adminsdk.*\.json
       | (?:.*[-_.])?secrets\.(?:json|ya?ml|toml|ini|cfg|conf|properties|env)
       | \.secrets? | secret_token\.rb | master\.key | key[34]\.db | logins\.json
+      | \.renviron(?:\.site)? | renviron\.site | \.ftpconfig | \.?sftp-config(?:-alt)?\.json | \.remote-sync\.json
+      | \.ftpsync | \.dev\.vars(?:\..*)? | local\.settings\.json | wp-config(?:-local)?\.php | localsettings\.php
+      | oauth_creds\.json | kaggle\.json | \.cvspass | \.msmtprc | \.fetchmailrc | \.esmtprc
+      | \.tugboat | \.p4tickets | \.?dbeaver-data-sources\.xml | filezilla\.xml | sitemanager\.xml | recentservers\.xml
       | \.(?:bash|zsh|sh|fish|psql|mysql|sqlite|python|irb|rediscli|node_repl)_history
     """,
     re.VERBOSE | re.DOTALL,
@@ -93,6 +99,8 @@ _PLACE = re.compile(
         \.docker/config\.json | \.?config/gh/hosts\.ya?ml | \.?config/(?:hub|doctl/config\.ya?ml|git/credentials)
       | \.cargo/credentials[^/]* | \.gem/credentials[^/]* | \.?composer/auth\.json | \.m2/settings(?:-security)?\.xml
       | \.gradle/gradle\.properties | etc/(?:g?shadow-?|sudoers) | \.fly/config\.ya?ml | \.config/containers/auth\.json
+      | \.cache/huggingface/(?:stored_)?tokens? | \.idea/(?:datasources(?:\.local)?|webservers|deployment)\.xml
+      | \.vscode/(?:sftp|ftp-sync)\.json | \.mc/config\.json | \.vnc/passwd | \.codex/auth\.json | \.bundle/config
       | \.netlify/config\.json | \.jupyter/jupyter_[^/]*_config\.json
     )$""",
     re.VERBOSE,
@@ -103,7 +111,8 @@ _EXAMPLE = re.compile(r"(?:^|[-_.])(?:example|sample|template|tmpl|dist)(?:[-_.]
 _MARKS = re.compile(
     r"""(?:
         ~ | [#] | \.(?:bak|backup|old|orig|save|saved|sw[a-p]|te?mp|copy|lock|rej|dpkg-\w+|rpmsave|rpmnew|[0-9]{1,4})
-      | \.(?:gz|bz2|xz|zst|zip|tgz) | [-_](?:bak|backup|old|orig|copy) | [ ]?\([0-9]+\) | [ ]-[ ]copy | [ ]copy
+      | \.(?:gz|bz2|xz|zst|zip|tgz|txt|b64|base64) | [-_](?:bak|backup|old|orig|copy) | [ ]?\([0-9]+\)
+      | [ ]-[ ]copy | [ ]copy
     )+$""",
     re.VERBOSE,
 )

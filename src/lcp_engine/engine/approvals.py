@@ -47,7 +47,8 @@ from lcp_engine.workers.params import FileParams
 DRIFT = "drift"
 """The reason of a job that is held again because its file is not the one that was approved."""
 BY = "hold_timeout"
-_NUMBER = re.compile("[+-]?[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"#?([+-]?[0-9]+)[.)]?", re.ASCII)
+"""A number as people write one before an option: `3`, `3.`, `3)`, `#3`."""
 
 
 def approve(
@@ -223,9 +224,9 @@ def pick(options: Sequence[str], said: str) -> int | None:
     found = _find(options, said)
     if found is not None:
         return found
-    wanted = said.strip()
-    if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= len(options):
-        return int(wanted)
+    number = _NUMBER.fullmatch(said.strip())
+    if number is not None and number[1].isdigit() and 1 <= int(number[1][:9]) <= len(options):
+        return int(number[1][:9])
     close = _beginning(options, said)
     return close[0] if len(close) == 1 else None
 

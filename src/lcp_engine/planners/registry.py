@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.strict_json import shown
-from lcp_engine.core.summaries import nearest
+from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Placeable, PlannerEnvironment
@@ -43,8 +43,10 @@ def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EM
     """
     known = _entry_points()
     if spec.type not in known:
-        hint = nearest(spec.type, list(known))
-        raise LcpError(ErrorCode.NO_PLANNER, f"planner.type: no planner is named {spec.type!r}; {hint}")
+        close = nearest_name(spec.type, list(known))
+        hint = "" if close is None else f"; did you mean {close!r}?"
+        message = f"planner.type: no planner is named {spec.type!r}{hint}; known: {', '.join(sorted(known))}"
+        raise LcpError(ErrorCode.NO_PLANNER, message)
     try:
         factory = _load(known[spec.type])
         own = issubclass(factory, Placeable) if isinstance(factory, type) else False

@@ -272,6 +272,42 @@ def test_a_near_miss_of_auto_dispatch_is_an_error_that_names_it(key: str) -> Non
 
 
 @pytest.mark.parametrize(
+    "more",
+    [{"approval": "required"}, {"approval": "manual"}, {"review": "required"},
+     {"confirmation": "needs_approval"}, {"hold": "user"}, {"execute": "manually"}],
+    ids=str,
+)  # fmt: skip
+def test_a_wish_for_review_in_words_is_an_error(more: Body) -> None:
+    (key,) = more
+    assert "auto_dispatch" in errors(ask({**LIST, **more}))[f"new_jobs[0].{key}"]
+    assert "auto_dispatch" in errors({**WRITE, **more})[key]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"append": True}, {"Append": "true"}, {"is_append": 1}, {"overwrite": False}, {"write_mode": "append"},
+     {"file_mode": "a"}],
+    ids=str,
+)  # fmt: skip
+def test_a_wish_to_append_in_other_words_is_an_error(more: Body) -> None:
+    # Ignored, the file would be replaced.
+    (key,) = more
+    assert "mode: append" in errors({**WRITE, **more})[key]
+    job: Body = {"kind": "write_file", "params": {"rel_path": "a", "content": "x"}}
+    assert "mode: append" in errors(ask({**job, **more}))[f"new_jobs[0].{key}"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"append": False}, {"overwrite": True}, {"approval": "none"}, {"status": "pending"}, {"mode_": None}],
+    ids=str,
+)  # fmt: skip
+def test_what_asks_for_nothing_else_stays_a_warning(more: Body) -> None:
+    assert not isinstance(read({**WRITE, **more}), Malformed)
+    job: Body = {"kind": "write_file", "params": {"rel_path": "a", "content": "x"}}
+    assert not isinstance(read(ask({**job, **more})), Malformed)
+
+
+@pytest.mark.parametrize(
     "key",
     ["Params", "PARAMS", "params ", "_params", "param", "parms", "prams", "parmas", "paramss", "args", "Args", "arg",
      "arguments", "argument", "argumnets", "parameters", "parameter", "Parameters", "paramaters", "paramters", "kwargs",

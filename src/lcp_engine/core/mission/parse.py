@@ -134,8 +134,8 @@ def parse_mission(
     """The mission that `text` (YAML or JSON) states; `source` names it in errors.
 
     `${name}` in a string is replaced from `variables` and the defaults that the file declares, `$${` stands for `${`;
-    then `settings` replace values (`limits.max_jobs=200`). Raises `LcpError` (`INVALID_MISSION`) with source, key,
-    expectation and fact.
+    then `settings` replace values (`limits.max_jobs=200`). Raises `LcpError` (`INVALID_MISSION`, or `INVALID_ARGUMENT`
+    for one of `variables` that the mission does not have) with source, key, expectation and fact.
     """
     stated = _read(text, source)
     declared = _declared(stated, source)
@@ -146,7 +146,8 @@ def parse_mission(
         return f"; give it with --var {name}=VALUE"
 
     if strange := [name for name in variables if name not in known]:
-        _refuse(f"{source}: --var {strange[0]}: no variable is named so; {nearest(strange[0], known)}")
+        message = f"{source}: --var {strange[0]}: no variable is named so; {nearest(strange[0], known)}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     try:
         values = with_defaults(declared, variables)
         replaced = {key: fill(item, values, key, hint) for key, item in stated.items()}

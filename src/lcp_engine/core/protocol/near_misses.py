@@ -35,7 +35,21 @@ def job_key_meant(key: str, value: JsonValue, job: Mapping[str, JsonValue]) -> J
         return "params"
     if _is_yes_or_no(value) and (word in _GATES or _GATE.fullmatch(word)):
         return "auto_dispatch"
+    if _is_wish_for_review(value) and (word in _REVIEWS or word in _GATES or _GATE.fullmatch(word)):
+        return "auto_dispatch"
     return "kind" if word in _KINDS and job.get("kind") is None else None
+
+
+def mode_meant(key: str, value: JsonValue) -> bool:
+    """Whether a key was meant as `mode: append`: `append: true`, `write_mode: "a"`; without it the file is replaced."""
+    if len(key) > LONGEST:
+        return False
+    word, said = squashed(key), str(value).strip().casefold()
+    if word in _APPENDING:
+        return said in _YES
+    if word in _REPLACING:
+        return said in _NO
+    return word in _MODES and said in _APPENDS
 
 
 def is_word_for_kind(key: str) -> bool:
@@ -98,6 +112,20 @@ _GATES = frozenset(
      "manualdispatch", "onhold", "review", "run", "runautomatically", "shouldrun", "waitforapproval", "waitforreview",
      "waitforuser"),
 )  # fmt: skip
+_REVIEWS = frozenset(
+    ("approval", "approvalmode", "approvalpolicy", "approvalstate", "approvalstatus", "confirmation", "consent",
+     "dispatchmode", "executionmode", "gate", "gating"),
+)  # fmt: skip
+_WISHES = frozenset(
+    ("required", "require", "requires", "needed", "needsapproval", "requiresapproval", "pending", "pendingapproval",
+     "awaitingapproval", "manual", "manually", "held", "hold", "onhold", "human", "person", "user", "ask", "review"),
+)  # fmt: skip
+_APPENDING = frozenset(
+    ("append", "appending", "appendmode", "appendtoend", "appendtofile", "doappend", "isappend")
+)
+_REPLACING = frozenset(("overwrite", "overwriting", "replace", "truncate"))
+_MODES = frozenset(("filemode", "openmode", "writemode", "writingmode", "writestrategy", "writetype"))
+_APPENDS = frozenset(("append", "a", "a+", "ab", "at", "add", "appending"))
 _WHO = "(?:human|manual|operator|person|user)"
 _WHAT = "(?:approval|confirmation|consent|permission|review)"
 _GATE = re.compile(
@@ -161,4 +189,9 @@ def _is_yes_or_no(value: JsonValue) -> bool:
     return str(value).strip().casefold() in _ANSWERS if isinstance(value, int | str) else False
 
 
-_ANSWERS = frozenset(("true", "false", "yes", "no", "on", "off", "1", "0"))
+def _is_wish_for_review(value: JsonValue) -> bool:
+    return isinstance(value, str) and squashed(value[:LONGEST]) in _WISHES
+
+
+_YES, _NO = frozenset(("true", "yes", "on", "1")), frozenset(("false", "no", "off", "0"))
+_ANSWERS = _YES | _NO

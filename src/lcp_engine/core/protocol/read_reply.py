@@ -23,7 +23,13 @@ from lcp_engine.core.protocol.actions import (
     param_names,
     shortened,
 )
-from lcp_engine.core.protocol.near_misses import JobKey, is_word_for_kind, job_key_meant, param_meant
+from lcp_engine.core.protocol.near_misses import (
+    JobKey,
+    is_word_for_kind,
+    job_key_meant,
+    mode_meant,
+    param_meant,
+)
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -173,6 +179,10 @@ def _pick_own(name: str, body: _Fields, findings: Findings) -> _Fields:
     if name == "write_file" and body.get("path") is not None:
         findings.refuse("path", "write_file names its file with rel_path, not with path")
         unknown.remove("path")
+    if name == "write_file" and body.get("mode") is None:
+        for key in [key for key in unknown if mode_meant(key, body[key])]:
+            findings.refuse(shortened(key), _APPEND_IS_A_MODE.format(key=shortened(key)))
+            unknown.remove(key)
     if name in _REQUESTING:
         unknown = [key for key in unknown if not _refuse_gate(name, key, body[key], findings)]
     findings.ignore_unknown("", unknown, (*_COMMON, *_OWN[name]))
@@ -306,9 +316,16 @@ def _misplaced(key: str, value: JsonValue, job: _Fields, known: _Known) -> str |
     if meant is not None:
         return f"{_NOT_READ[meant]}; {shortened(key)} is not read"
     param = param_meant(key, names, given)
+    if param is None and "mode" in names and given.get("mode") is None and mode_meant(key, value):
+        return _APPEND_IS_A_MODE.format(key=shortened(key))
     if param is None:
         return None
     return f"{param} is a param of {kind} and belongs in params; {shortened(key)} is not read beside them"
+
+
+_APPEND_IS_A_MODE = (
+    "mode: append adds to the end of a file; {key} is not read, and the file would be replaced"
+)
 
 
 def _read_params(
