@@ -208,6 +208,9 @@ def commands(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> list[tu
     return found
 
 
+_RUNS_AS_SCRIPT = re.compile(r"^if __name__ == [\"']__main__[\"']:", re.MULTILINE)
+_IMAGE = re.compile(r"^(?:ENTRYPOINT|CMD)[ \t]+((?:.*\\\n)*.+)", re.MULTILINE | re.IGNORECASE)
+_FROM = re.compile(r"^FROM\b", re.MULTILINE | re.IGNORECASE)
 # Programs that a build states, and that are not installed.
 _IS_TRIAL = re.compile(r"test|bench|example|fuzz|demo", re.IGNORECASE)
 _GO_MAIN = re.compile(r"^package main\b[^\0]*^func main\(\)", re.MULTILINE)
@@ -222,23 +225,16 @@ def entry_points(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> lis
             stated += _rust_programs(manifest, tree)
         if manifest.ecosystem == "JavaScript" and manifest.directory:
             stated = [pair for pair in stated if pair[0] not in ("main", "module")]
+        absent = _absent_modules(manifest, tree)
         found += [
-            _entry(name, target, manifest.path) for name, target in stated if not _IS_TRIAL.search(name)
+            f"{_entry(name, target, manifest.path)}{', which is not in the tree' * (target in absent)}"
+            for name, target in stated
+            if not _IS_TRIAL.search(name)
         ]
     for path, text in texts.items():
         file = tree.by_path.get(path)
-        if file is None or file.is_beside:
-            continue
-        if makefile_of_top(path):
-            found += [
-                f"{code(name)}, linked by {code(path)}"
-                for name in makefile.programs(text)
-                if not _IS_TRIAL.search(name)
-            ]
-        elif file.language.name == "Go" and not file.is_test and _GO_MAIN.search(text):
-            found.append(f"{code(path)}, a Go main package")
-        elif text.startswith("#!") and file.parts[0] in ("bin", "sbin", "exe", "libexec"):
-            found.append(f"{code(path)}, a script: {code(text.splitlines()[0], 60)}")
+        if file is not None and not file.is_beside:
+            found += _starts(file, text)
     unread = [
         f.path
         for f in tree.own
@@ -252,6 +248,43 @@ def entry_points(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> lis
     some = listing([code(path) for path in unread], 3)
     maybe = f"not read: {number(len(unread), 'further file')} that may start a program, {some}"
     return [*lines, maybe] if unread else lines
+
+
+def _starts(file: File, text: str) -> list[str]:
+    """What starts in a source, makefile or Dockerfile, as its text shows it."""
+    shown = code(file.path)
+    if makefile_of_top(file.path):
+        programs = (name for name in makefile.programs(text) if not _IS_TRIAL.search(name))
+        return [f"{code(name)}, linked by {shown}" for name in programs]
+    if file.name in ("Dockerfile", "Containerfile"):
+        return [f"{code(command, 80)}, what the image of {shown} runs" for command in _started(text)]
+    if file.language.name == "Go" and not file.is_test and _GO_MAIN.search(text):
+        return [f"{shown}, a Go main package"]
+    if text.startswith("#!") and file.parts[0] in ("bin", "sbin", "exe", "libexec"):
+        return [f"{shown}, a script: {code(text.splitlines()[0], 60)}"]
+    is_script = file.language.name == "Python" and _RUNS_AS_SCRIPT.search(text) is not None
+    if is_script and not file.is_test and file.name != "__main__.py":
+        return [f"{shown}, when it is run as a script"]
+    return []
+
+
+def _started(text: str) -> list[str]:
+    """What the last stage of a Dockerfile starts: its last ENTRYPOINT or CMD."""
+    stages = list(_FROM.finditer(text))
+    found = _IMAGE.findall(text, stages[-1].start() if stages else 0)
+    return [" ".join(found[-1].replace("\\\n", " ").split())] if found else []
+
+
+def _absent_modules(manifest: Manifest, tree: Tree) -> set[str]:
+    """The targets of a Python manifest whose module is no file of the tree."""
+    if manifest.ecosystem != "Python" or tree.truncated or tree.skipped:
+        return set()
+    targets = {target for _, target in manifest.entries if re.fullmatch(r"[\w.]+(?::[\w.]+)?", target)}
+    names = {target: target.partition(":")[0].replace(".", "/") for target in targets}
+    there = {f"/{path.partition('.')[0]}".removesuffix("/__init__") for path in tree.by_path}
+    return {
+        target for target, name in names.items() if not any(place.endswith(f"/{name}") for place in there)
+    }
 
 
 def makefile_of_top(path: str) -> bool:
@@ -299,12 +332,22 @@ _LOCKS = {
 
 
 def stand_outs(
-    tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tests, broken: Sequence[str]
+    tree: Tree,
+    manifests: Sequence[Manifest],
+    licence: str,
+    tests: Tests,
+    broken: Sequence[str],
+    *,
+    versions: Sequence[tuple[str, str]],
 ) -> list[str]:
-    """Sentences in Markdown, the gravest first; `broken` are manifests that cannot be parsed."""
+    """Sentences in Markdown, the gravest first; `broken` are manifests that cannot be parsed.
+
+    `versions` are those that the project states, each with its file.
+    """
     return [
         *_sensitive(tree),
         *(f"**{code(path)} cannot be parsed**: nothing below comes from it." for path in broken),
+        *_disagreeing(versions),
         *_missing(tree, manifests, licence, tests),
         *_large(tree),
         *_not_written_here(tree),
@@ -323,6 +366,12 @@ def _sensitive(tree: Tree) -> Iterator[str]:
             f"**Names that secrets have**: {_paths(secrets, 5)}. They were not read; "
             "make sure that they are meant to be here."
         )
+
+
+def _disagreeing(versions: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if len({version.lstrip("vV") for version, _ in versions}) > 1:
+        stated = " and ".join(f"{code(version, 40)} in {code(path)}" for version, path in versions)
+        yield f"**Versions disagree**: {stated}."
 
 
 def _missing(tree: Tree, manifests: Sequence[Manifest], licence: str, tests: Tests) -> Iterator[str]:

@@ -139,13 +139,20 @@ class Survey:
     @cached_property
     def version(self) -> tuple[str, str]:
         """(version, the file that states it), both empty if none does."""
-        if stated := next((m for m in self._at_top if m.version), None):
-            return stated.version, stated.path
-        return findings.version_of(self.texts, self.tree, {self.name, self.directory})
+        return next(iter(self.versions), ("", ""))
+
+    @cached_property
+    def versions(self) -> list[tuple[str, str]]:
+        """What a manifest at the top states, and what a file for the version does."""
+        manifest = next(((m.version, m.path) for m in self._at_top if m.version), ("", ""))
+        own = findings.version_of(self.texts, self.tree, {self.name, self.directory})
+        return [stated for stated in (manifest, own) if stated[0]]
 
     @cached_property
     def stand_outs(self) -> list[str]:
-        return stand_outs(self.tree, self.manifests, self.licence, self.tests, self.broken)
+        return stand_outs(
+            self.tree, self.manifests, self.licence, self.tests, self.broken, versions=self.versions
+        )
 
     @cached_property
     def summary(self) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from lcp_engine.core.secret_files import is_secret
 from lcp_engine.planners.surveyor.languages import Language, Sort, language_of
 
 # Excluded from the listing: directories of tools and of installed packages. Plain names only, because a walk can skip a
@@ -22,16 +23,10 @@ EXCLUDED = (
     ".dart_tool", ".stack-work", "dist-newstyle", ".bundle", ".idea", ".vs", "DerivedData",
 )  # fmt: skip
 
-_SECRET = re.compile(
-    r"(?:.*/)?(?:\.ssh|\.aws|\.gnupg|secrets?)/.*"
-    r"|(?:.*/)?(?:\.env(?!\.(?:example|sample|template|dist)$)(?:\.[^/]*)?|id_[^/.]*|[._]netrc|\.npmrc|\.pypirc"
-    r"|\.git-credentials|\.htpasswd|[^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)"
+# Names that policy does not deny, and that are better not read either.
+_SUGGESTS_SECRET = re.compile(
+    r"(?:.*/)?(?:secrets?/.*"
     r"|[^/]*(?:credential|secret|password|passwd)s?(?:\.(?:json|ya?ml|toml|ini|txt|cfg|conf|xml|properties))?)"
-)
-# A cheap test before the expression: 100,000 names are judged in every turn.
-_MAYBE_SECRET = re.compile(
-    r"\.(?:ssh|aws|gnupg|env|npmrc|pypirc|git-cred|htpass|netrc|pem|key|p12|pfx|jks|kdbx|ppk)"
-    r"|netrc|id_|secret|credential|passw"
 )
 _TEST_PLACE = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?|e2e|testsuite|testdir|fixtures)/", re.IGNORECASE)
 # Directories that hold nothing but tests and their data; `spec` may be a specification.
@@ -99,13 +94,8 @@ class File(NamedTuple):
     @property
     def is_secret(self) -> bool:
         """Whether the name is one that secrets have; such a file is never read."""
-        folded = self.path.lower()
-        return bool(_MAYBE_SECRET.search(folded) and _SECRET.fullmatch(folded)) and not self._is_source
-
-    @property
-    def _is_source(self) -> bool:
-        """A module about secrets contains none: its suffix is that of code."""
-        return self.is_code and not self.name.startswith((".", "id_"))
+        folded = self.path.casefold()
+        return is_secret(folded) or (not self.is_code and _SUGGESTS_SECRET.fullmatch(folded) is not None)
 
     @property
     def is_readable(self) -> bool:
@@ -224,7 +214,7 @@ def _aside(path: str, names: set[str]) -> str:
 
 
 def _with_headers(files: Iterable[File]) -> tuple[File, ...]:
-    """`.h` is C++ where the sources of its directory are, else those of the nearest directory above it."""
+    """`.h` is what most sources of its directory are, C or C++, else those of the nearest directory above it."""
     listed = tuple(files)
     cpp = language_of("x.cc")
     if not any(file.language is cpp for file in listed):
@@ -246,7 +236,7 @@ def _vote(path: str, votes: Counter[str]) -> int:
     directory = path
     while directory:
         directory = directory.rpartition("/")[0]
-        if directory in votes:
+        if votes[directory]:
             return votes[directory]
     return 0
 
