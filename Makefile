@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test proof coverage check lowest audit crash soak attack races bench smoke lock clean
+.PHONY: help survey test proof coverage check lowest audit crash soak faults chaos attack races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +39,8 @@ help:
 	@echo "make audit    look for known vulnerabilities of the locked dependencies, over the network"
 	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
 	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
+	@echo "make faults   stalls, clocks, two machines, hung and full disks, forks, lost connections (ONLY=NAME: some, LIST=1: which)"
+	@echo "make chaos    restart the server, cut, exhaust, kill, press: recovery, lost and twice of each cell (SECONDS=300: longer)"
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
 	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
@@ -129,6 +131,16 @@ SECONDS ?= 60
 soak: $(READY)
 	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
 	$$server $(BIN)/python -m tests.crash --soak $(SECONDS)
+
+# Each scenario starts servers of its own. SEED repeats an earlier run.
+faults: $(READY)
+	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(SHORT),--short) $(if $(SEED),--seed $(SEED)) $(if $(LIST),--list)
+
+# Each cell lasts so many seconds; RATE jobs are enqueued in each of them.
+RATE ?= 100
+chaos: SECONDS = 24
+chaos: $(READY)
+	@$(BIN)/python -m benchmarks.chaos --seconds $(SECONDS) --rate $(RATE)
 
 # SEED repeats an earlier run.
 attack: SECONDS = 1
