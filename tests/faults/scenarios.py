@@ -1,0 +1,525 @@
+"""Everything that goes wrong around the engine, as a table of scenarios: `make faults`.
+
+A scenario is a function that drives real `lcp` processes. What they leave behind is then checked from outside, the same
+for all (`history`). What else a scenario expects it says with `Failed`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+from tempfile import TemporaryDirectory
+
+from pydantic import JsonValue
+from tests.faults import history
+from tests.faults.machine import can_be_another
+from tests.faults.paid import Model
+from tests.faults.places import Hanging, Memory, no_fuse, no_mounts
+from tests.faults.server import FAKETIME, programs
+from tests.faults.stage import Failed, Stage, Wanted, kill, resume, stop, suspend
+
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
+BOTH = (SQLITE, POSTGRESQL)
+STALL = 12.0
+"""Longer than a lease (10 s), shorter than what a writer waits for SQLite (30 s)."""
+HOUR = 3600.0
+MEMORY = Path("/dev/shm")
+Need = Callable[[], str | None]
+
+
+def _no_server() -> str | None:
+    return None if programs() else "needs the PostgreSQL server"
+
+
+def _no_faketime() -> str | None:
+    return None if FAKETIME else "needs libfaketime"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`run` on each of `databases`. `needs` say why a machine cannot. `short`: quick enough for every CI run."""
+
+    run: Callable[[Stage], None]
+    databases: tuple[str, ...] = BOTH
+    needs: tuple[Need, ...] = ()
+    short: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+    def missing(self, database: str) -> str | None:
+        """What this machine lacks for it; None if nothing."""
+        needs = (_no_server, *self.needs) if database == POSTGRESQL else self.needs
+        return next((why for need in needs if (why := need())), None)
+
+    def problems(self, database: str, seed: int) -> list[str]:
+        """What was not as promised; empty if all was."""
+        where = MEMORY if os.access(MEMORY, os.W_OK) else None
+        with ExitStack() as stack:
+            # A mount that hung may be left for a moment.
+            directory = stack.enter_context(
+                TemporaryDirectory(prefix="lcp-faults-", dir=where, ignore_cleanup_errors=True)
+            )
+            stage = Stage(database, Path(directory), stack, seed)
+            try:
+                self.run(stage)
+                return history.problems(stage)
+            except Failed as failed:
+                return [str(failed)]
+
+
+# -- Stalls
+
+
+def the_database_is_held(stage: Stage) -> None:
+    """Another program holds SQLite for 12 s while two runners work: nobody's job is taken from it."""
+    mission = stage.appends(6, kind="test.line", seconds=1.0)
+    for _ in range(2):
+        stage.runner("--threads", "2")
+    stage.wait("the first line", lambda: stage.succeeded(mission) > 0)
+    with stage.held_by_another_program():
+        time.sleep(STALL)
+    stage.finish()
+    _ran_once(stage)
+
+
+def a_reply_arrives_while_the_database_is_held(stage: Stage) -> None:
+    """The database is held for 12 s, longer than writers wait (5 s), from just before a paid reply arrives."""
+    stage.environment["LCP_BUSY_SECONDS"] = "5"
+    model = _ask(stage)
+    runner = stage.runner()
+    stage.wait("a question", lambda: model.asked > 0)
+    with stage.held_by_another_program():
+        model.answers.set()
+        time.sleep(STALL)
+    if runner.poll() is not None:
+        raise Failed(f"the runner ended with {runner.returncode} because the database was busy")
+    stage.finish()
+    stage.paid = model.asked
+
+
+def a_runner_is_suspended_while_it_asks(stage: Stage) -> None:
+    """A runner is suspended for 12 s while a paid reply arrives, and another one takes its place: both are counted."""
+    model = _ask(stage)
+    runner = stage.runner()
+    stage.wait("a question", lambda: model.asked > 0)
+    suspend(runner)
+    model.answers.set()
+    other = stage.runner()
+    stage.finish()
+    resume(runner)
+    time.sleep(3)
+    stage.wait("all tokens", lambda: _tokens(stage) >= model.asked)
+    stop(runner)
+    stop(other)
+    used = stage.number("SELECT count(*) FROM turns WHERE reply IS NOT NULL")
+    if (used, _tokens(stage)) != (1, model.asked):
+        raise Failed(f"{model.asked} replies were paid: {used} are used, {_tokens(stage)} tokens are counted")
+
+
+def runners_are_suspended(stage: Stage) -> None:
+    """Three runners write; one after the other is suspended for 11 s with its helpers, and goes on."""
+    for _ in range(4):
+        stage.appends(20)
+    runners = [stage.runner("--threads", "2") for _ in range(3)]
+    for runner in stage.chance.sample(runners, 2):
+        time.sleep(stage.chance.random())
+        suspend(runner)
+        time.sleep(11)
+        resume(runner)
+    stage.finish()
+
+
+def a_suspended_writer_blocks_nobody(stage: Stage) -> None:
+    """Whenever SQLite's own lock is free, everybody can write, however often a writer is suspended."""
+    stage.environment["LCP_BUSY_SECONDS"] = "10"
+    stage.appends(50)
+    runners = [stage.runner("--threads", "2") for _ in range(3)]
+    for _ in range(8):
+        stage.appends(10)
+        runner = stage.chance.choice(runners)
+        suspend(runner)
+        time.sleep(0.2)
+        if _is_free(stage.database):
+            stage.appends(1)
+        resume(runner)
+    stage.finish()
+
+
+# -- Clocks
+
+
+def _clocks_differ(seconds: float) -> Callable[[Stage], None]:
+    def run(stage: Stage) -> None:
+        other = stage.machine("other", other=stage.kind == POSTGRESQL)
+        other.shift_clock(seconds)
+        mission = stage.appends(4, kind="test.line", seconds=4.0)
+        stage.runner("--threads", "2", machine=other)
+        stage.wait("the first start", lambda: bool(stage.executions()))
+        stage.runner("--threads", "2")
+        stage.finish(mission)
+        _ran_once(stage)
+
+    run.__name__ = f"clocks_differ_by_{_spoken(seconds)}"
+    return run
+
+
+def _the_clock_is_set(seconds: float) -> Callable[[Stage], None]:
+    def run(stage: Stage) -> None:
+        mission = stage.appends(4, kind="test.line", seconds=3.0)
+        stage.runner("--threads", "2")
+        stage.wait("the first start", lambda: bool(stage.executions()))
+        stage.here.shift_clock(seconds)
+        stage.runner("--threads", "2")
+        stage.finish(mission)
+        _ran_once(stage)
+
+    run.__name__ = f"the_clock_is_set_by_{_spoken(seconds)}"
+    return run
+
+
+def _the_servers_clock_is_set(seconds: float) -> Callable[[Stage], None]:
+    def run(stage: Stage) -> None:
+        server = stage.serve(has_own_time=True)
+        mission = stage.appends(4, kind="test.line", seconds=5.0)
+        stage.runner("--threads", "2")
+        stage.wait("the first start", lambda: bool(stage.executions()))
+        server.shift(seconds)
+        stage.runner("--threads", "2", machine=stage.machine("other", other=True))
+        stage.finish(mission)
+        _ran_once(stage)
+
+    run.__name__ = f"the_servers_clock_is_set_by_{_spoken(seconds)}"
+    return run
+
+
+def a_machine_sleeps(stage: Stage) -> None:
+    """One of two machines sleeps for 15 s in its jobs: the other one does them, and nothing happens twice."""
+    sleeper = stage.machine("sleeper", other=True)
+    mission = stage.appends(6, kind="test.line", seconds=1.0)
+    runner = stage.runner("--threads", "2", machine=sleeper)
+    stage.wait("the first start", lambda: bool(stage.executions()))
+    suspend(runner)
+    sleeper.shift_clock(0, monotonic=-15)  # the monotonic clock of a machine that sleeps stands still
+    stage.runner("--threads", "2")
+    stage.finish(mission)
+    resume(runner)
+    after = stage.appends(6, kind="test.line", seconds=1.0)
+    stage.finish(after)
+    stop(runner)
+
+
+def a_machine_slept_before(stage: Stage) -> None:
+    """A machine that has slept for 12 s since its runner began works on beside another one: it keeps its jobs."""
+    sleeper = stage.machine("sleeper", other=True)
+    runner = stage.runner("--threads", "2", machine=sleeper)
+    warm = stage.appends(1)
+    stage.finish(warm)
+    sleeper.shift_clock(0, monotonic=-STALL)
+    time.sleep(4)  # it renews once
+    mission = stage.appends(2, kind="test.line", seconds=8.0)
+    stage.wait("the first start", lambda: bool(stage.executions()))
+    stage.runner("--threads", "2")
+    stage.finish(mission)
+    stop(runner)
+    _ran_once(stage)
+
+
+# -- Two machines
+
+
+def two_machines_have_one_path(stage: Stage) -> None:
+    """Two machines have different directories at one path; one of them is killed in its writes and comes again."""
+    path = stage.root("site")
+    places = {name: stage.root(f"site-{name}") for name in ("a", "b")}
+    machines = {name: stage.machine(name, other=True, mounts={path: place}) for name, place in places.items()}
+    for _ in range(3):
+        for name, place in places.items():
+            stage.appends(20, path, place=place, machine=machines[name])
+    a = stage.runner("--threads", "2", machine=machines["a"])
+    stage.runner("--threads", "2", machine=machines["b"])
+    for _ in range(3):
+        time.sleep(0.5 + stage.chance.random())
+        kill(a)
+        time.sleep(STALL)  # the other machine looks after what the dead one left
+        a = stage.runner("--threads", "2", machine=machines["a"])
+    stage.finish()
+
+
+def two_runtime_directories(stage: Stage) -> None:
+    """A service and a desktop session share a database, and the clock of one lags by a minute: each keeps its jobs."""
+    session = stage.machine("session")
+    session.shift_clock(-60, monotonic=-60)
+    mission = stage.appends(4, kind="test.line", seconds=4.0)
+    stage.runner("--threads", "2", machine=session)
+    stage.wait("the first start", lambda: bool(stage.executions()))
+    stage.runner("--threads", "2")
+    stage.finish(mission)
+    _ran_once(stage)
+
+
+def a_machine_dies(stage: Stage) -> None:
+    """A machine is gone with everything on it; another one, of which it knows nothing, does its jobs."""
+    gone = stage.machine("gone", other=True)
+    stage.appends(10, kind="test.line", seconds=0.5)
+    runner = stage.runner("--threads", "2", machine=gone)
+    stage.wait("the first line", lambda: stage.succeeded() > 0)
+    suspend(runner)  # it never says a word again
+    stage.runner("--threads", "2")
+    stage.finish()
+
+
+# -- Roots
+
+
+def a_root_hangs(stage: Stage) -> None:
+    """The file system under one root stops in the middle of its jobs; the other missions and SIGTERM do not wait."""
+    hanging = Hanging(stage.directory / "roots" / "hanging", stage.directory / "behind", stage.stack)
+    stage.environment["LCP_ISOLATION"] = "auto"
+    there = stage.appends(20, stage.directory / "roots" / "hanging", place=stage.directory / "behind")
+    old = stage.runner("--threads", "2")
+    stage.wait("a line in the root that will hang", lambda: stage.succeeded(there) > 0)
+    hanging.hang()
+    beside = stage.appends(5)
+    stage.wait("lines in another root", lambda: stage.succeeded(beside) == 5)
+    new = stage.runner("--threads", "2")
+    kill(old)
+    later = stage.appends(5)
+    stage.wait("lines in another root after a kill", lambda: stage.succeeded(later) == 5)
+    stop(new, 60)
+    hanging.recover()
+    stage.may_fail = True  # attempts in a root that hangs end with a timeout
+    stage.runner("--threads", "2")
+    stage.finish()
+
+
+def a_root_is_full(stage: Stage) -> None:
+    """There is no room in a root for a while: what failed was not written, what succeeded was."""
+    memory = Memory(stage.root("small"), stage.stack, 256)
+    stage.may_fail = True
+    stage.appends(40, stage.root("small"))
+    stage.runner("--threads", "2")
+    stage.wait("the first line", lambda: stage.succeeded() > 0)
+    memory.fill()
+    time.sleep(2)
+    memory.free()
+    stage.finish()
+
+
+def a_root_is_read_only(stage: Stage) -> None:
+    """A root becomes read-only for a while, as after an error of its disk."""
+    memory = Memory(stage.root("small"), stage.stack, 1024)
+    stage.may_fail = True
+    stage.appends(40, stage.root("small"))
+    stage.runner("--threads", "2")
+    stage.wait("the first line", lambda: stage.succeeded() > 0)
+    while True:  # not while a file is open for writing
+        try:
+            memory.refuse_writes()
+            break
+        except OSError:
+            time.sleep(0.01)
+    time.sleep(2)
+    memory.allow_writes()
+    stage.finish()
+
+
+# -- The database's place
+
+
+def the_database_has_no_room(stage: Stage) -> None:
+    """The disk of a SQLite database is full for 5 s; what was acknowledged stays, and the work goes on."""
+    memory = Memory(stage.database.parent, stage.stack, 8192)
+    stage.appends(20, kind="test.line", seconds=0.3)
+    stage.runner("--threads", "2")
+    stage.wait("the first line", lambda: stage.succeeded() > 0)
+    memory.fill()
+    time.sleep(5)
+    memory.free()
+    stage.finish()
+
+
+def the_runtime_directory_is_full(stage: Stage) -> None:
+    """There is no room in the runtime directory: the work goes on, or the error names the place."""
+    memory = Memory(stage.here.runtime, stage.stack, 64)
+    stage.appends(5)
+    memory.fill()
+    runner = stage.runner("--until-idle")
+    if runner.wait(600) != 0 and str(stage.here.runtime) not in stage.log.read_text():
+        raise Failed(f"no place is named: {stage.log.read_text()[-300:]}")
+    memory.free()
+    stage.must("work", "--until-idle")
+
+
+# -- Workers that fork
+
+
+def a_forking_worker_is_killed(stage: Stage) -> None:
+    """A runner whose jobs fork is killed at random; its orphans live on, and nobody waits for them."""
+    stage.environment["LCP_BUSY_SECONDS"] = "5"
+    stage.appends(40, kind="test.pooled_line", seconds=0.05)
+    for _ in range(4):
+        runner = stage.runner("--threads", "2")
+        before = len(stage.executions())
+        stage.wait("some jobs", lambda before=before: len(stage.executions()) >= before + 4)  # type: ignore[misc]
+        time.sleep(stage.chance.random() / 5)
+        kill(runner)
+        stage.appends(1)  # by somebody else
+    stage.runner("--threads", "2")
+    stage.finish()
+
+
+# -- The server
+
+
+def the_server_restarts(stage: Stage) -> None:
+    """The server ends as in a crash and comes back, three times, under load."""
+    server = stage.serve()
+    for _ in range(3):
+        stage.appends(30)
+    runners = [stage.runner("--threads", "2") for _ in range(2)]
+    for _ in range(3):
+        time.sleep(0.5 + stage.chance.random())
+        server.restart()
+        stage.appends(20)
+    _are_alive(runners)
+    stage.finish()
+
+
+def the_server_is_away(stage: Stage) -> None:
+    """The server is away for 20 s: runners wait for it."""
+    server = stage.serve()
+    stage.appends(30, kind="test.line", seconds=0.2)
+    runners = [stage.runner("--threads", "2") for _ in range(2)]
+    stage.wait("the first line", lambda: stage.succeeded() > 0)
+    server.stop()
+    time.sleep(20)
+    server.start()
+    _are_alive(runners)
+    stage.finish()
+    _are_alive(runners)
+
+
+def acknowledgements_are_lost(stage: Stage) -> None:
+    """Commits reach the server, and the answer to one in ten does not come back."""
+    proxy = stage.proxy(one_of=10)
+    stage.appends(1)
+    proxy.losing = True
+    for _ in range(3):
+        stage.appends(30)
+    runners = [stage.runner("--threads", "2") for _ in range(2)]
+    stage.finish()
+    _are_alive(runners)
+    if proxy.lost == 0:
+        raise Failed("no acknowledgement was lost")
+    proxy.losing = False
+
+
+def backends_are_terminated(stage: Stage) -> None:
+    """Every connection is cut five times under load."""
+    server = stage.serve()
+    for _ in range(3):
+        stage.appends(30)
+    runners = [stage.runner("--threads", "2") for _ in range(2)]
+    for _ in range(5):
+        time.sleep(stage.chance.random())
+        server.terminate_backends()
+    _are_alive(runners)
+    stage.finish()
+
+
+def commits_are_not_awaited(stage: Stage) -> None:
+    """The role is set to commit without waiting for the disk, and the server crashes: the engine does wait."""
+    server = stage.serve(options="-c synchronous_commit=off -c wal_writer_delay=10s -c fsync=on")
+    for _ in range(3):
+        stage.appends(40)
+    stage.runner("--threads", "2")
+    for _ in range(5):
+        time.sleep(0.5 + stage.chance.random())
+        server.restart()
+    stage.runner("--threads", "2")
+    stage.finish()
+
+
+# -- What the scenarios share
+
+
+def _ran_once(stage: Stage) -> None:
+    """While every runner lives, no job is begun a second time."""
+    runs = stage.executions()
+    if again := sorted({line for line in runs if runs.count(line) > 1}):
+        raise Failed(f"jobs of runners that lived were begun again: {', '.join(again)}")
+
+
+def _ask(stage: Stage) -> Model:
+    """Launch a mission whose model does not answer yet."""
+    model = stage.stack.enter_context(Model())
+    model.answers.clear()
+    planner: JsonValue = {"type": "openai", "base_url": model.url, "model": "any"}
+    stage.launch([], stage.root(), Wanted(stage.root()), spec={"planner": planner})
+    return model
+
+
+def _tokens(stage: Stage) -> int:
+    return stage.number("SELECT CAST(coalesce(sum(output_tokens), 0) AS INTEGER) FROM missions")
+
+
+def _is_free(database: Path) -> bool:
+    """Whether SQLite's own lock is free: a program that knows nothing of the engine can write."""
+    with closing(sqlite3.connect(database, timeout=1, isolation_level=None)) as file:
+        try:
+            file.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        file.execute("ROLLBACK")
+        return True
+
+
+def _spoken(seconds: float) -> str:
+    way = "minus" if seconds < 0 else "plus"
+    return f"{way}_an_hour" if abs(seconds) == HOUR else f"{way}_{abs(seconds):.0f}_s"
+
+
+def _are_alive(runners: Sequence[Popen[bytes]]) -> None:
+    if ended := [runner.returncode for runner in runners if runner.poll() is not None]:
+        raise Failed(f"runners ended with {ended}")
+
+
+SHIFTS = (-STALL, STALL, -HOUR, HOUR)
+SCENARIOS = (
+    Scenario(the_database_is_held, (SQLITE,)),
+    Scenario(a_reply_arrives_while_the_database_is_held, (SQLITE,)),
+    Scenario(a_runner_is_suspended_while_it_asks),
+    Scenario(runners_are_suspended),
+    Scenario(a_suspended_writer_blocks_nobody, (SQLITE,)),
+    *(Scenario(_clocks_differ(seconds), (SQLITE,)) for seconds in SHIFTS),
+    *(Scenario(_clocks_differ(seconds), (POSTGRESQL,), (can_be_another,)) for seconds in SHIFTS),
+    *(Scenario(_the_clock_is_set(seconds)) for seconds in SHIFTS),
+    *(
+        Scenario(_the_servers_clock_is_set(seconds), (POSTGRESQL,), (_no_faketime, can_be_another))
+        for seconds in SHIFTS
+    ),
+    Scenario(a_machine_sleeps, (POSTGRESQL,), (can_be_another,)),
+    Scenario(a_machine_slept_before, (POSTGRESQL,), (can_be_another,)),
+    Scenario(two_machines_have_one_path, (POSTGRESQL,), (can_be_another,)),
+    Scenario(two_runtime_directories, (SQLITE,)),
+    Scenario(a_machine_dies, (POSTGRESQL,), (can_be_another,)),
+    Scenario(a_root_hangs, needs=(no_mounts, no_fuse)),
+    Scenario(a_root_is_full, needs=(no_mounts,)),
+    Scenario(a_root_is_read_only, needs=(no_mounts,)),
+    Scenario(the_database_has_no_room, (SQLITE,), (no_mounts,)),
+    Scenario(the_runtime_directory_is_full, needs=(no_mounts,)),
+    Scenario(a_forking_worker_is_killed),
+    Scenario(the_server_restarts, (POSTGRESQL,)),
+    Scenario(the_server_is_away, (POSTGRESQL,)),
+    Scenario(acknowledgements_are_lost, (POSTGRESQL,)),
+    Scenario(backends_are_terminated, (POSTGRESQL,)),
+    Scenario(commits_are_not_awaited, (POSTGRESQL,)),
+)
