@@ -57,8 +57,8 @@ def _try(cell: Cell, seconds: float, rate: float) -> bool:
         directory = Path(place)
         with Server(directory) as server:
             settings = {
-                "DATABASE_URL": server.url, "SCENARIO": "long_horizon", "PRODUCER_RATE": str(rate),
-                "SAMPLE_EVERY_S": "1", "PRODUCER_ONLY_INSTANCE_ZERO": "1", "WORKER_COUNT": str(WORKERS),
+                "DATABASE_URL": server.url, "SCENARIO": "long_horizon", "PRODUCER_RATE": str(rate / cell.replicas),
+                "SAMPLE_EVERY_S": "1", "WORKER_COUNT": str(WORKERS),
                 **cell.settings,
             }  # fmt: skip
             with Engine(server.url):

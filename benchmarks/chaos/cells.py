@@ -61,7 +61,7 @@ def kill_repeatedly(fleet: Fleet, server: Server, seconds: float) -> None:
     for _ in range(4):
         fleet.signal(0, signal.SIGKILL)
         time.sleep(seconds / 8)
-        fleet.start(0)
+        fleet.restart(0)
         time.sleep(seconds / 8)
 
 
@@ -69,7 +69,7 @@ def kill_once(fleet: Fleet, server: Server, seconds: float) -> None:
     """The first of two replicas is killed, and started again after half of the time."""
     fleet.signal(0, signal.SIGKILL)
     time.sleep(seconds / 2)
-    fleet.start(0)
+    fleet.restart(0)
     time.sleep(seconds / 2)
 
 

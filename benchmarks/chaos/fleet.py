@@ -19,7 +19,7 @@ PATIENCE = 120.0
 
 
 class Fleet:
-    """Starts `replicas` adapters, of which the first enqueues; a context manager. Their files are in `directory`."""
+    """Starts `replicas` adapters; a context manager. Their files are in `directory`."""
 
     def __init__(self, directory: Path, replicas: int, settings: Mapping[str, str]) -> None:
         self._directory = directory
@@ -45,15 +45,22 @@ class Fleet:
             "LCP_BENCH_ACKNOWLEDGED": str(self._acknowledged),
         }  # fmt: skip
         command = [sys.executable, "-m", "benchmarks.chaos.adapter"]
-        with (self._directory / "errors").open("ab") as errors:
+        with (self._directory / "errors").open("ab") as errors, self._output(number).open("wb") as output:
             self._processes[number] = subprocess.Popen(
                 command,
                 cwd=PROJECT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=output,
                 stderr=errors,
             )
+
+    def restart(self, number: int) -> None:
+        """Start it again, and wait until it works: how long Python takes to start is no figure of recovery."""
+        self.start(number)
+        began = time.monotonic()
+        while b"descriptor" not in self._output(number).read_bytes() and time.monotonic() - began < PATIENCE:
+            time.sleep(0.05)
 
     def signal(self, number: int, what: signal.Signals) -> None:
         self._processes[number].send_signal(what)
@@ -86,6 +93,9 @@ class Fleet:
         """What they said on stderr."""
         file = self._directory / "errors"
         return file.read_text() if file.exists() else ""
+
+    def _output(self, number: int) -> Path:
+        return self._directory / f"samples-{number}"
 
     @property
     def _acknowledged(self) -> Path:
