@@ -47,7 +47,9 @@ def main() -> int:
         stood = list(threads.map(lambda kind: _survives(kind, given.step), kinds))
         stood.append(_survives("sqlite", given.step, confined=True))
         if given.kills:
-            stood += threads.map(lambda kind: _stands(kind, "kills", "--kills", str(given.kills)), kinds)
+            kills = ("--kills", str(given.kills))
+            stood += threads.map(lambda kind: _stands(kind, "kills", *kills), kinds)
+            stood += threads.map(lambda kind: _stands(kind, "kills", *kills, "--helpers"), kinds)
     if given.images:
         stood.append(_stands(None, "torn", "--images", str(given.images)))
     return 0 if all(stood) else 1

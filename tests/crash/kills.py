@@ -1,14 +1,18 @@
 """Kill runners at random instants while they drain a queue and carry out missions.
 
-Usage: python -m tests.crash.kills [--kills N] [--runners N] [--every SECONDS] [--seed N] DATABASE_URL DIRECTORY
+Usage: python -m tests.crash.kills [--kills N] [--runners N] [--every SECONDS] [--helpers] [--seed N]
+    DATABASE_URL DIRECTORY
 
-Without `--every` kills come as fast as runners start. Prints one JSON object: what was done, and what was found wrong.
+Without `--every` kills come as fast as runners start. With `--helpers` file kinds run in confined processes, and it is
+mostly one of these, or the process that starts them, that is killed, ended or frozen. Prints one JSON object: what was
+done, and what was found wrong.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -16,6 +20,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +28,11 @@ from pydantic import BaseModel
 from tests.crash.processes import ask, begin, do, end_of, has_ended, import_all
 from tests.crash.stories import STORIES, Object
 from tests.crash.tally import Tally
+from tests.faults.machine import family
 
 from lcp_engine import Engine
 from lcp_engine.engine import settle
+from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.store.queries.records import MissionStatus
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
@@ -35,6 +42,10 @@ BATCH = 150
 LINES = 15
 FEEDERS = 16
 SOON = 0.2
+FROZEN_SECONDS = 11.0
+"""Longer than a lease."""
+RUNNERS_SHARE = 0.2
+"""With `--helpers`, this share of the kills hits a runner."""
 (CHANGE,) = (story for story in STORIES if story.name == "undo")
 
 
@@ -76,13 +87,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--runners", type=int, default=3)
     parser.add_argument("--every", type=float)
+    parser.add_argument("--helpers", action="store_true")
     parser.add_argument("--seed", type=int, default=20)
     given = parser.parse_args()
     import_all(given.url)
     # A job during which five runners died fails (R17); here they are killed at random.
     settle.MAX_DEATHS = sys.maxsize
+    chance = random.Random(given.seed)
     said = Slaughter(
-        given.url, given.directory, given.runners, given.every, random.Random(given.seed)
+        given.url, given.directory, given.runners, given.every, chance, helpers=given.helpers
     ).carry_out(given.kills)
     print(json.dumps(said))
     sys.exit(bool(said["problems"]))
@@ -92,13 +105,23 @@ class Slaughter:
     """Runners that are killed one after the other and replaced."""
 
     def __init__(
-        self, url: str, directory: Path, runners: int, every: float | None, chance: random.Random
+        self,
+        url: str,
+        directory: Path,
+        runners: int,
+        every: float | None,
+        chance: random.Random,
+        *,
+        helpers: bool = False,
     ) -> None:
         self._url = url
         self._directory = directory
         self._runners = runners
         self._every = every
         self._chance = chance
+        self._isolation = Isolation.AUTO if helpers else Isolation.OFF
+        self._frozen: list[tuple[float, int]] = []
+        self._struck: Counter[str] = Counter()
         self._errors = directory / "errors"
         self._batches = 0
         self._tally = Tally()
@@ -114,7 +137,12 @@ class Slaughter:
             self._replace()
             time.sleep(self._every or self._chance.random() * SOON)
             victim = self._chance.choice(self._alive)
-            os.kill(victim, signal.SIGKILL)
+            if self._isolation is Isolation.OFF or self._chance.random() < RUNNERS_SHARE:
+                os.kill(victim, signal.SIGKILL)
+            else:
+                self._strike(victim)
+            self._thaw(time.monotonic())
+        self._thaw(math.inf)
         for child in self._alive:
             self._bury(child)
         self._must(self._work())
@@ -126,10 +154,32 @@ class Slaughter:
         found = told.pop("problems")
         assert isinstance(found, list)
         return {
-            "seconds": round(seconds), "kills": kills, **told, "commits acknowledged": self._tally.commits,
+            "seconds": round(seconds), "kills": kills, **self._struck, **told,
+            "commits acknowledged": self._tally.commits,
             "ms the longest wait for one": round(1000 * self._tally.longest_wait),
             "problems": [*self._problems, *found],
         }  # fmt: skip
+
+    def _strike(self, runner: int) -> None:
+        """Kill, end or freeze one of a runner's helpers, if it has any by now."""
+        helpers = family(runner)[1:]
+        if not helpers:
+            return
+        helper = self._chance.choice(helpers)
+        number = self._chance.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+        with suppress(ProcessLookupError):
+            os.kill(helper, number)
+            self._struck[number.name] += 1
+            if number is signal.SIGSTOP:
+                frozen = self._chance.choice([SOON, FROZEN_SECONDS])
+                self._frozen.append((time.monotonic() + frozen, helper))
+
+    def _thaw(self, now: float) -> None:
+        """Let helpers go on that have been frozen for long enough."""
+        for until, helper in [frozen for frozen in self._frozen if frozen[0] <= now]:
+            self._frozen.remove((until, helper))
+            with suppress(ProcessLookupError):
+                os.kill(helper, signal.SIGCONT)
 
     def _replace(self) -> None:
         """Start runners up to the wanted number; add jobs if one of them ran out of work."""
@@ -148,7 +198,8 @@ class Slaughter:
 
     def _feed(self) -> None:
         self._batches += 1
-        self._must(partial(_feed, self._url, self._directory, self._batches))
+        confined = self._isolation is not Isolation.OFF
+        self._must(partial(_feed, self._url, self._directory, self._batches, confined))
 
     def _must(self, work: partial[None]) -> None:
         ended = do(work, self._errors)
@@ -157,20 +208,20 @@ class Slaughter:
 
     def _work(self) -> partial[None]:
         self._begun += 1
-        return partial(_work, self._url, self._tally, self._begun)
+        return partial(_work, self._url, self._tally, self._begun, self._isolation)
 
 
 def _open(url: str) -> None:
     Engine(url).close()
 
 
-def _work(url: str, tally: Tally, number: int) -> None:
-    with Engine(url, workers=WORKERS) as engine:
+def _work(url: str, tally: Tally, number: int, isolation: Isolation) -> None:
+    with Engine(url, workers=WORKERS, isolation=isolation) as engine:
         tally.watch(engine.instance.database, number)
         engine.work(until_idle=True, threads=THREADS)
 
 
-def _feed(url: str, directory: Path, batch: int) -> None:
+def _feed(url: str, directory: Path, batch: int, confined: bool) -> None:
     root = directory / f"root-{batch}"
     root.mkdir()
     for path, text in CHANGE.before.items():
@@ -182,12 +233,18 @@ def _feed(url: str, directory: Path, batch: int) -> None:
         marks = [
             partial(engine.enqueue, "mark", {"n": batch * BATCH + n, "runs": runs}) for n in range(BATCH)
         ]
-        texts = [{"text": f"{batch}-{n}"} for n in range(LINES)]
+        texts = [_params(f"{batch}-{n}", confined) for n in range(LINES)]
+        kind = "write_file" if confined else "line"
         with ThreadPoolExecutor(FEEDERS) as threads:  # which share commits
             queued = [threads.submit(mark) for mark in marks]
-            queued += [threads.submit(engine.enqueue, "line", text, mission_id=lines.id) for text in texts]
+            queued += [threads.submit(engine.enqueue, kind, text, mission_id=lines.id) for text in texts]
         assert all(job.result() for job in queued)
         assert mission.id
+
+
+def _params(text: str, confined: bool) -> Object:
+    """Only file kinds run in confined processes."""
+    return {"rel_path": "log.txt", "content": f"{text}\n", "mode": "append"} if confined else {"text": text}
 
 
 def _made(directory: Path) -> Path:
