@@ -28,9 +28,8 @@ def main() -> int:
     wanted = [
         (scenario, database)
         for scenario in SCENARIOS
-        for database in scenario.databases
-        if (scenario.short or not given.short)
-        and (not given.only or any(fnmatch(scenario.name, name) for name in given.only))
+        for database in (scenario.short if given.short else scenario.databases)
+        if not given.only or any(fnmatch(scenario.name, name) for name in given.only)
     ]
     if given.list:
         print(*(f"{database}: {scenario.name}" for scenario, database in wanted), sep="\n")
