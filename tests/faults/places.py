@@ -67,7 +67,14 @@ class Hanging:
 
 def no_mounts() -> str | None:
     """Why there can be no file system of a scenario's own; None if there can."""
-    return None if os.getuid() == 0 else "needs the right to mount (root)"
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    if (
+        os.getuid() == 0
+        and shutil.which("unshare")
+        and not subprocess.run(command, capture_output=True, check=False).returncode
+    ):
+        return None
+    return "needs the right to make mounts (root)"
 
 
 def no_fuse() -> str | None:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import Popen
+from subprocess import Popen, SubprocessError
 from tempfile import TemporaryDirectory
 
+import psycopg
 from pydantic import JsonValue
 from tests.faults import history
 from tests.faults.machine import can_be_another
@@ -73,6 +74,8 @@ class Scenario:
                 return history.problems(stage)
             except Failed as failed:
                 return [str(failed)]
+            except (SubprocessError, OSError, psycopg.Error, sqlite3.Error) as error:
+                return [f"{type(error).__name__}: {error}"]
 
 
 # -- Stalls
