@@ -34,7 +34,7 @@ CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:
     web/undo:undo
 DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
     store/host/writer_queue:WriterQueue._check
-DATABASE_FAILED: store/db/database:Database._end store/db/postgres:Postgres.explain
+DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
 FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room

@@ -17,8 +17,9 @@ def test_the_environment_comes_before_the_file_and_the_file_before_the_defaults(
     config.write_text(
         "database_url: sqlite:////in/file.db\nbusy_seconds: 5\npolicy: [{kinds: [x], do: deny}]\n"
     )
-    settings = read_settings({"LCP_BUSY_SECONDS": "1"}, config)
+    settings = read_settings({"LCP_BUSY_SECONDS": "1", "LCP_AWAY_SECONDS": "0"}, config)
     assert (settings.url, settings.busy_seconds) == ("sqlite:////in/file.db", 1.0)
+    assert (settings.away_seconds, read_settings({}, config).away_seconds) == (0.0, None)
     assert [rule.do for rule in settings.policy] == [Verdict.DENY]
     assert read_settings({"LCP_DATABASE_URL": "sqlite:////e.db"}, config).url == "sqlite:////e.db"
 

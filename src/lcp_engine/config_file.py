@@ -58,6 +58,7 @@ class ConfigFile(BaseModel):
     database_url: str | None = None
     on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = ()
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = BUSY_SECONDS
+    away_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
     isolation: Isolation = Isolation.AUTO
     policy: tuple[Rule, ...] = ()
     caps: CapSettings = CapSettings()

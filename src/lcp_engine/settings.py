@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from platformdirs import user_config_path, user_data_path
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from lcp_engine.core.policy import Rule
     from lcp_engine.workers.base import Caps
 
+_Default = TypeVar("_Default", bound=float | None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -32,6 +34,8 @@ class Settings:
     url: str
     busy_seconds: float
     """How long to wait for a database that another process has locked."""
+    away_seconds: float | None
+    """How long to wait for a database that was there and is away; None for what suits its kind."""
     isolation: Isolation
     stated: ConfigFile | None
 
@@ -59,7 +63,8 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
-    """The settings: `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS` and `LCP_ISOLATION`, else the file, else the defaults.
+    """The settings: `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS`, `LCP_AWAY_SECONDS` and `LCP_ISOLATION`, else the file, else
+    the defaults.
 
     Raises `INVALID_ARGUMENT` for an invalid value, with the place where it was set.
     """
@@ -67,10 +72,12 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
     stated = _read_config(config or config_path())
     url = given.get("LCP_DATABASE_URL") or (stated and stated.database_url) or default_url()
     busy_seconds = BUSY_SECONDS if stated is None else stated.busy_seconds
+    away_seconds = None if stated is None else stated.away_seconds
     isolation = Isolation.AUTO if stated is None else stated.isolation
     return Settings(
         url=read_url(url),
-        busy_seconds=_seconds(given.get("LCP_BUSY_SECONDS"), busy_seconds),
+        busy_seconds=_seconds(given, "LCP_BUSY_SECONDS", 3600, busy_seconds),
+        away_seconds=_seconds(given, "LCP_AWAY_SECONDS", 86_400, away_seconds),
         isolation=_isolation(given.get("LCP_ISOLATION"), isolation),
         stated=stated,
     )
@@ -160,17 +167,18 @@ def _isolation(text: str | None, default: Isolation) -> Isolation:
         ) from None
 
 
-def _seconds(text: str | None, default: float) -> float:
+def _seconds(environment: Mapping[str, str], name: str, most: int, default: _Default) -> float | _Default:
+    text = environment.get(name)
     if not text:
         return default
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= 3600:
+    if not 0 <= seconds <= most:
         raise LcpError(
             ErrorCode.INVALID_ARGUMENT,
-            f"LCP_BUSY_SECONDS is {text!r}; a number of seconds from 0 to 3600 is expected",
+            f"{name} is {text!r}; a number of seconds from 0 to {most} is expected",
         )
     return seconds
 

@@ -156,6 +156,7 @@ class WatchedBackend:
         self._backend = backend
         self._killer = killer
         self.name = backend.name
+        self.away_seconds = backend.away_seconds
 
     def connect(self) -> Connection:
         return WatchedConnection(self._backend.connect(), self._killer)
@@ -188,6 +189,9 @@ class WatchedBackend:
 
     def may_retry(self, error: Exception) -> bool:
         return self._backend.may_retry(error)
+
+    def is_away(self, error: Exception) -> bool:
+        return self._backend.is_away(error)
 
     def sweeping(self) -> Backend:
         return WatchedBackend(self._backend.sweeping(), self._killer)

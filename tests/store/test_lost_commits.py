@@ -25,7 +25,10 @@ class Note(BaseModel):
 
 
 class Wire:
-    """A proxy before the server that cuts the connection of the next COMMIT, `before` or `after` the server has it."""
+    """A proxy before the server that cuts the connection of the next COMMIT, `before` or `after` the server has it.
+
+    While it `is_down`, it drops every new connection at once.
+    """
 
     def __init__(self, url: str) -> None:
         there = make_url(url)
@@ -34,15 +37,28 @@ class Wire:
         self.url = there.set(port=self._listener.getsockname()[1]).render_as_string(hide_password=False)
         self.cut: str | None = None
         self.cuts = 0
+        self.is_down = False
+        self.is_down_after_cut = False
+        self._clients: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         self._listener.close()
 
+    def drop_all(self) -> None:
+        """Cut every connection."""
+        for client in self._clients:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self.is_down:
+                    client.close()
+                    continue
+                self._clients.append(client)
                 threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client: socket.socket) -> None:
@@ -61,6 +77,7 @@ class Wire:
             return False
         self.cut = None
         self.cuts += 1
+        self.is_down = self.is_down_after_cut
         return True
 
 

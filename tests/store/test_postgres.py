@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +22,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import changes, queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
+from lcp_engine.store.db.postgres import Piped, Postgres, connect
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.large_results import LARGE
 from lcp_engine.store.ledger import ledger_of
@@ -67,6 +70,40 @@ def test_a_transaction_whose_connection_breaks_is_done_again_once(postgres_url: 
     assert len(runs) == 2
     assert database.read(lambda tx: tx.query_plain("SELECT n FROM notes ORDER BY n")) == [(1,), (2,)]
     database.close()
+
+
+def test_dead_connections_of_the_pool_fail_no_read(postgres_url: str) -> None:
+    database = open_database(postgres_url)
+    count = 12
+    all_read = threading.Barrier(count)
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(lambda _: database.read(lambda tx: all_read.wait()), range(count)))
+    _break_all(postgres_url)
+    assert database.read(lambda tx: tx.query_plain("SELECT 1")) == [(1,)]
+    database.close()
+
+
+def test_a_server_that_vanishes_without_a_word_is_noticed(postgres_url: str) -> None:
+    backend = make_backend(postgres_url)
+    assert isinstance(backend, Postgres)
+    for opened in (backend.connect(), backend.connect_to_read()):
+        assert isinstance(opened, Piped)
+        with socket.socket(fileno=os.dup(opened.descriptor)) as asked:
+            idle, interval, probes = (
+                asked.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert asked.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert idle + interval * probes <= 15
+            assert 0 < asked.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 15_000
+        opened.close()
+
+
+def test_what_the_url_says_of_a_server_that_vanishes_comes_first(postgres_url: str) -> None:
+    opened = connect(f"{postgres_url}?keepalives_idle=77")
+    with socket.socket(fileno=os.dup(opened.fileno())) as asked:
+        assert asked.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 77
+    opened.close()
 
 
 def test_the_server_asks_after_the_host_of_a_transaction(postgres_url: str) -> None:

@@ -70,6 +70,9 @@ class Engine(History):
     - `clock`: a function that returns microseconds since 1970, for schedules and all times in the database. Default:
       the clock of the system (SQLite) or of the server (PostgreSQL).
     - `busy_seconds`: how many seconds to wait for a database that another process has locked. Default: 30.
+    - `away_seconds`: how many seconds each call, also of a runner, waits for a database that was there and is away: its
+      server restarts or cannot be reached, its disk is full or read-only; `math.inf`: as long as it takes. Default: 10
+      for PostgreSQL, 0 for SQLite.
     - `planners`: options for planners by their type, used where a mission states none. Default: none.
     - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
       Default: none.
@@ -90,6 +93,7 @@ class Engine(History):
         caps: Caps | None = None,
         clock: Clock | None = None,
         busy_seconds: float = BUSY_SECONDS,
+        away_seconds: float | None = None,
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
         on_wait: Sequence[str] = (),
         isolation: Isolation = Isolation.OFF,
@@ -100,6 +104,7 @@ class Engine(History):
             caps=caps or Caps(),
             clock=clock,
             busy_seconds=busy_seconds,
+            away_seconds=away_seconds,
             planners=planners or {},
             on_wait=on_wait,
             isolation=isolation,

@@ -27,9 +27,11 @@ T = TypeVar("T")
 _STATES = [str(state) for state in State]
 
 
-def open_history(url: str, *, busy_seconds: float, isolation: Isolation) -> History:
+def open_history(
+    url: str, *, busy_seconds: float, away_seconds: float | None, isolation: Isolation
+) -> History:
     """The history in the database at `url`, which is created or upgraded as needed. Raises like `Engine`."""
-    return History(open_database(url, busy_seconds=busy_seconds), isolation)
+    return History(open_database(url, busy_seconds=busy_seconds, away_seconds=away_seconds), isolation)
 
 
 class History:

@@ -51,8 +51,11 @@ class Invocation:
         return self.settings.url if self.db is None else read_url(self.db)
 
     @contextmanager
-    def engine(self) -> Iterator[Engine]:
-        """Open the engine; the default database is created if it does not exist."""
+    def engine(self, *, away_seconds: float | None = None) -> Iterator[Engine]:
+        """Open the engine; the default database is created if it does not exist.
+
+        It waits `away_seconds` for a database that is away, if given, and not as long as the settings say.
+        """
         from lcp_engine.api.engine import Engine
 
         url, settings = self._existing_url(), self.settings
@@ -62,6 +65,7 @@ class Invocation:
                 user_rules=settings.policy,
                 caps=settings.caps,
                 busy_seconds=settings.busy_seconds,
+                away_seconds=settings.away_seconds if away_seconds is None else away_seconds,
                 planners=settings.planners,
                 on_wait=settings.on_wait,
                 isolation=settings.isolation,
@@ -76,7 +80,12 @@ class Invocation:
 
         url, settings = self._existing_url(), self.settings
         with naming(url):
-            history = open_history(url, busy_seconds=settings.busy_seconds, isolation=settings.isolation)
+            history = open_history(
+                url,
+                busy_seconds=settings.busy_seconds,
+                away_seconds=settings.away_seconds,
+                isolation=settings.isolation,
+            )
         with history:
             yield history
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -307,24 +308,36 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
     help="Jobs to run at a time.",
 )
 @click.option("--until-idle", is_flag=True, help="Exit when no job is queued, delayed or running anywhere.")
+@click.option("--give-up-after", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="Exit when the database is away for so long.  [default: wait as long as it takes]")  # fmt: skip
 @kinds_option
 @click.option("--root", "named", multiple=True, metavar="NAME=DIR",
               help="Only missions whose root is named NAME (its path, an alias, or the last part of its path), which "
               "is DIR here; may be repeated.  [default: every root on this machine]")  # fmt: skip
 @pass_invocation
 def work_command(
-    invocation: Invocation, threads: int, until_idle: bool, kinds: Sequence[str], named: Sequence[str]
+    invocation: Invocation,
+    *,
+    threads: int,
+    until_idle: bool,
+    give_up_after: float | None,
+    kinds: Sequence[str],
+    named: Sequence[str],
 ) -> int:
     """Execute the jobs of all missions until it is stopped.
 
     SIGTERM and the first Ctrl-C finish the running jobs and release the others; a second Ctrl-C exits at once. Any
-    number of runners may work on one database.
+    number of runners may work on one database. While the database is away (its server restarts, its disk is full) it
+    waits and says so.
     """
     roots = {name: _directory(name, text) for name, text in pairs(named, "--root").items()}
-    with invocation.engine() as engine, catching_interrupts() as interrupts:
+    away_seconds = math.inf if give_up_after is None else give_up_after
+    with invocation.engine(away_seconds=away_seconds) as engine, catching_interrupts() as interrupts:
         runner = engine.runner(until_idle=until_idle, threads=threads, kinds=kinds or None, roots=roots)
         follower = Follower(engine, past=False)
         with showing(invocation, engine, all_missions=True) as progress:
+            outage = engine.instance.database.outage
+            outage.tell = print_err if invocation.json or invocation.quiet else progress.note
             progress.note(f"working on {shown_url(invocation.database_url)} with {threads} threads")
             work(runner, interrupts, lambda: _show_news_of_all(engine, follower, progress), progress.note)
             for root, count in runner.left_to_others().items():

@@ -41,6 +41,7 @@ class Options:
     caps: Caps = field(default_factory=Caps)
     clock: Clock | None = None
     busy_seconds: float = BUSY_SECONDS
+    away_seconds: float | None = None
     planners: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     on_wait: Sequence[str] = ()
     isolation: Isolation = Isolation.OFF
@@ -82,7 +83,7 @@ def open_instance(url: str, options: Options) -> Instance:
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed.
     """
     workers = find_workers(options.workers)
-    database = open_database(url, options.clock, options.busy_seconds)
+    database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
     runtime = runtime_directory(identity_of(url), os.environ)
     if isinstance(database.backend, Sqlite):
         database.writer_queue = (

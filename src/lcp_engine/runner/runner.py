@@ -108,6 +108,7 @@ class Runner:
     def run(self) -> None:
         """Execute jobs until idle or stopped. Raises the error that ended it otherwise (a lost database)."""
         with ExitStack() as leaving:
+            leaving.enter_context(self._database.outage.unless(self._is_stopping))
             leaving.callback(self._executor.close)
             hook = WaitHook(self._database, self._instance.on_wait)
             leaving.callback(hook.finish)
@@ -132,10 +133,18 @@ class Runner:
         return self._database.read(self._served.left_jobs)
 
     def stop(self) -> None:
-        """Finish the jobs under way, give back the others, and end. May be called from a signal handler or a thread."""
+        """Finish the jobs under way, give back the others, and end. May be called from a signal handler or a thread.
+
+        Nothing waits for a database that is away then.
+        """
         self._stopping = True
-        # In another thread: a signal may have interrupted this one while it holds the lock.
-        threading.Thread(target=self._idle.wake_all, daemon=True).start()
+
+        def wake() -> None:
+            self._idle.wake_all()
+            self._database.outage.look_again()
+
+        # In another thread: a signal may have interrupted this one while it holds a lock.
+        threading.Thread(target=wake, daemon=True).start()
 
     # -- lanes: each is one thread
 
@@ -233,6 +242,9 @@ class Runner:
         self._flush_seconds = max(FLUSH_SECONDS, 2 * took)
         self._quick_seconds = min(max(QUICK_SECONDS, 10 * took), SLOW_SECONDS / 2)
         return claimed
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar  # noqa: TID251 -- units of e
 
 from lcp_engine.clock import Clock, Micros
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.outage import Outage, Waiting
 from lcp_engine.store.db.transaction import Backend, Connection, Reading, Tx
 
 T = TypeVar("T")
@@ -35,10 +37,16 @@ class Database:
     effect once; it must have no effects besides its statements. `before_ready_commit` is called before each commit that
     makes a job ready and `on_ready` after it, `on_waiting` after one that made missions wait for a person.
     `writer_queue` orders the writers of all processes.
+
+    A database that was there and is away is waited for: each call for `away_seconds` at most, by default as long as its
+    kind usually takes to come back.
     """
 
-    def __init__(self, backend: Backend, clock: Clock | None = None) -> None:
+    def __init__(
+        self, backend: Backend, clock: Clock | None = None, *, away_seconds: float | None = None
+    ) -> None:
         self.backend = backend
+        self.outage = Outage(backend.away_seconds if away_seconds is None else away_seconds)
         self.on_ready: Callable[[], None] = lambda: None
         self.on_waiting: Callable[[set[int]], None] = lambda missions: None
         self.before_ready_commit: Callable[[Tx], None] = lambda tx: None
@@ -49,7 +57,8 @@ class Database:
         self._is_led = False
         self._is_closed = False
         self._writer: Connection | None = None
-        self._has_connected = False
+        self._was_there = False
+        self._doubt: Doubt | None = None
         self._readers = Readers(backend)
         self._clock: Clock | None = clock
 
@@ -72,23 +81,47 @@ class Database:
             if waits:
                 unit.expect()
                 self._waiting.append(unit)
-        if waits:
-            self._wait(unit)
-        if not unit.is_done:
-            self._lead([] if waits else [unit])
+        try:
+            if waits:
+                self._wait(unit)
+            if not unit.is_done:
+                self._lead(unit, [] if waits else [unit])
+        finally:
+            if unit.away_since is not None:
+                self.outage.leave(unit, was_answered=unit.has_succeeded)
         return unit.result()
 
     def read(self, work: Callable[[Tx], T]) -> T:
         """Run `work` on one consistent state, which it cannot change."""
-        with self.explained():
-            for retries in range(RETRIES):
-                try:
-                    return self._read(work)
-                except Exception as error:  # of the driver or of `work`: raised again unless a retry may help
-                    if not self._may_retry(error, retries):
+        waiting = Waiting()
+        try:
+            with self.explained():
+                found = self._read_patiently(work, waiting)
+        except BaseException:
+            self.outage.leave(waiting, was_answered=False)
+            raise
+        if waiting.away_since is not None:
+            self.outage.leave(waiting, was_answered=True)
+        # A file that can be read may yet be read-only for good.
+        self._was_there = self._was_there or self.backend.name != "sqlite"
+        return found
+
+    def _read_patiently(self, work: Callable[[Tx], T], waiting: Waiting) -> T:
+        retries = 0
+        while True:
+            try:
+                return self._read(work)
+            except Exception as error:  # of the driver or of `work`: raised again unless a retry may help
+                if self._is_away(error):
+                    self._readers.drop_idle()  # they are as dead as this one
+                    self.outage.pause(waiting, self._why(error))
+                    if self.outage.is_over_for(waiting):
                         raise
-                _pause(retries)
-            return self._read(work)
+                elif retries < RETRIES and self.backend.may_retry(error):
+                    _pause(retries)
+                    retries += 1
+                else:
+                    raise
 
     def join(self, connection: Connection) -> Tx:
         """A transaction that the caller began and commits; the caller calls `end` on it before that."""
@@ -123,7 +156,6 @@ class Database:
 
     def _read(self, work: Callable[[Tx], T]) -> T:
         with self._readers.lend() as connection:
-            self._has_connected = True
             tx = Tx(connection, self.backend.name, self.now())
             try:
                 tx.plain("BEGIN")
@@ -145,12 +177,12 @@ class Database:
                         self._hand_over()
             raise
 
-    def _lead(self, batch: list[Unit[Any]]) -> None:
+    def _lead(self, leader: Unit[Any], batch: list[Unit[Any]]) -> None:
         """Commit the batch with everything that waits, then hand over to the first that came meanwhile."""
         try:
             if self._waiting:
                 self._gather(batch)
-            self._commit(batch)
+            self._commit(leader, batch)
         except BaseException as error:  # an interrupt, too: no caller may wait for a leader that is gone
             _fail_all((unit for unit in batch if not unit.is_done), error)
             raise
@@ -174,30 +206,74 @@ class Database:
         elif self._is_closed:
             self._ended.notify_all()
 
-    def _commit(self, batch: list[Unit[Any]], *, is_alone: bool = False) -> None:
+    def _commit(self, leader: Unit[Any], batch: list[Unit[Any]]) -> None:
         """Commit a batch. Units that arrive meanwhile join it; units that fail leave it."""
-        retries = 0
+        retries, is_alone = 0, False
         while batch:
+            part = batch
             try:
-                culprit = self._attempt(batch, is_alone)
+                self._end_doubt(batch)
+                part = batch[:1] if is_alone else batch
+                culprit = self._attempt(part, is_alone) if part else None
             except Exception as error:  # noqa: BLE001 -- every caller of the batch gets it
                 self._forget_broken_writer()
-                if not self._may_retry(error, retries):
-                    _fail_all(batch, self.backend.explain(error) or error)
-                    return
-            else:
-                if culprit is None:
-                    return
-                batch.remove(culprit)
-                culprit.wake()
+                if self._doubt is not None or self._is_away(error):
+                    self._outlast(error, leader, batch)
+                elif retries < RETRIES and self.backend.may_retry(error):
+                    _pause(retries)
+                    retries += 1
+                    # Alone, a unit takes its locks in order, so that no two transactions wait for each other.
+                    is_alone = is_alone or len(batch) > 1
+                else:
+                    _fail_all(part, self.backend.explain(error) or error)
+                    if part is batch:
+                        return
+                    _leave(part, batch)
+                    retries = 0
                 continue
-            _pause(retries)
-            retries += 1
-            if len(batch) > 1:
-                # Alone, a unit takes its locks in order, so that no two transactions wait for each other.
-                for unit in batch:
-                    self._commit([unit], is_alone=True)
+            if culprit is not None:
+                _leave([culprit], batch)
+            elif part is batch:
                 return
+            else:
+                _leave(part, batch)
+                retries = 0
+
+    def _outlast(self, error: Exception, leader: Unit[Any], batch: list[Unit[Any]]) -> None:
+        """Wait a moment for a database that is away; the units that have waited long enough leave the batch."""
+        now = time.monotonic()
+        self._gather(batch)
+        for unit in batch:
+            unit.away_since = unit.away_since or now
+        self.outage.pause(min(batch, key=lambda unit: unit.away_since or now), self._why(error))
+        tired = [unit for unit in batch if self.outage.is_over_for(unit)]
+        for unit in tired:
+            in_doubt = self._doubt is not None and unit in self._doubt.units
+            unit.fail(_unknown(error) if in_doubt else self.backend.explain(error) or error)
+        _leave(tired, batch)
+        if self._doubt is not None and all(unit.is_done for unit in self._doubt.units):
+            self._doubt = None
+        if leader.is_done:  # the others go on waiting, led by one of them
+            with self._lock:
+                self._waiting.extendleft(reversed(batch))
+            batch.clear()
+
+    def _end_doubt(self, batch: list[Unit[Any]]) -> None:
+        """Ask what became of the commit whose connection was lost, if there is one."""
+        doubt = self._doubt
+        if doubt is None:
+            return
+        connection = self._writer or self._connect()
+        took_effect = self.backend.has_committed(connection, doubt.transaction, doubt.tx.now)
+        if took_effect is None:
+            raise _unknown(None)
+        self._doubt = None
+        if took_effect:
+            done = [unit for unit in doubt.units if not unit.is_done]
+            for unit in done:
+                unit.is_done = True
+            _leave(done, batch)
+            self._announce(doubt.tx)
 
     def _attempt(self, batch: list[Unit[Any]], is_alone: bool) -> Unit[Any] | None:
         """One transaction over the batch. The unit that raised, if the transaction was rolled back for it."""
@@ -207,11 +283,16 @@ class Database:
             return culprit
         for unit in batch:
             unit.is_done = True
+        self._was_there = True
+        self._announce(tx)
+        return None
+
+    def _announce(self, tx: Tx) -> None:
+        """Say what a commit has changed."""
         if tx.made_ready:
             self.on_ready()
         if tx.now_waiting:
             self.on_waiting(tx.now_waiting)
-        return None
 
     def _transact(self, batch: list[Unit[Any]], is_alone: bool) -> tuple[Tx, Unit[Any] | None]:
         connection = self._writer or self._connect()
@@ -229,7 +310,7 @@ class Database:
                 return tx, culprit
             tx.end()
             self._before_commit(tx)
-            self._end(connection, tx)
+            self._end(connection, tx, batch)
         except BaseException:  # an interrupt, too, leaves no transaction open
             _roll_back(tx)
             raise
@@ -256,44 +337,22 @@ class Database:
             except BaseException as error:  # a caller's own code: it may raise anything
                 if not isinstance(error, Exception):
                     unit.fail(error)
-                elif self.backend.may_retry(error):
+                elif self.backend.may_retry(error) or self._is_away(error):
                     raise
                 else:
                     unit.fail(self.backend.explain(error) or error)
                 return unit
         return None
 
-    def _end(self, connection: Connection, tx: Tx) -> None:
+    def _end(self, connection: Connection, tx: Tx, batch: list[Unit[Any]]) -> None:
         transaction = self.backend.transaction(connection)
         try:
             tx.plain("COMMIT")
-        except Exception as error:  # whatever the driver raises: the connection tells whether it was lost
-            if self.backend.is_usable(connection):
-                raise
-            # Perhaps only the acknowledgement was lost: then doing it again would do it twice.
-            took_effect = None if transaction is None else self._took_effect(transaction, tx.now)
-            if took_effect is None:
-                message = (
-                    "the database's connection was lost during a commit; it is unknown whether it took effect"
-                )
-                raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
-            if not took_effect:
-                raise
-
-    def _took_effect(self, transaction: str, at: Micros) -> bool | None:
-        """Whether a transaction whose connection was lost is committed; None if the server cannot be asked."""
-        for retries in range(RETRIES):
-            try:
-                self._writer = self.backend.connect()
-                known = self.backend.has_committed(self._writer, transaction, at)
-            except Exception:  # noqa: BLE001 -- the server may be gone for a while
-                self._drop_writer()
-            else:
-                if known is not None:
-                    return known
-                self._drop_writer()
-            _pause(retries)
-        return None
+        except Exception:  # whatever the driver raises: the connection tells whether it was lost
+            if transaction is not None and not self.backend.is_usable(connection):
+                # Perhaps only the acknowledgement was lost: then doing it again would do it twice.
+                self._doubt = Doubt(transaction, tx, [*batch])
+            raise
 
     def _drop_writer(self) -> None:
         if self._writer is not None:
@@ -303,16 +362,42 @@ class Database:
 
     def _connect(self) -> Connection:
         self._writer = self.backend.connect()
-        self._has_connected = True
         return self._writer
 
     def _forget_broken_writer(self) -> None:
         if self._writer is not None and not self.backend.is_usable(self._writer):
             self._drop_writer()
 
-    def _may_retry(self, error: Exception, retries: int) -> bool:
-        # A server that was never there is an error at once; one that was comes back.
-        return retries < RETRIES and self._has_connected and self.backend.may_retry(error)
+    def _is_away(self, error: Exception) -> bool:
+        # One that was never there is an error at once; one that was comes back.
+        return self._was_there and self.backend.is_away(error)
+
+    def _why(self, error: Exception) -> str:
+        return str(error if isinstance(error, LcpError) else self.backend.explain(error) or error)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A commit whose connection was lost before it was acknowledged."""
+
+    transaction: str
+    tx: Tx
+    units: list[Unit[Any]]
+
+
+def _unknown(error: Exception | None) -> LcpError:
+    message = "the database's connection was lost during a commit; it is unknown whether it took effect"
+    unknown = LcpError(ErrorCode.DATABASE_FAILED, message)
+    unknown.__cause__ = error
+    return unknown
+
+
+def _leave(units: Iterable[Unit[Any]], batch: list[Unit[Any]]) -> None:
+    """Take units that are done out of a batch, and wake their callers."""
+    for unit in [*units]:
+        if unit in batch:
+            batch.remove(unit)
+        unit.wake()
 
 
 def _pause(retries: int) -> None:
@@ -336,13 +421,14 @@ CHECK_SECONDS = 1.0
 class Unit(Generic[T]):
     """Work that waits for its commit. Its caller is woken when it is done, or when it is its turn to lead."""
 
-    __slots__ = ("_error", "_next", "_value", "_wakeup", "is_done", "is_woken", "work")
+    __slots__ = ("_error", "_next", "_value", "_wakeup", "away_since", "is_done", "is_woken", "work")
 
     def __init__(self, work: Callable[[Tx], T]) -> None:
         self.work = work
         self.is_woken = False
         self._wakeup: threading.Lock | None = None
         self._next: Unit[Any] | None = None
+        self.away_since: float | None = None
         self.is_done = False
         self._value: list[T] = []
         self._error: BaseException | None = None
@@ -375,6 +461,10 @@ class Unit(Generic[T]):
 
     def perform(self, tx: Tx) -> None:
         self._value = [self.work(tx)]
+
+    @property
+    def has_succeeded(self) -> bool:
+        return self.is_done and self._error is None
 
     def fail(self, error: BaseException) -> None:
         self._error = error
@@ -414,8 +504,13 @@ class Readers:
             self._give_back(connection)
 
     def close(self) -> None:
+        self._is_closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses."""
         with self._lock:
-            idle, self._idle, self._is_closed = self._idle, [], True
+            idle, self._idle = self._idle, []
         for connection in idle:
             _close(connection)
 

@@ -13,13 +13,18 @@ from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.version import HEAD
 
 
-def open_database(url: str, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> Database:
+def open_database(
+    url: str,
+    clock: Clock | None = None,
+    busy_seconds: float = BUSY_SECONDS,
+    away_seconds: float | None = None,
+) -> Database:
     """The database at `url` (`sqlite:///PATH` or `postgresql://…`), created or upgraded as needed.
 
     Raises `DATABASE_VERSION` if it belongs to something else or to a newer engine, `DATABASE_FAILED` if it cannot be
     opened.
     """
-    database = Database(make_backend(url, busy_seconds), clock)
+    database = Database(make_backend(url, busy_seconds), clock, away_seconds=away_seconds)
     try:
         with database.explained():
             version = database.read(version_of) if _exists(database.backend) else None

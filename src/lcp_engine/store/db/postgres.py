@@ -58,7 +58,10 @@ _ONE_STATE = "SET default_transaction_read_only = on; SET default_transaction_is
 _NAME = "SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
 _END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %(number)s::xid8::xid"
 _STARTED = "SELECT pg_postmaster_start_time()::text"
-_OWN_EVENT = "SELECT 1 FROM events WHERE at = %(at)s AND xmin = %(number)s::xid8::xid LIMIT 1"
+_OWN_ROW = " UNION ALL ".join(
+    f"(SELECT 1 FROM {table} WHERE {column} = %(at)s AND xmin = %(number)s::xid8::xid LIMIT 1)"
+    for table, column in (("events", "at"), ("changes", "intended_at"), ("changes", "closed_at"))
+)
 _STATUS = "SELECT pg_xact_status(%(number)s::xid8)"
 
 
@@ -66,6 +69,8 @@ class Postgres:
     """PostgreSQL through psycopg 3."""
 
     name = "postgresql"
+    away_seconds = 10.0
+    """A server that restarts is back by then."""
 
     def __init__(self, url: str, *, sweeps: bool = False) -> None:
         self._sweeps = sweeps
@@ -73,7 +78,7 @@ class Postgres:
         self._shown = _shown(self.url)
 
     def connect(self) -> Connection:
-        connection = psycopg.connect(self.url, autocommit=True)
+        connection = connect(self.url)
         connection.execute(f"{_BY_INDEX}; {_ASK_AFTER_HOST}".encode())
         if self._sweeps:
             connection.execute("SET synchronous_commit = off")
@@ -114,7 +119,7 @@ class Postgres:
             asked.execute("ROLLBACK")
 
     def connect_to_read(self) -> Connection:
-        connection = psycopg.connect(self.url, autocommit=True)
+        connection = connect(self.url)
         connection.execute(_ONE_STATE.encode())
         return Piped(connection)
 
@@ -139,10 +144,30 @@ class Postgres:
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self._shown} refused: {fact}")
 
     def may_retry(self, error: Exception) -> bool:
-        return isinstance(error, _OF_OTHERS) or _is_lost(error)
+        return isinstance(error, _OF_OTHERS)
+
+    def is_away(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_LOST)
 
     def is_usable(self, connection: Connection) -> bool:
         return not getattr(connection, "closed", False)
+
+
+# A host that vanishes without a word is noticed after 11 seconds, by whoever waits for it; by default after 15 minutes.
+_ASK_AFTER_SERVER = {
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "11000",
+    "connect_timeout": "5",
+}
+
+
+def connect(url: str) -> psycopg.Connection:
+    """A connection that notices when its server is gone; what the URL says of that comes first."""
+    stated = conninfo_to_dict(url)
+    ours = {name: value for name, value in _ASK_AFTER_SERVER.items() if name not in stated}
+    return psycopg.connect(url, autocommit=True, **ours)  # type: ignore[arg-type]  # of libpq, not of psycopg
 
 
 def _shown(url: str) -> str:
@@ -180,14 +205,10 @@ def _has_committed(asked: Cursor, transaction: str, at: Micros) -> bool | None:
         return False
     known = {"committed": True, "aborted": False}.get(str(row and row[0]))
     if known and not is_same_server:
-        # Another transaction may have the id by now; only this one wrote events with this time.
-        asked.execute(_OWN_EVENT, {"at": at, "number": number})
-        known = True if asked.fetchone() else None
+        # Another transaction may have the id by now; only this one wrote rows with this time.
+        asked.execute(_OWN_ROW, {"at": at, "number": number})
+        known = asked.fetchone() is not None
     return known
-
-
-def _is_lost(error: Exception) -> bool:
-    return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_LOST)
 
 
 def _ours(connection: Connection) -> Piped:
@@ -205,6 +226,10 @@ _OFTEN = 3
 _KEPT = 500
 _LONG = 1000
 """Params of so many bytes are flushed at once, so that the server works while the next statement is prepared."""
+
+
+_POLL_MS = 1000
+"""How often a wait looks whether the connection is still there."""
 
 
 class Answer:
@@ -268,6 +293,11 @@ class Piped:
     @property
     def closed(self) -> bool:
         return self._is_lost or self._driver.closed
+
+    @property
+    def descriptor(self) -> int:
+        """Of its socket."""
+        return self._server.socket
 
     def cursor(self) -> PipedCursor:
         return PipedCursor(self)
@@ -371,7 +401,7 @@ class Piped:
         is_sent = server.flush() == 0
         while server.is_busy():
             self._poll.register(server.socket, select.POLLIN if is_sent else select.POLLIN | select.POLLOUT)
-            self._poll.poll()
+            self._poll.poll(_POLL_MS)
             server.consume_input()
             is_sent = is_sent or server.flush() == 0
         return server.get_result()

@@ -38,10 +38,17 @@ def account_name(uid: int | None = None) -> str:
         return str(number)
 
 
+_OF_DISK = frozenset(
+    (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+)
+
+
 class Sqlite:
     """SQLite in WAL mode; a commit is on disk when it returns (`synchronous=FULL`)."""
 
     name = "sqlite"
+    away_seconds = 0.0
+    """A disk that is full needs a person."""
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, sweeps: bool = False) -> None:
         self.path = path
@@ -161,6 +168,10 @@ class Sqlite:
 
     def may_retry(self, error: Exception) -> bool:
         return False
+
+    def is_away(self, error: Exception) -> bool:
+        code = getattr(error, "sqlite_errorcode", 0)
+        return isinstance(error, sqlite3.Error) and code & 0xFF in _OF_DISK
 
     def is_usable(self, connection: Connection) -> bool:
         return True

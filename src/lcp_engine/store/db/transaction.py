@@ -55,6 +55,8 @@ class Backend(Reading, Protocol):
     """What differs between SQLite and PostgreSQL."""
 
     name: str
+    away_seconds: float
+    """How long callers wait for it while it is away, unless they choose otherwise."""
 
     def connect(self) -> Connection: ...
     def begin(self, connection: Connection) -> None:
@@ -69,7 +71,8 @@ class Backend(Reading, Protocol):
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
         """Whether the transaction of a connection that was lost took effect; None while that is open.
 
-        `at` is the time that its events carry.
+        `at` is the time that its events and changes carry. One that wrote neither counts as lost if the server has
+        crashed since, and may take effect twice.
         """
 
     def clock(self, connection: Connection) -> Clock: ...
@@ -90,7 +93,10 @@ class Backend(Reading, Protocol):
         """
 
     def may_retry(self, error: Exception) -> bool:
-        """Whether the database rolled the transaction back through no fault of its own (deadlock, lost connection)."""
+        """Whether the database rolled the transaction back because of others (a deadlock)."""
+
+    def is_away(self, error: Exception) -> bool:
+        """Whether the database cannot be used for now: its server is gone, its disk is full or read-only."""
 
 
 class Executable(Protocol):

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 CHANNEL = "lcp_engine_ready"
 _LONGEST_MS = 3_600_000
 """A sleep that ends early is followed by another one; poll(2) takes no more than 24 days."""
-_CONNECT_SECONDS = 10
 _RETRY_SECONDS = 1.0
 """How long a listener does without a server that it cannot connect to."""
 _COUNTER_BYTES = 8
@@ -263,7 +262,9 @@ class PostgresListener:
     def _connect(self) -> psycopg.Connection:
         import psycopg
 
-        connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+        from lcp_engine.store.db.postgres import connect
+
+        connection = connect(self._url)
         try:
             connection.execute(f"LISTEN {CHANNEL}")
         except psycopg.Error:
