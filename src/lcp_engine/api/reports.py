@@ -10,14 +10,14 @@ from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
-from lcp_engine.store.queries.mission_spec import known_root
+from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.queries.progress import find_course
 
 
 def read_facts(database: Database, isolation: Isolation, mission_id: int, most: int | None) -> Facts:
     """The facts of a mission, with what has become of each file. Raises `NOT_FOUND`."""
     facts, known = database.read(
-        lambda tx: (find_facts(tx, mission_id, most=most or MOST), known_root(tx, mission_id))
+        lambda tx: (find_facts(tx, mission_id, most=most or MOST), changed_root(tx, mission_id))
     )
     return compared(facts, known, confined_threads(isolation).read)
 
@@ -29,7 +29,7 @@ def read_standing(
 
     def find(tx: Tx) -> tuple[Facts, Course, KnownRoot | None]:
         facts = find_facts(tx, mission_id, most=most or MOST, most_held=MOST)
-        return facts, find_course(tx, mission_id, since), known_root(tx, mission_id)
+        return facts, find_course(tx, mission_id, since), changed_root(tx, mission_id)
 
     facts, course, known = database.read(find)
     return compared(facts, known, confined_threads(isolation).read), course

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lcp_engine.changes.recovery import APPLIED, CONFLICT, VOID, close_intents, note_late_write
+from lcp_engine.changes.recovery import (
+    APPLIED,
+    CONFLICT,
+    ELSEWHERE,
+    INTENT,
+    VOID,
+    close_intents,
+    note_late_write,
+)
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import DRIFT, Drifted, drift_of, note_drift
 from lcp_engine.engine.outcome import Succeeded
@@ -22,6 +30,7 @@ from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted
 from lcp_engine.sandbox.locks import LockedFiles, Put
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import is_same_place, place_of
 from lcp_engine.store.changes import (
     changes_of,
     close_intent,
@@ -158,15 +167,27 @@ class Journal:
 
     def _recover(self, writes: Sequence[_Write]) -> None:
         """Close intents that were left open on the files, and find the outcomes of earlier attempts."""
-        left = self.database.read(lambda tx: [open_intents(tx, self._file(write)) for write in writes])
-        for write, changes in zip(writes, left, strict=True):
-            if changes:
-                close_intents(self.database, changes, write.file)
-        found = self.database.read(lambda tx: [_earlier_outcome(tx, write) for write in writes])
-        for write, earlier in zip(writes, found, strict=True):
+
+        def look(tx: Tx) -> list[tuple[Sequence[ChangeRow], Succeeded | Hold | None]]:
+            return [(self._left_open(tx, write), _earlier_outcome(tx, write)) for write in writes]
+
+        found = self.database.read(look)
+        if any(left for left, _ in found):
+            for write, (left, _) in zip(writes, found, strict=True):
+                if left:
+                    close_intents(self.database, left, write.file)
+            found = self.database.read(look)
+        for write, (_, earlier) in zip(writes, found, strict=True):
             write.outcome = earlier
             if isinstance(earlier, Succeeded):
                 write.file.sync()  # the attempt may have failed because of that
+
+    def _left_open(self, tx: Tx, write: _Write) -> Sequence[ChangeRow]:
+        """The open intents on a file; those of this job may name it by the path that its root had elsewhere."""
+        place = place_of(self.root)
+        own = [change for change in changes_of(tx, write.job.id) if change.state == INTENT]
+        found = [*open_intents(tx, self._file(write), place)]
+        return [*found, *(one for one in own if one not in found and is_same_place(one.root_identity, place))]
 
     def _prepare(self, write: _Write) -> None:
         """Read what the effect replaces and make the new content; or note why it is not written."""
@@ -303,6 +324,7 @@ class Journal:
             made=to_json(list(write.file.made)),
             result=to_json(effect.result(applied).model_dump(mode="json")),
             undoes=None,
+            root_identity=place_of(self.root),
         )
 
     def _file(self, write: _Write) -> str:
@@ -372,11 +394,14 @@ def _record(tx: Tx, write: _Write) -> int | None:
 def _earlier_outcome(tx: Tx, write: _Write) -> Succeeded | Hold | None:
     """The outcome of an earlier attempt of the job: done, whatever the file is now; or in conflict.
 
-    What was undone since is to be done again. The last approval settles conflicts before it.
+    What was undone since is to be done again. An intent that could not be closed here is one of another machine. The
+    last approval settles these and conflicts before it.
     """
     for change in changes_of(tx, write.job.id):
         if change.state == APPLIED:
             return None if is_undone(tx, change) else Succeeded(change.result, write.written)
         if change.state == CONFLICT and change.attempt >= write.job.approved:
             return Hold(CONFLICT)
+        if change.state == INTENT and change.attempt >= write.job.approved:
+            return Hold(ELSEWHERE)
     return None

@@ -23,7 +23,7 @@ from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
+from lcp_engine.store.queries.mission_spec import changed_root, spec_and_root
 from lcp_engine.workers.base import (
     Context,
     FileEffect,
@@ -111,7 +111,7 @@ class Previews:
 
     def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess]:
         spec_text, known = self._instance.database.read(
-            lambda tx: (spec_and_root(tx, mission_id)[0], known_root(tx, mission_id))
+            lambda tx: (spec_and_root(tx, mission_id)[0], changed_root(tx, mission_id))
         )
         if known is None:
             return spec_text, None, HERE

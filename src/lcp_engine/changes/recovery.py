@@ -22,7 +22,7 @@ from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess
 from lcp_engine.sandbox.locks import Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.root_identity import open_known
+from lcp_engine.sandbox.root_identity import Elsewhere, open_known
 from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again, left_open
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json, to_json
@@ -31,10 +31,12 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow, JobRow
-from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
+from lcp_engine.workers.base import ExecutedBy, Hold, Worker, refuse_to_execute
 from lcp_engine.workers.registry import UNDO_KIND
 
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
+ELSEWHERE = "elsewhere"
+"""Why a job is held whose file another machine has to look at."""
 UNDO_SECONDS = 3600.0
 
 
@@ -67,7 +69,8 @@ def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFil
 def close_left_open(database: Database, threads: ConfinedThreads) -> None:
     """Close the intents of jobs that are not running: a retry may never come to do it.
 
-    Waits for no lock. Skips files whose directory is locked or whose root cannot be opened. Raises `DatabaseFailed`.
+    Waits for no lock. Skips files whose directory is locked or whose root cannot be opened, or is on another machine.
+    Raises `DatabaseFailed`.
     """
     for change in database.read(left_open):
         try:
@@ -79,10 +82,11 @@ def close_left_open(database: Database, threads: ConfinedThreads) -> None:
             continue
 
 
-def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> Succeeded | Failed:
+def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> Succeeded | Failed | Hold:
     """Carry out every open intent of an undo, then remove the directories that it left empty.
 
-    Raises errors that another attempt may not meet; the last attempt skips the file and names it.
+    Files on another machine are left to the runners there, and the job is held. Raises errors that another attempt may
+    not meet; the last attempt skips the file and names it.
     """
     is_last = job.failures + 1 >= job.max_attempts
     errors: dict[int, Failed] = {}
@@ -94,6 +98,8 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
                 _restore(database, change, root, files)
         except DatabaseFailed:
             raise
+        except Elsewhere:
+            return Hold(ELSEWHERE)
         except LcpError as error:
             if error.failed.meaning.retry and not is_last:
                 raise
@@ -120,15 +126,18 @@ def _opened(
 ) -> Iterator[tuple[Root, FileAccess]]:
     """The root of a change, and what can write in it."""
     with (
-        open_root(database, change.mission_id, change.root) as root,
+        open_root(database, change.mission_id, change.root, change.root_identity) as root,
         threads.access(root, writes=True) as files,
     ):
         yield root, files
 
 
-def open_root(database: Database, mission_id: int, path: str) -> Root:
-    """The root at `path` that a change of a mission names. Raises `ROOT_CHANGED` if it is another one now."""
-    return open_known(database.read(lambda tx: root_of_change(tx, mission_id, path)))
+def open_root(database: Database, mission_id: int, path: str, place: str | None) -> Root:
+    """The root at `path` that a change of a mission in `place` names.
+
+    Raises `ROOT_CHANGED` if it is another one now, `Elsewhere` if `place` is on another machine.
+    """
+    return open_known(database.read(lambda tx: root_of_change(tx, mission_id, path, place)))
 
 
 def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
@@ -230,14 +239,15 @@ def _remove_empty_directories(
     database: Database, changes: Sequence[ChangeRow], threads: ConfinedThreads
 ) -> None:
     """Remove what the mission created for files that are gone again."""
-    made: dict[tuple[int, str], set[str]] = defaultdict(set)
+    made: dict[tuple[int, str, str | None], set[str]] = defaultdict(set)
     for change in changes:
         if change.state == APPLIED and change.sha256_after is None:
-            made[change.mission_id, change.root].update(map(str, json.loads(change.made)))
-    for (mission_id, path), directories in made.items():
+            of_root = (change.mission_id, change.root, change.root_identity)
+            made[of_root].update(map(str, json.loads(change.made)))
+    for of_root, directories in made.items():
         with (
             suppress(LcpError),
-            open_root(database, mission_id, path) as root,
+            open_root(database, *of_root) as root,
             threads.access(root, writes=True) as files,
         ):
             files.remove_empty(root, directories)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,7 +16,7 @@ from lcp_engine.engine.reports.files_on_disk import Written, on_disk
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.new_content import compose
-from lcp_engine.sandbox.root_identity import KnownRoot, open_known
+from lcp_engine.sandbox.root_identity import KnownRoot, number_places, open_known
 from lcp_engine.store import changes
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
@@ -185,11 +186,11 @@ def _applied(instance: Instance, made: Sequence[ChangeRow]) -> list[Diff]:
 def _found(instance: Instance, last: Sequence[ChangeRow]) -> dict[int, DiskState | None]:
     """The state of files since their last change, by its id; a removed file is as written if there is none."""
     found: dict[int, DiskState | None] = {}
-    for mission_id, root in {(change.mission_id, change.root) for change in last}:
-        known = instance.database.read(partial(root_of_change, mission_id=mission_id, path=root))
-        of_root = {
-            change.path: change for change in last if (change.mission_id, change.root) == (mission_id, root)
-        }
+    by_root: dict[tuple[int, str, str | None], dict[str, ChangeRow]] = defaultdict(dict)
+    for change in last:
+        by_root[change.mission_id, change.root, change.root_identity][change.path] = change
+    for (mission_id, root, place), of_root in by_root.items():
+        known = instance.database.read(partial(root_of_change, mission_id=mission_id, path=root, place=place))
         written = [Written(path, change.size_bytes, change.sha256_after) for path, change in of_root.items()]
         for path, state in on_disk(written, known, confined_threads(instance.isolation).read).items():
             was_removed = of_root[path].sha256_after is None
@@ -199,8 +200,9 @@ def _found(instance: Instance, last: Sequence[ChangeRow]) -> dict[int, DiskState
 
 def _by_file(made: Sequence[ChangeRow]) -> dict[str, list[ChangeRow]]:
     by_file: dict[str, list[ChangeRow]] = {}
+    places = number_places(change.root_identity for change in made)
     for change in made:
-        by_file.setdefault(change.file, []).append(change)
+        by_file.setdefault(f"{places[change.root_identity]}:{change.file}", []).append(change)
     return by_file
 
 
@@ -238,7 +240,9 @@ def _after(instance: Instance, change: ChangeRow, sha: str) -> bytes | None:
     kept = _kept(instance, sha)
     if kept is not None:
         return kept
-    known = instance.database.read(lambda tx: root_of_change(tx, change.mission_id, change.root))
+    known = instance.database.read(
+        lambda tx: root_of_change(tx, change.mission_id, change.root, change.root_identity)
+    )
     for content in (_on_disk(instance, known, change.path), _composed(instance, change)):
         if content is not None and sha256(content) == sha:
             return content

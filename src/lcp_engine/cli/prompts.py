@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.changes.recovery import CONFLICT
+from lcp_engine.changes.recovery import CONFLICT, ELSEWHERE
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
@@ -132,7 +132,7 @@ class Decider:
         if job.kind == ASK_USER or job.id in self._awaited or job.id in self._refused:
             return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._approved_kinds
-        return named and job.reason not in (CONFLICT, DRIFT, NO_WORKER)
+        return named and job.reason not in (CONFLICT, DRIFT, ELSEWHERE, NO_WORKER)
 
     def _approve(self, job: Job, note: Callable[[str], None]) -> bool:
         """Approve; a job that cannot be approved unseen is left to be asked about."""

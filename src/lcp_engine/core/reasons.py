@@ -1,7 +1,7 @@
 """Reasons for the state of a job: a code with data for programs, and the sentence made from them for people (R23).
 
 Pure. Rewording a sentence changes nothing but the sentence. Reasons that are stored as a bare name (`no_worker`,
-`turn_order`, `step_order`, `conflict`, `drift`) are codes already.
+`turn_order`, `step_order`, `conflict`, `drift`, `elsewhere`) are codes already.
 """
 
 from __future__ import annotations
@@ -178,6 +178,7 @@ _CODES = frozenset(code.value for code in ReasonCode)
 _REASONS = {
     "no_worker": "no worker executes this kind",
     "drift": "the file has changed since this was approved",
+    "elsewhere": "it may have changed the file on another machine, where a runner has to find that out",
     "conflict": "the file is not what it was when the change was made",
     "step_order": "the step before it has not succeeded yet",
     "turn_order": "another turn is asked before it",

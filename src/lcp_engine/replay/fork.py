@@ -31,7 +31,7 @@ from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
-from lcp_engine.store.queries.mission_spec import root_of_change
+from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.queries.states_at import JobHistory, jobs_before
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy, params_of
@@ -77,8 +77,8 @@ def fork(
     made = make_planner(spec.planner, instance.planner_environment)
     if planner is not None:
         check_script(made, planner, params_of(instance.admission.workers), source="planner")
-    assert past.root is not None
-    known = instance.database.read(partial(root_of_change, mission_id=mission_id, path=past.root))
+    known = instance.database.read(partial(changed_root, mission_id=mission_id))
+    assert known is not None
     with open_known(known) as root:
         identity = RootIdentity.of(root.descriptor)
         histories = jobs_before(past, asked)

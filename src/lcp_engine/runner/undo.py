@@ -36,7 +36,7 @@ from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
 from lcp_engine.store.queries.archive import missing_blobs
-from lcp_engine.store.queries.file_changes import what
+from lcp_engine.store.queries.file_changes import effects_of, what
 from lcp_engine.store.queries.history import find_job, known_id
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.queue import find_jobs, live_jobs
@@ -126,11 +126,14 @@ def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int
     scope = instance.database.read(lambda tx: find_scope(tx, mission_id, job_id))
     wanted = instance.database.read(lambda tx: restorations(tx, scope))
     known = {
-        path: instance.database.read(partial(root_of_change, mission_id=scope.mission_id, path=path))
-        for path in {one.root for one in wanted}
+        (path, place): instance.database.read(
+            partial(root_of_change, mission_id=scope.mission_id, path=path, place=place)
+        )
+        for path, place in {(one.root, one.place) for one in wanted}
     }
     return [
-        show_restored(instance, known[one.root], one.path, one.sha256_now, one.sha256_then) for one in wanted
+        show_restored(instance, known[one.root, one.place], one.path, one.sha256_now, one.sha256_then)
+        for one in wanted
     ]
 
 
@@ -162,8 +165,8 @@ def _finish_writes(instance: Instance, scope: Scope) -> None:
     while True:
         close_left_open(instance.database, confined_threads(instance.isolation))
         left = instance.database.read(lambda tx: open_intents_of_mission(tx, scope.mission_id))
-        for root in {change.root for change in left}:
-            open_root(instance.database, scope.mission_id, root).close()
+        for root, place in {(change.root, change.root_identity) for change in left}:
+            open_root(instance.database, scope.mission_id, root, place).close()
         if not left:
             return
         if patience.is_over():
@@ -201,11 +204,13 @@ class Scope:
 class Restoration:
     """One file that is restored to what it was before the change `undoes`; a hash is None if there is no file.
 
-    `mode` are the mode bits of a file that comes back; `made` the directories that are removed with it if empty.
+    `place` is the identity of its root. `mode` are the mode bits of a file that comes back; `made` the directories that
+    are removed with it if empty.
     """
 
     file: str
     root: str
+    place: str | None
     path: str
     undoes: int
     sha256_now: str | None
@@ -255,15 +260,16 @@ def restorations(tx: Tx, scope: Scope) -> list[Restoration]:
     Raises `CONFLICT` if a later change of another job is still on a file, or a content before was not kept.
     """
     rows = {row.id: row for row in applied_changes_of_files(tx, scope.mission_id)}
-    history = timeline(map(_effect, rows.values()))
+    effects = {one.id: one for one in effects_of((_effect(row), row.root_identity) for row in rows.values())}
+    history = timeline(effects.values())
     first: dict[str, ChangeRow] = {}
     for row in rows.values():
         if scope.covers(row) and row.id not in history.undone_by:
-            first.setdefault(row.file, row)
+            first.setdefault(effects[row.id].file, row)
     later = {
         row.path: fault
         for row in first.values()
-        if (fault := _later_change(scope, history, rows, row)) is not None
+        if (fault := _later_change(scope, history, rows, effects[row.id])) is not None
     }
     lost = {
         row.path: f"{row.path!r} cannot come back: its content before job {row.job_id} was too large to keep"
@@ -279,7 +285,7 @@ def restorations(tx: Tx, scope: Scope) -> list[Restoration]:
         and row.undoes is None  # those of an undo are directories to remove
         for directory in map(str, json.loads(row.made))
     }
-    found = [_restoration(tx, row, rows[history.last[row.file].id], made) for row in first.values()]
+    found = [_restoration(tx, row, rows[history.last[file].id], made) for file, row in first.items()]
     return sorted(found, key=lambda one: -one.undoes)
 
 
@@ -288,17 +294,17 @@ def _effect(row: ChangeRow) -> Effect:
 
 
 def _later_change(
-    scope: Scope, history: Timeline, rows: Mapping[int, ChangeRow], first: ChangeRow
+    scope: Scope, history: Timeline, rows: Mapping[int, ChangeRow], first: Effect
 ) -> str | None:
     """Names the change outside this undo that has been made to the file since `first`, if there is one."""
     if first.undoes is not None:
-        by = None if history.is_as_after(_effect(first)) else history.last[first.file]
+        by = None if history.is_as_after(first) else history.last[first.file]
     else:
         since = (one for one in history.standing(first.file) if one.id > first.id)
         by = next((one for one in since if not scope.covers(rows[one.id])), None)
     if by is None:
         return None
-    return f"{first.path!r} was changed since by job {by.job_id} of mission {by.mission_id}"
+    return f"{rows[first.id].path!r} was changed since by job {by.job_id} of mission {by.mission_id}"
 
 
 def _restoration(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]]) -> Restoration:
@@ -308,6 +314,7 @@ def _restoration(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str,
     return Restoration(
         file=first.file,
         root=first.root,
+        place=first.root_identity,
         path=first.path,
         undoes=first.id,
         sha256_now=last.sha256_after,
@@ -356,9 +363,10 @@ def _locked(instance: Instance, scope: Scope, wanted: Sequence[Restoration]) -> 
     roots: dict[str, Root] = {}
     refused: dict[str, LcpError] = {}
     with ExitStack() as stack:
-        for path in {one.root for one in wanted}:
+        for path, place in {(one.root, one.place) for one in wanted}:
             try:
-                roots[path] = stack.enter_context(open_root(instance.database, scope.mission_id, path))
+                root = open_root(instance.database, scope.mission_id, path, place)
+                roots[path] = stack.enter_context(root)
             except LcpError as error:
                 if error.code in (ErrorCode.ROOT_CHANGED, ErrorCode.PATH_NOT_FOUND):
                     raise
@@ -387,7 +395,7 @@ def _all_locked(scope: Scope, files: FileAccess, paths: Sequence[RootedPath]) ->
 
 def _close_open(instance: Instance, wanted: Sequence[Restoration], found: Sequence[Held]) -> bool:
     """Close the writes to locked files that killed runners left open; whether there were any."""
-    left = instance.database.read(lambda tx: [open_intents(tx, one.file) for one in wanted])
+    left = instance.database.read(lambda tx: [open_intents(tx, one.file, one.place) for one in wanted])
     closed = False
     for changes, held in zip(left, found, strict=True):
         if changes and isinstance(held, LockedFile):
@@ -496,6 +504,7 @@ def _intent(scope: Scope, job_id: int, one: Restoration, removed_mode: int | Non
         made=to_json(list(one.made)),
         result=to_json({} if mode is None else {"mode": mode}),
         undoes=one.undoes,
+        root_identity=one.place,
     )
 
 

@@ -8,10 +8,12 @@ import os
 import shlex
 import socket
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root import Root
@@ -66,14 +68,33 @@ class RootIdentity:
             known == new for known, new in facts if known is not None and new is not None
         )
 
+    def shares_files_with(self, other: RootIdentity) -> bool:
+        """Whether one path of a file means the same file in both: on one machine it does.
+
+        A container that starts again may call itself another machine, and a disk may move to one: a directory with the
+        inode number and the time of creation, both known, is the same one there.
+        """
+        if self.machine == other.machine:
+            return True
+        is_known = None not in (self.inode, self.born, other.inode, other.born)
+        return is_known and self.matches(other)
+
+
+class Elsewhere(LcpError):
+    """The directory at the path of a root is not the one that was changed: that one is on another machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class KnownRoot:
-    """The root of a mission as it is stored: its path, and which directory it was, None if that was not recorded."""
+    """The root of a mission as it is stored: its path, and which directory it was, None if that was not recorded.
+
+    `changed` is the directory in which the change was made that the root is opened for, if that is known.
+    """
 
     mission_id: int
     path: str
     identity: RootIdentity | None
+    changed: RootIdentity | None = None
 
     @property
     def is_from_here(self) -> bool:
@@ -96,7 +117,8 @@ def identity_at(path: str | os.PathLike[str]) -> RootIdentity | None:
 def open_known(known: KnownRoot) -> Root:
     """The root of a mission, opened.
 
-    Raises `ROOT_CHANGED` if a link or another directory is in its place, `PATH_NOT_FOUND` if nothing is.
+    Raises `ROOT_CHANGED` if a link or another directory is in its place, `PATH_NOT_FOUND` if nothing is, `Elsewhere` if
+    the change that it is opened for was made on another machine.
     """
     try:
         root = Root(known.path)
@@ -114,6 +136,7 @@ def open_known(known: KnownRoot) -> Root:
         if known.is_from_here:
             assert known.identity is not None
             check_same(known, known.identity, root)
+        _check_is_here(known, root)
     except BaseException:
         root.close()
         raise
@@ -136,6 +159,49 @@ def check_same(known: KnownRoot, expected: RootIdentity, root: Root) -> None:
     fact = f"root {root.path!r} is another directory now than the one of mission {known.mission_id}"
     message = f"{fact}; {_accepts(known.mission_id, shlex.quote(root.path))} it"
     raise LcpError(ErrorCode.ROOT_CHANGED, message, advice=_PUT_BACK)
+
+
+def _check_is_here(known: KnownRoot, root: Root) -> None:
+    changed = known.changed
+    if changed is None or changed.shares_files_with(RootIdentity.of(root.descriptor)):
+        return
+    fact = f"root {root.path!r} is not where mission {known.mission_id} changed files: that is on another machine"
+    message = f"{fact}; {_accepts(known.mission_id, shlex.quote(root.path))} this one"
+    raise Elsewhere(
+        ErrorCode.ROOT_CHANGED, message, advice="Do it on the machine whose runner made the change."
+    )
+
+
+_places: WeakKeyDictionary[Root, str] = WeakKeyDictionary()
+
+
+def place_of(root: Root) -> str:
+    """The identity of an open root as a text, found once."""
+    place = _places.get(root)
+    if place is None:
+        place = _places[root] = RootIdentity.of(root.descriptor).text
+    return place
+
+
+def is_same_place(one: str | None, other: str | None) -> bool:
+    """Whether a path means the same file in two places, the texts of identities; where one is not known, it does."""
+    if one is None or other is None or one == other:
+        return True
+    return RootIdentity.read(one).shares_files_with(RootIdentity.read(other))
+
+
+def number_places(places: Iterable[str | None]) -> Mapping[str | None, int]:
+    """The same number for places that are the same; those that are not known count to the first."""
+    different: list[str] = []
+    numbers: dict[str | None, int] = {None: 0}
+    for place in places:
+        if place in numbers:
+            continue
+        same = (n for n, known in enumerate(different) if is_same_place(known, place))
+        numbers[place] = next(same, len(different))
+        if numbers[place] == len(different):
+            different.append(str(place))
+    return numbers
 
 
 def _accepts(mission_id: int, directory: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from sqlalchemy import bindparam, func, insert, select, text, update
 
+from lcp_engine.sandbox.root_identity import is_same_place
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
@@ -16,7 +17,16 @@ from lcp_engine.store.queries.file_changes import has_undone, timeline_of
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import blobs, changes, jobs, missions
 
-_CHANGE = select(*(changes.c[field.name] for field in fields(ChangeRow)))
+# Of the older changes, which do not say where they were made, those in the root of the launch were made there.
+_PLACE = func.coalesce(
+    changes.c.root_identity,
+    select(missions.c.root_identity)
+    .where(missions.c.id == changes.c.mission_id, missions.c.root == changes.c.root)
+    .scalar_subquery(),
+)
+_CHANGE = select(
+    *(_PLACE if field.name == "root_identity" else changes.c[field.name] for field in fields(ChangeRow))
+)
 _OPEN = Statement(_CHANGE.where(text("state = 'intent'"), changes.c.file == bindparam("file")))
 _OPEN_OF_MISSION = Statement(
     _CHANGE.where(changes.c.mission_id == bindparam("mission"), text("state = 'intent'")).order_by(
@@ -82,9 +92,10 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def open_intents(tx: Tx, file: str) -> Sequence[ChangeRow]:
-    """The open intents on a file, whatever root they came through."""
-    return [ChangeRow(*row) for row in tx.rows(_OPEN, file=file)]
+def open_intents(tx: Tx, file: str, place: str | None) -> Sequence[ChangeRow]:
+    """The open intents on a file of this place, whatever root they came through."""
+    found = (ChangeRow(*row) for row in tx.rows(_OPEN, file=file))
+    return [change for change in found if is_same_place(change.root_identity, place)]
 
 
 def open_intents_of_mission(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:

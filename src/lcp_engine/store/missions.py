@@ -59,7 +59,11 @@ _MOVE_ROOT = Statement(
 _MOVE_CHANGES = Statement(
     update(changes)
     .where(changes.c.mission_id == bindparam("mission"), changes.c.root == bindparam("old_root"))
-    .values(root=bindparam("new_root"), file=bindparam("beneath") + changes.c.path)
+    .values(
+        root=bindparam("new_root"),
+        file=bindparam("beneath") + changes.c.path,
+        root_identity=bindparam("identity"),
+    )
 )
 _END = Statement(
     update(missions)
@@ -128,9 +132,15 @@ def move_root(tx: Tx, old: str, new: KnownRoot) -> None:
     """Let a mission work in another root, where its changes are then searched for, too."""
     identity = None if new.identity is None else new.identity.text
     tx.run(_MOVE_ROOT, mission=new.mission_id, new_root=new.path, identity=identity)
-    if new.path != old:
-        beneath = f"{new.path.rstrip('/')}/"
-        tx.run(_MOVE_CHANGES, mission=new.mission_id, old_root=old, new_root=new.path, beneath=beneath)
+    beneath = f"{new.path.rstrip('/')}/"
+    tx.run(
+        _MOVE_CHANGES,
+        mission=new.mission_id,
+        old_root=old,
+        new_root=new.path,
+        beneath=beneath,
+        identity=identity,
+    )
 
 
 def end_mission(

@@ -160,7 +160,7 @@ class TurnRow:
 
 @dataclass(slots=True)
 class ChangeRow:
-    """A file effect with its intent. `file` is the absolute path, without links."""
+    """A file effect with its intent. `file` is the absolute path, without links, in the place `root_identity`."""
 
     id: int
     mission_id: int
@@ -178,6 +178,7 @@ class ChangeRow:
     made: str
     result: str
     undoes: int | None
+    root_identity: str | None
 
 
 @dataclass(slots=True)

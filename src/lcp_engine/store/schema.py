@@ -304,11 +304,14 @@ changes = Table(
     Column("intended_at", Micros, nullable=False),
     Column("closed_at", Micros),
     Column("undoes", Id),
+    Column("root_identity", Text),
     _one_of("state", ("intent", "applied", "void", "conflict")),
     _partial("ix_changes_open", "file", where="state = 'intent'"),
 )
 """File effects: what was intended, on what, and whether it happened (R20). `file` is `path` beneath `root`, absolute:
-roots may overlap. A hash is NULL where there is no file. `undoes` is the change that this one takes back."""
+roots may overlap. A hash is NULL where there is no file. `undoes` is the change that this one takes back.
+`root_identity` says which directory `root` was, and on which machine: a path means another file on another one. Older
+rows have none; theirs is that of their mission."""
 
 runners = Table(
     "runners",

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.pages import HeldHead, JsonObject
-from lcp_engine.changes.recovery import CONFLICT
+from lcp_engine.changes.recovery import CONFLICT, ELSEWHERE
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
@@ -228,7 +228,9 @@ def _find_matching(context: PageContext, request: Request, among: Collection[int
     needs = [(head, need_of(head.kind, head.id, awaited, workers)) for head in heads]
     # A file that has changed since an approval needs a decision of its own.
     approvable = [
-        head for head, need in needs if need is Need.APPROVAL and head.reason not in (CONFLICT, DRIFT)
+        head
+        for head, need in needs
+        if need is Need.APPROVAL and head.reason not in (CONFLICT, DRIFT, ELSEWHERE)
     ]
     return _Matching(approvable, [head for head, need in needs if need is not Need.REPLY], heads)
 

@@ -9,10 +9,11 @@ from pathlib import Path, PurePath
 
 from sqlalchemy import bindparam, func, select, text
 
+from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries.mission_spec import spec_and_root
+from lcp_engine.store.queries.mission_spec import last_place, spec_and_root
 from lcp_engine.store.schema import jobs, missions
 
 _SIBLINGS = Statement(
@@ -26,7 +27,8 @@ class Roots:
 
     `named` maps names of roots to directories here: the path that a mission was launched with, one of its
     `root_aliases`, or the path's last part; then no other root is served. Without names a root is at its own path:
-    with `only_here` even if that is missing, since no other machine could serve it.
+    with `only_here` even if that is missing, since no other machine could serve it. A mission that has changed
+    files goes on where it did that, unless its root is named.
     """
 
     named: Mapping[str, Path] = field(default_factory=dict)
@@ -44,6 +46,13 @@ class Roots:
 
 
 EVERY_ROOT = Roots()
+
+
+def _is_changed_here(tx: Tx, mission_id: int, root: str) -> bool:
+    """Whether the mission has changed nothing in that root, or the directory that is at that path here."""
+    place = last_place(tx, mission_id, root)
+    here = None if place is None else identity_at(root)
+    return place is None or here is None or place.shares_files_with(here)
 
 
 def _names(root: str, spec: str) -> Iterable[str]:
@@ -69,6 +78,10 @@ class ServedMissions:
             return False
         spec, root = spec_and_root(tx, mission_id)
         if root is None or self._roots.find(root, spec) is not None:
+            if root is not None and not self._roots.named and not _is_changed_here(tx, mission_id, root):
+                with self._lock:
+                    self.elsewhere |= {mission_id}
+                return False
             self._here.add(mission_id)
             return True
         # With all missions of that root: a claim meets few roots, and may meet many missions of each.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.json_values import JsonValue
+from lcp_engine.sandbox.root_identity import number_places
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 
 _OF_FILES = Sql(
-    "SELECT id, mission_id, job_id, file, undoes FROM changes WHERE state = 'applied' "
+    "SELECT id, mission_id, job_id, file, undoes, coalesce(root_identity, (SELECT m.root_identity FROM missions m "
+    "WHERE m.id = changes.mission_id AND m.root = changes.root)) FROM changes WHERE state = 'applied' "
     "AND file IN (SELECT file FROM changes WHERE mission_id = :mission) ORDER BY id",
     mission=int,
 )
@@ -26,7 +28,14 @@ _KEPT = Sql(
 
 def timeline_of(tx: Tx, mission_id: int) -> Timeline:
     """What the files of a mission went through, by whatever mission."""
-    return timeline(Effect(*row) for row in tx.rows(_OF_FILES, mission=mission_id))
+    return timeline(effects_of((Effect(*row[:5]), row[5]) for row in tx.rows(_OF_FILES, mission=mission_id)))
+
+
+def effects_of(found: Iterable[tuple[Effect, str | None]]) -> list[Effect]:
+    """Effects whose `file` is another one where the place of the change is another one: a path alone is no file."""
+    effects = [*found]
+    numbers = number_places(place for _, place in effects)
+    return [effect._replace(file=f"{numbers[place]}:{effect.file}") for effect, place in effects]
 
 
 def has_undone(tx: Tx, mission_id: int) -> bool:

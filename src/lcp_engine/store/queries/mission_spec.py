@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lcp_engine.clock import Micros, iso
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
@@ -11,6 +13,12 @@ from lcp_engine.store.db.transaction import Tx
 _SPEC = Sql("SELECT spec, root, pruned_at FROM missions WHERE id = :id", id=int)
 
 _ROOT = Sql("SELECT root, root_identity FROM missions WHERE id = :id", id=int)
+_LAST_PLACE = Sql(
+    "SELECT root_identity FROM changes WHERE mission_id = :mission AND root = :root AND root_identity IS NOT NULL "
+    "ORDER BY id DESC LIMIT 1",
+    mission=int,
+    root=str,
+)
 
 
 def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
@@ -31,10 +39,25 @@ def known_root(tx: Tx, mission_id: int) -> KnownRoot | None:
     return KnownRoot(mission_id, row[0], None if row[1] is None else RootIdentity.read(row[1]))
 
 
-def root_of_change(tx: Tx, mission_id: int, path: str) -> KnownRoot:
-    """The root of a mission's change at `path`, which is that of the mission or an earlier one."""
+def changed_root(tx: Tx, mission_id: int) -> KnownRoot | None:
+    """Like `known_root`; if the mission has changed files there, it is opened on their machine only."""
     known = known_root(tx, mission_id)
-    return known if known is not None and known.path == path else KnownRoot(mission_id, path, None)
+    return known if known is None else replace(known, changed=last_place(tx, mission_id, known.path))
+
+
+def last_place(tx: Tx, mission_id: int, root: str) -> RootIdentity | None:
+    """Which directory `root` was when the mission last changed a file in it; None if that is not known."""
+    row = tx.row(_LAST_PLACE, mission=mission_id, root=root)
+    return None if row is None else RootIdentity.read(row[0])
+
+
+def root_of_change(tx: Tx, mission_id: int, path: str, place: str | None) -> KnownRoot:
+    """The root of a mission's change at `path`, which is that of the mission or an earlier one, in `place`."""
+    known = known_root(tx, mission_id)
+    changed = None if place is None else RootIdentity.read(place)
+    if known is None or known.path != path:
+        return KnownRoot(mission_id, path, None, changed)
+    return replace(known, changed=changed)
 
 
 def missing_mission(mission_id: int) -> LcpError:
