@@ -13,9 +13,10 @@ from lcp_engine.store.db.transaction import Tx
 _SPEC = Sql("SELECT spec, root, pruned_at FROM missions WHERE id = :id", id=int)
 
 _ROOT = Sql("SELECT root, root_identity FROM missions WHERE id = :id", id=int)
+# id + 0: for a mission without changes PostgreSQL would go through all of them in the order of ids.
 _LAST_PLACE = Sql(
     "SELECT root_identity FROM changes WHERE mission_id = :mission AND root = :root AND root_identity IS NOT NULL "
-    "ORDER BY id DESC LIMIT 1",
+    "ORDER BY id + 0 DESC LIMIT 1",
     mission=int,
     root=str,
 )
