@@ -129,9 +129,7 @@ class _Walk:
             found = [path for path in found if self._measure(path, descriptor)]
         self.total += len(found)
         self.files += found
-        for piece in self.effort.pieces(sorted(self._texts(directories, prefix), reverse=True), prefix):
-            for name in piece:
-                self._queue_directory(name, prefix + name, selected)
+        self._queue_directories(sorted(self._texts(directories, prefix), reverse=True), prefix, selected)
 
     def _chosen(self, names: list[str], prefix: str, selected: bool) -> list[str]:
         """The files of one directory that the patterns select. Most time is spent here, so the loops are tight."""
@@ -180,13 +178,16 @@ class _Walk:
             return False
         return True
 
-    def _queue_directory(self, name: str, path: str, selected: bool) -> None:
-        if (
-            name not in PRUNED
-            and not self.patterns.exclude.has_directory(name, path)
-            and not self.filters.is_closed(self._from_root(f"{path}/"))
-        ):
-            self.waiting.append((f"{path}/", selected or self.patterns.include.has_directory(name, path)))
+    def _queue_directories(self, names: list[str], prefix: str, selected: bool) -> None:
+        """What the patterns cost is counted, what the filters cost is not."""
+        include, exclude = self.patterns.include, self.patterns.exclude
+        entered = [
+            (f"{prefix}{name}/", selected or include.has_directory(name, prefix + name))
+            for piece in self.effort.pieces(names, prefix)
+            for name in piece
+            if name not in PRUNED and not exclude.has_directory(name, prefix + name)
+        ]
+        self.waiting += [one for one in entered if not self.filters.is_closed(self._from_root(one[0]))]
 
 
 _MOST_OPEN = 64
