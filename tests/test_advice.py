@@ -30,7 +30,7 @@ GENERAL = """
     replay/reenact:_failure runner/undo:_check_done
 BINARY: cli/decide:_read sandbox/new_content:compose sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED: core/decide:_go_on
-CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:LocalFile._check_unchanged
+CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:LocalFile._conflict
     web/undo:undo
 DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
     store/host/writer_queue:WriterQueue._check

@@ -11,16 +11,19 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from lcp_engine.clock import Clock
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.simple import ScriptPlanner
+from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.store.db.transaction import Backend, Connection, Cursor, Params, Row
 from lcp_engine.store.ledger_sql import EVENT
 
 ON_FILES = ("fsync", "rename", "mkdir", "unlink", "rmdir")
+T = TypeVar("T")
 
 
 class Killer:
@@ -32,7 +35,7 @@ class Killer:
         self._counts: Counter[str] = Counter()
         self._trace = None if trace is None else os.open(trace, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def around(self, what: str, detail: str, call: Callable[[], object]) -> object:
+    def around(self, what: str, detail: str, call: Callable[[], T]) -> T:
         """Make a call between two points."""
         self._counts[what] += 1
         name = f"{what} {self._counts[what]}"
@@ -52,10 +55,12 @@ class Killer:
         """Every change of a directory and every fsync of this process has a point before and after it."""
         for name in ON_FILES:
             setattr(os, name, self._watched(name, getattr(os, name)))
+        syscalls.exchange = self._watched("exchange", syscalls.exchange)
+        syscalls.move = self._watched("move", syscalls.move)
 
-    def _watched(self, name: str, function: Callable[..., None]) -> Callable[..., None]:
-        def watched(*given: object, **named: object) -> None:
-            self.around(name, f" ({_subject(given)})", lambda: function(*given, **named))
+    def _watched(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
+        def watched(*given: object, **named: object) -> T:
+            return self.around(name, f" ({_subject(given)})", lambda: function(*given, **named))
 
         return watched
 
@@ -70,9 +75,7 @@ class Killer:
 
         def watched(planner: ScriptPlanner, question: Question, /) -> Reply:
             detail = f" (question {question.number})"
-            reply = self.around("planner call", detail, lambda: counted(planner, question))
-            assert isinstance(reply, Reply)
-            return reply
+            return self.around("planner call", detail, lambda: counted(planner, question))
 
         ScriptPlanner.answer = watched  # type: ignore[method-assign]  # it counts what is asked, and answers as before
 

@@ -31,20 +31,29 @@ SPEC: dict[str, JsonValue] = {
     },
 }
 DIES = """
-import os, signal, sys
+import os, pathlib, signal, sys
 from lcp_engine import Engine
-def die(*given, **named): os.kill(os.getpid(), signal.SIGKILL)
+from lcp_engine.sandbox import syscalls
+def die(*given): os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "before":
-    os.rename = die
+    syscalls.exchange = die
 else:
-    rename = os.rename
-    def last(*given, **named):
-        rename(*given, **named)
+    exchange, left = syscalls.exchange, [pathlib.Path(file) for file in sys.argv[4:]]
+    def last(*given):
+        if left:
+            left.pop().write_text("mine\\n")
+            exchange(*given)
+            if sys.argv[3] == "exchanged":
+                die()
+            return True
+        exchange(*given)
         die()
-    os.rename = last
+    syscalls.exchange = last
 with Engine(sys.argv[1]) as engine:
     engine.work(until_idle=True, mission_id=int(sys.argv[2]))
 """
+"""Dies before or after it gives the name to the new content. For a file that it is given it writes to that before, and
+dies when it has `exchanged` the two, or has put them `back`."""
 
 
 MEDDLES = """
@@ -79,8 +88,8 @@ class Scene:
         self.file.chmod(0o640)
         self.mission = engine.launch(SPEC, root=root).id
 
-    def die(self, moment: str) -> None:
-        command = [sys.executable, "-c", DIES, self._url, str(self.mission), moment]
+    def die(self, moment: str, *files: str) -> None:
+        command = [sys.executable, "-c", DIES, self._url, str(self.mission), moment, *files]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
 
     def meddle(self, what: str) -> subprocess.CompletedProcess[str]:
@@ -133,6 +142,18 @@ def test_what_somebody_wrote_meanwhile_is_kept_until_a_person_approves(scene: Sc
     assert scene.work() == "succeeded"
     assert (scene.file.read_text(), scene.changes()) == ("new\n", ["conflict", "applied"])
     assert scene.engine.mission(scene.mission).status == "completed"
+
+
+@pytest.mark.parametrize("moment", ["exchanged", "back"])
+def test_what_somebody_wrote_just_before_the_exchange_survives_a_death(scene: Scene, moment: str) -> None:
+    scene.die(moment, str(scene.file))
+    assert scene.file.read_text() == {"exchanged": "new\n", "back": "mine\n"}[moment]
+    assert scene.work() == "held"
+    assert (scene.file.read_text(), scene.changes()) == ("mine\n", ["conflict"])
+    (job,) = scene.engine.jobs(kinds=["write_file"])
+    scene.engine.approve(job.id)
+    assert scene.work() == "succeeded"
+    assert (scene.file.read_text(), scene.changes()) == ("new\n", ["conflict", "applied"])
 
 
 def test_a_write_that_was_done_stays_done_whatever_became_of_the_file(scene: Scene, tmp_path: Path) -> None:

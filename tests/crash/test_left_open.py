@@ -23,12 +23,13 @@ from lcp_engine.store.maintenance.check import check_database
 DIES = """
 import os, signal, sys
 from lcp_engine import Engine
-rename = os.rename
-def last(*given, **named):
+from lcp_engine.sandbox import syscalls
+exchange = syscalls.exchange
+def last(*given):
     if sys.argv[3] == "after":
-        rename(*given, **named)
+        exchange(*given)
     os.kill(os.getpid(), signal.SIGKILL)
-os.rename = last
+syscalls.exchange = last
 with Engine(sys.argv[1]) as engine:
     engine.work(until_idle=True, mission_id=int(sys.argv[2]))
 """

@@ -67,9 +67,9 @@ def test_what_is_there_is_read_under_the_lock(root: Root) -> None:
         with pytest.raises(LcpError) as refused:
             target.read(5)
         assert refused.value.code is ErrorCode.TOO_LARGE
-        target.remove()
+        target.remove(temporary_name())
         assert target.read(None) is None
-        target.remove()
+        target.remove(temporary_name())
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_a_stray_is_discarded_and_nothing_else(root: Root, place: Path) -> None:
     (place / temporary).touch()
     with lock([(root, "a.txt")]) as locked:
         target = only(locked)
-        target.discard(temporary)
-        target.discard(temporary)
+        target.mend(temporary, None, None)
+        target.mend(temporary, None, None)
         with pytest.raises(ValueError, match="temporary_name"):
-            target.discard("a.txt")
+            target.mend("a.txt", None, None)
     assert names(place) == ["a.txt", "src"]
 
 
@@ -261,7 +261,7 @@ def test_what_others_wrote_since_it_was_read_is_not_removed(
         assert target.digest()
         meddle(place / "a.txt")
         with pytest.raises(LcpError) as error:
-            target.remove()
+            target.remove(temporary_name())
     assert error.value.code is ErrorCode.CONFLICT
     assert (place / "a.txt").read_text() == "NEWER\n"
 

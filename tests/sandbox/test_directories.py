@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.root import Root
@@ -22,18 +23,18 @@ class Disk:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.unsafe: set[str] = set()
         self.dies_before_sync = False
-        self._mkdir, self._rename, self._fsync = os.mkdir, os.rename, os.fsync
+        self._mkdir, self._move, self._fsync = os.mkdir, syscalls.move, os.fsync
         patch.setattr(os, "mkdir", self.mkdir)
-        patch.setattr(os, "rename", self.rename)
+        patch.setattr(syscalls, "move", self.move)
         patch.setattr(os, "fsync", self.fsync)
 
     def mkdir(self, name: str, mode: int = 0o777, *, dir_fd: int) -> None:
         self._mkdir(name, mode, dir_fd=dir_fd)
         self.unsafe.add(path_of(dir_fd))
 
-    def rename(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        self._rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        self.unsafe.add(path_of(dst_dir_fd))
+    def move(self, directory: int, name: str, new: str) -> None:
+        self._move(directory, name, new)
+        self.unsafe.add(path_of(directory))
 
     def fsync(self, descriptor: int) -> None:
         if self.dies_before_sync and path_of(descriptor) in self.unsafe:

@@ -142,7 +142,7 @@ def open_root(database: Database, mission_id: int, path: str, place: str | None)
 
 def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
     """What became of an intent on a locked file; that of an undo is carried out first."""
-    file.discard(change.temporary)
+    file.mend(change.temporary, change.sha256_before, change.sha256_after)
     digest = file.digest()
     sha = None if digest is None else digest.sha256
     if sha == change.sha256_after:
@@ -164,7 +164,7 @@ def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
 def _bring_back(database: Database, change: ChangeRow, file: LockedFile) -> None:
     after = change.sha256_after
     if after is None:
-        file.remove()
+        file.remove(change.temporary)
         return
     data = database.read(lambda tx: content(tx, after))
     if data is None:

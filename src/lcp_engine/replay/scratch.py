@@ -128,7 +128,7 @@ class Scratch:
         if data is not None or self._hashes.get(path) is not None:
             with lock([(self.root, path)]) as locked:
                 file = only(locked)
-                file.remove() if data is None else file.replace(data, temporary_name())
+                file.remove(temporary_name()) if data is None else file.replace(data, temporary_name())
         self._hashes[path] = sha
 
     def _settle_now(self, tx: Tx, finished: FinishedJob) -> None:

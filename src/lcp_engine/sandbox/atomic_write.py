@@ -15,6 +15,7 @@ from functools import partial, wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.directories import status_of
 from lcp_engine.sandbox.paths import MAX_NAME
@@ -24,6 +25,11 @@ from lcp_engine.sandbox.root import Root, not_a_file, refusal
 _TEMPORARY = re.compile(r"\.lcp-[0-9a-f]{32}\.tmp")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_UNFINISHED = 0o200
+"""The mode of a temporary file that is not yet written in full, if it is to replace another one."""
+
+_TRIES = 100
 
 
 def temporary_name() -> str:
@@ -84,7 +90,12 @@ class _Look(NamedTuple):
 
 
 def _mark(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return *_moved_mark(status), status.st_ctime_ns
+
+
+def _moved_mark(status: os.stat_result | None) -> tuple[int, ...]:
+    """What a rename keeps of the mark of a file."""
+    return () if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class Digest(NamedTuple):
@@ -129,7 +140,7 @@ class LockedFile(ABC):
 
         Keeps the mode bits, and the owner if the system permits; a new file gets the bits `mode`, or else the system's
         default. If it fails, the file is unchanged. Raises `CONFLICT` if the content is not what was read under this
-        lock, since other programs take no locks.
+        lock, since other programs take no locks: what they wrote has the name then.
         """
 
     @abstractmethod
@@ -137,12 +148,16 @@ class LockedFile(ABC):
         """Make durable what `put`, or an interrupted `remove`, did to the directory. Raises `FILE_SYSTEM`."""
 
     @abstractmethod
-    def remove(self) -> None:
-        """Remove the file durably, if there is one. Raises `CONFLICT` like `put`."""
+    def remove(self, temporary: str) -> None:
+        """Remove the file durably, if there is one, as `temporary`. Raises `CONFLICT` like `put`."""
 
     @abstractmethod
-    def discard(self, temporary: str) -> None:
-        """Remove the temporary file that an interrupted `put` may have left."""
+    def mend(self, temporary: str, before: str | None, after: str | None) -> None:
+        """Clear up after an interrupted `put` or `remove` that was to bring the file from hash `before` to `after`.
+
+        What another program wrote, and the interrupted step had moved to `temporary`, gets its name back; it stays
+        where it is if that program, or another one, has written the file again since.
+        """
 
 
 def _step(
@@ -171,16 +186,18 @@ class LocalFile(LockedFile):
 
     @_step
     def read(self, cap: int | None) -> Current | None:
-        with self._opened() as opened:
+        with self._opened(self._name) as opened:
             if opened is None:
+                self._note(None, None)
                 return None
             descriptor, status = opened
             return self._noted(read_bytes(descriptor, status.st_size, cap, self.path), status)
 
     @_step
     def read_within(self, most: int) -> Current | int | None:
-        with self._opened() as opened:
+        with self._opened(self._name) as opened:
             if opened is None:
+                self._note(None, None)
                 return None
             descriptor, status = opened
             if status.st_size > most:
@@ -192,12 +209,12 @@ class LocalFile(LockedFile):
         return self._digest()
 
     def _digest(self) -> Digest | None:
-        with self._opened() as opened:
+        with self._opened(self._name) as opened:
             if opened is None:
+                self._note(None, None)
                 return None
             descriptor, status = opened
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                sha = hashlib.file_digest(file, "sha256").hexdigest()
+            sha = _sha256_of(descriptor)
             self._note(sha, status)
             return Digest(sha, stat.S_IMODE(status.st_mode))
 
@@ -219,17 +236,19 @@ class LocalFile(LockedFile):
         self._look = None
         digest = self._digest()
         if (None if digest is None else digest.sha256) != look.sha256:
-            message = f"{self.path!r} was changed by another program while it was about to be written"
-            raise LcpError(ErrorCode.CONFLICT, message)
+            raise self._conflict()
+
+    def _conflict(self) -> LcpError:
+        message = f"{self.path!r} was changed by another program while it was about to be written"
+        return LcpError(ErrorCode.CONFLICT, message)
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[int, os.stat_result] | None]:
+    def _opened(self, name: str) -> Iterator[tuple[int, os.stat_result] | None]:
         try:
-            if OWN_FILES.inodes and (before := status_of(self._directory, self._name)) is not None:
+            if OWN_FILES.inodes and (before := status_of(self._directory, name)) is not None:
                 OWN_FILES.refuse(before, self.path)
-            descriptor = os.open(self._name, _READ, dir_fd=self._directory)
+            descriptor = os.open(name, _READ, dir_fd=self._directory)
         except FileNotFoundError:
-            self._note(None, None)
             yield None
             return
         except OSError as error:
@@ -252,14 +271,15 @@ class LocalFile(LockedFile):
             before = status_of(self._directory, self._name)
             if before is not None and not stat.S_ISREG(before.st_mode):
                 raise not_a_file(self.path, before.st_mode)
+            if self._look is None:
+                self._digest()
+            written = self._write(temporary, data, before, mode)
             try:
-                self._write(temporary, data, before, mode)
                 self._check_unchanged()
-                os.rename(temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+                self._move_in(temporary, written)
             except BaseException:  # also an interrupt: the temporary file would remain
-                _unlink(self._directory, temporary)
+                self._discard(temporary, written)
                 raise
-            self.replaced = True
             self._look = None
         except OSError as error:
             raise refusal(error, self.path) from error
@@ -272,24 +292,47 @@ class LocalFile(LockedFile):
             raise refusal(error, self.path) from error
 
     @_step
-    def remove(self) -> None:
+    def remove(self, temporary: str) -> None:
         try:
+            if self._look is None:
+                self._digest()
             self._check_unchanged()
-            _unlink(self._directory, self._name)
+            with suppress(FileNotFoundError):
+                syscalls.move(self._directory, self._name, temporary)
+                self._check_moved_out(temporary)
+                _unlink(self._directory, temporary)
             self._look = None
             os.fsync(self._directory)
         except OSError as error:
             raise refusal(error, self.path) from error
 
     @_step
-    def discard(self, temporary: str) -> None:
+    def mend(self, temporary: str, before: str | None, after: str | None) -> None:
         if not is_temporary(temporary):
             raise ValueError(f"{temporary!r} is not a name of temporary_name()")
-        _unlink(self._directory, temporary)
+        try:
+            left = status_of(self._directory, temporary)
+            if left is None:
+                return
+            # Where there was no file, nothing can have been moved out.
+            is_unfinished = before is None or stat.S_IMODE(left.st_mode) == _UNFINISHED
+            if is_unfinished or self._sha256(temporary) in {before, after} - {None}:
+                _unlink(self._directory, temporary)
+            elif after is None:
+                self._move_back(temporary)
+            elif self._sha256(self._name) == after:
+                written = status_of(self._directory, self._name)
+                self._put_back(temporary, written)
+                self._discard(temporary, written)
+        except OSError as error:
+            raise refusal(error, self.path) from error
 
-    def _write(self, temporary: str, data: bytes, before: os.stat_result | None, mode: int | None) -> None:
-        # Until it has the mode of the file it replaces, no other user may read it.
-        descriptor = os.open(temporary, _CREATE, 0o666 if before is None else 0o600, dir_fd=self._directory)
+    def _write(
+        self, temporary: str, data: bytes, before: os.stat_result | None, mode: int | None
+    ) -> os.stat_result:
+        # Until it has the mode of the file it replaces, nobody may read it.
+        permissions = 0o666 if before is None else _UNFINISHED
+        descriptor = os.open(temporary, _CREATE, permissions, dir_fd=self._directory)
         try:
             view = memoryview(data)
             while view:
@@ -299,8 +342,89 @@ class LocalFile(LockedFile):
             elif mode is not None:
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
+            return os.fstat(descriptor)
+        except BaseException:  # also an interrupt: the temporary file would remain
+            _unlink(self._directory, temporary)
+            raise
         finally:
             os.close(descriptor)
+
+    # -- between the last look and the rename another program may write, too
+
+    def _move_in(self, temporary: str, written: os.stat_result) -> None:
+        """Give the name to what was `written`. Raises `CONFLICT` if the name had another content than was looked at."""
+        assert self._look is not None
+        if self._look.status is None:
+            try:
+                syscalls.move(self._directory, temporary, self._name)
+            except FileExistsError:
+                raise self._conflict() from None
+            self.replaced = True
+            return
+        try:
+            is_exchanged = syscalls.exchange(self._directory, temporary, self._name)
+        except FileNotFoundError:
+            raise self._conflict() from None
+        if not is_exchanged:  # this file system can only replace
+            os.rename(temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            self.replaced = True
+            return
+        self.replaced = True
+        if not self._is_as_seen(temporary):
+            self._put_back(temporary, written)
+            self.replaced = False
+            raise self._conflict()
+        _unlink(self._directory, temporary)
+
+    def _check_moved_out(self, temporary: str) -> None:
+        """Raises `CONFLICT` if not the content that was looked at was renamed to `temporary`: it is put back."""
+        if not self._is_as_seen(temporary):
+            self._move_back(temporary)
+            raise self._conflict()
+
+    def _is_as_seen(self, name: str) -> bool:
+        assert self._look is not None
+        if _moved_mark(status_of(self._directory, name)) == _moved_mark(self._look.status):
+            return True
+        return self._sha256(name) == self._look.sha256
+
+    def _put_back(self, temporary: str, written: os.stat_result | None) -> None:
+        """Exchange again. If what comes out is not what was put in, it is newer, and gets the name in its turn."""
+        inside = written
+        for _ in range(_TRIES):
+            entering = status_of(self._directory, temporary)
+            try:
+                syscalls.exchange(self._directory, temporary, self._name)
+            except FileNotFoundError:  # it was removed meanwhile
+                self._move_back(temporary)
+                return
+            if _moved_mark(status_of(self._directory, temporary)) == _moved_mark(inside):
+                break
+            inside = entering
+        os.fsync(self._directory)
+
+    def _move_back(self, temporary: str) -> None:
+        with suppress(FileExistsError):  # what has the name now is newer
+            syscalls.move(self._directory, temporary, self._name)
+        os.fsync(self._directory)
+
+    def _discard(self, temporary: str, written: os.stat_result | None) -> None:
+        """Remove the temporary file, unless it is another program's."""
+        if _moved_mark(status_of(self._directory, temporary)) == _moved_mark(written):
+            _unlink(self._directory, temporary)
+
+    def _sha256(self, name: str) -> str | None:
+        """The hash of a regular file in the directory; None for anything else, and for what cannot be read."""
+        try:
+            with self._opened(name) as opened:
+                return None if opened is None else _sha256_of(opened[0])
+        except LcpError:
+            return None
+
+
+def _sha256_of(descriptor: int) -> str:
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _keep_owner_and_mode(descriptor: int, before: os.stat_result) -> None:

@@ -1,4 +1,4 @@
-"""Call openat2(2), which Python does not offer, and find out what the kernel supports."""
+"""Call openat2(2) and renameat2(2), which Python does not offer, and find out what the kernel supports."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ _NUMBER = 437  # the same on every architecture since the numbers were unified
 _MACHINES = frozenset({"x86_64", "aarch64", "arm64", "riscv64", "ppc64le", "s390x", "loongarch64"})
 _LANDLOCK = 444  # landlock_create_ruleset; with flag 1 it returns the version
 _CURRENT_DIRECTORY = -100
+
+# linux/fs.h
+_NO_REPLACE, _EXCHANGE = 1, 2
+_NOT_SUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def opener(directory: int, flags: int, resolve: int) -> Callable[[str], int]:
@@ -55,6 +59,32 @@ def opener(directory: int, flags: int, resolve: int) -> Callable[[str], int]:
     return open_beneath
 
 
+def exchange(directory: int, one: str, other: str) -> bool:
+    """Exchange two names in a directory. False if its file system, or the kernel, cannot; raises OSError."""
+    return _rename(directory, one, other, _EXCHANGE)
+
+
+def move(directory: int, name: str, new: str) -> None:
+    """Rename a file in a directory to a name that is free. Raises OSError: FileExistsError if it is not."""
+    if _rename(directory, name, new, _NO_REPLACE):
+        return
+    os.link(name, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    os.unlink(name, dir_fd=directory)
+
+
+def _rename(directory: int, name: str, new: str, flags: int) -> bool:
+    call = _renameat2()
+    if call is None:
+        return False
+    old_name, new_name = os.fsencode(name), os.fsencode(new)
+    if call(directory, old_name, directory, new_name, ctypes.c_uint(flags)) == 0:
+        return True
+    reason = ctypes.get_errno()
+    if reason in _NOT_SUPPORTED:
+        return False
+    raise OSError(reason, os.strerror(reason), name, None, new)
+
+
 @cache
 def has_openat2() -> bool:
     """Whether this kernel, and any filter of its calls, supports openat2; checked once."""
@@ -79,6 +109,16 @@ def landlock_version() -> int | None:
 
 class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@cache
+def _renameat2() -> Callable[..., int] | None:
+    """renameat2(2); None if the C library has none."""
+    try:
+        function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return None
+    return function
 
 
 @cache

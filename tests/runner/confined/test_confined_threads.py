@@ -184,10 +184,10 @@ def test_every_step_on_a_file_is_taken_in_the_confined_thread(
             assert current is not None
             assert current.data == b"data"
             assert file.read_within(1) == len(b"data")
-            file.discard(temporary_name())
+            file.mend(temporary_name(), None, None)
             file.sync()
             file.put(b"more", temporary_name())
-            file.remove()
+            file.remove(temporary_name())
             assert file.digest() is None
         files.remove_empty(root, ["new"])
         assert threads == {"lcp-confined"}

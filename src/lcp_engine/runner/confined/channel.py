@@ -54,7 +54,7 @@ class Request(StrEnum):
     PUT_ALL = "put all"
     SYNC = "sync"
     REMOVE = "remove"
-    DISCARD = "discard"
+    MEND = "mend"
     RELEASE = "release"
     READ_UNLOCKED = "read unlocked"
     """A writer: read a file without a lock."""

@@ -197,12 +197,13 @@ class RemoteFile(LockedFile):
     def sync(self) -> None:
         self._take({"do": Request.SYNC})
 
-    def remove(self) -> None:
+    def remove(self, temporary: str) -> None:
         self.first_read.clear()
-        self._take({"do": Request.REMOVE})
+        self._take({"do": Request.REMOVE, "temporary": temporary})
 
-    def discard(self, temporary: str) -> None:
-        self._take({"do": Request.DISCARD, "temporary": temporary})
+    def mend(self, temporary: str, before: str | None, after: str | None) -> None:
+        self.first_read.clear()
+        self._take({"do": Request.MEND, "temporary": temporary, "before": before, "after": after})
 
     def _take(self, head: Head, body: Buffer = b"") -> Message:
         answer, found = self._batch.take({**head, "nth": self._nth}, self._steps, body)

@@ -437,9 +437,9 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
         case Request.SYNC:
             file.sync()
         case Request.REMOVE:
-            file.remove()
-        case Request.DISCARD:
-            file.discard(text_of(head, "temporary"))
+            file.remove(text_of(head, "temporary"))
+        case Request.MEND:
+            file.mend(text_of(head, "temporary"), _hash(head, "before"), _hash(head, "after"))
         case other:
             raise ValueError(f"{other!r} is not a request for a locked file")
     return {"is": Answer.DONE}, b""
@@ -476,6 +476,10 @@ def _seen_message(seen: Current | int | None) -> Message:
     if isinstance(seen, int):
         return {"is": Answer.SIZE, "size": seen}, b""
     return {"is": Answer.FILE, "sha256": seen.sha256, "mode": seen.mode}, seen.data
+
+
+def _hash(head: Head, key: str) -> str | None:
+    return None if head[key] is None else text_of(head, key)
 
 
 def _cap(head: Head) -> int | None:
