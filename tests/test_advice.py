@@ -65,7 +65,7 @@ INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
     store/maintenance/backup:_check_target workers/read_file:_read workers/write_file:execute
-NOT_FOUND: cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
+NOT_FOUND: cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
     store/queries/history:find_job store/queries/history:known_id store/queries/mission_spec:missing_mission
@@ -104,7 +104,7 @@ DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/
     store/maintenance/check:_sizes
 FILE_SYSTEM: cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal workers/list_files:execute
     workers/read_file:execute
-INVALID_ARGUMENT: cli/serve:_load store/db/open:_postgres
+INVALID_ARGUMENT: cli/serve:_load store/db/open:_postgres workers/registry:check_description
 INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable
 INVALID_PARAMS: workers/base:Context.root
 LIMIT_REACHED: replay/fork:_answer

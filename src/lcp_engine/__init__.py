@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.clock import Clock
     from lcp_engine.core.job_states import State
+    from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.mission.spec import (
         AcceptCheck,
         FileMatch,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         Applied,
         Caps,
         Context,
+        Example,
         ExecutedBy,
         FileEffect,
         Hold,
@@ -124,6 +126,7 @@ __all__ = [
     "ErrorAction",
     "ErrorCode",
     "ErrorType",
+    "Example",
     "Excerpt",
     "ExecutedBy",
     "ExecutionFailed",
@@ -145,6 +148,7 @@ __all__ = [
     "JobResult",
     "JobSpec",
     "Kind",
+    "KindRole",
     "LcpError",
     "LimitReached",
     "Limits",
@@ -206,6 +210,7 @@ _MODULES = {
     "changes.unified_diff": ("Diff",),
     "clock": ("Clock",),
     "core.job_states": ("State",),
+    "core.kinds": ("KindRole",),
     "core.mission.spec": ("AcceptCheck", "FileMatch", "FileQuotes", "Limits", "MissionSpec", "PlannerSpec"),
     "core.policy": ("Explained", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
     "core.protocol.actions": (
@@ -274,6 +279,7 @@ _MODULES = {
         "Applied",
         "Caps",
         "Context",
+        "Example",
         "ExecutedBy",
         "FileEffect",
         "Hold",

@@ -30,6 +30,10 @@ class Found(BaseModel, arbitrary_types_allowed=True):
     it: object = None
 
 
+class Counted(Found):
+    words: int = 0
+
+
 class Measured(BaseModel):
     it: float = 0.0
 
@@ -65,6 +69,11 @@ def _failed(code: object, message: object, details: object = None) -> Failed:
 
 # What a worker does, the code of its attempt, what the message says.
 POISON: dict[str, tuple[Callable[[], object], str, str]] = {
+    "a value of another type": (
+        lambda: Counted.model_construct(words="many"),  # type: ignore[arg-type]  # what is to be refused
+        "WORKER_FAILED",
+        "is not a JSON object of the model Found",
+    ),
     "a dict": (lambda: {"it": 1}, "WORKER_FAILED", "returned dict, a model of Found is expected"),
     "nothing": (lambda: None, "WORKER_FAILED", "returned NoneType, a model of Found is expected"),
     "a model of another class": (Empty, "WORKER_FAILED", "returned Empty, a model of Found is expected"),

@@ -163,12 +163,10 @@ def _examine_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment)
 
 def _questions(dialect: Dialect, workers: Workers) -> list[Question]:
     """Ten short questions: five first turns, and five last turns, which may only end the mission."""
-    from lcp_engine.planners.base import Kind, Question
+    from lcp_engine.engine.admission import kind_of
+    from lcp_engine.planners.base import Question
 
-    kinds = tuple(
-        Kind(kind, worker.description, worker.params, is_held=worker.has_effects)
-        for kind, worker in sorted(workers.items())
-    )
+    kinds = tuple(kind_of(worker, is_held=worker.has_effects) for _, worker in sorted(workers.items()))
     return [
         Question(
             mission_id=0,

@@ -18,10 +18,11 @@ from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
 from lcp_engine.core.protocol.universal import universal_schema
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
+from lcp_engine.engine.admission import kind_of
 from lcp_engine.engine.reports.agent_response import AgentResponse
 from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
-from lcp_engine.planners.base import Kind, Question
+from lcp_engine.planners.base import Question
 from lcp_engine.planners.llm.reply_schema import ROOT, reply_schema
 from lcp_engine.workers.registry import find_workers
 
@@ -111,8 +112,8 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
 
 def _strict_schemas() -> dict[str, Callable[[], _Schema]]:
     """The schemas for constrained decoding when no mission narrows them."""
-    workers = find_workers().items()
-    kinds = [Kind(kind, worker.description, worker.params, is_held=False) for kind, worker in workers]
+    workers = find_workers().values()
+    kinds = [kind_of(worker, is_held=False) for worker in workers]
     question = Question(mission_id=0, number=1, turn=1, goal="", root=ROOT, prompt="", kinds=kinds)
     return {
         "lcp": lambda: {"$schema": DIALECT, **reply_schema(question, narrow=False)},

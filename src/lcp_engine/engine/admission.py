@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
@@ -31,7 +32,6 @@ from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import equal_done, equal_jobs
 from lcp_engine.workers.base import ExecutedBy, Permission, Worker, Workers
 from lcp_engine.workers.params import ContentParams, FileParams, requested_paths
-from lcp_engine.workers.read_file import allowed_paths
 
 NO_WORKER = "no_worker"
 _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
@@ -293,8 +293,22 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
             or worker.permission is not Permission.USER
             or worker.executed_by is ExecutedBy.PERSON
         )
-        kinds.append(Kind(name, worker.description, worker.params, is_held))
+        kinds.append(kind_of(worker, is_held=is_held))
     return tuple(kinds)
+
+
+def kind_of(worker: Worker[BaseModel], *, is_held: bool) -> Kind:
+    """A worker's kind as planners see it."""
+    return Kind(
+        name=worker.kind,
+        description=worker.description,
+        params=worker.params,
+        is_held=is_held,
+        role=worker.role,
+        shows=worker.shows,
+        example=worker.examples[0].params if worker.examples else None,
+        included_in=worker.included_in,
+    )
 
 
 def writable(admission: Admission, spec: MissionSpec, root: str | None) -> Mapping[str, Sequence[str]]:
@@ -309,5 +323,7 @@ def writable(admission: Admission, spec: MissionSpec, root: str | None) -> Mappi
 
 
 def may_read(admission: Admission, spec: MissionSpec, root: str | None) -> Callable[[str], bool]:
-    """Returns whether `read_file` may read a path."""
-    return allowed_paths(admission.policy(spec, root))
+    """Returns whether some kind that reads files may read a path."""
+    readers = [worker for worker in admission.workers.values() if worker.role is KindRole.READS]
+    allowed = [worker.allowed_paths(admission.policy(spec, root)) for worker in readers]
+    return lambda path: any(may(path) for may in allowed)

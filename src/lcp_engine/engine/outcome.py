@@ -115,7 +115,7 @@ def _stored(worker: Worker[BaseModel], who: str, result: object) -> str:
     try:
         text = _in_json(result)
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"{who}: the result of its worker is not a JSON object: {error}"
+        message = f"{who}: the result of its worker is not a JSON object of the model {worker.result.__name__}: {error}"
         raise LcpError(ErrorCode.WORKER_FAILED, message, advice=_WRONG_RESULT) from error
     if len(text) > MAX_RESULT:
         message = f"{who}: its result has {len(text)} characters, at most {MAX_RESULT} are stored"
@@ -124,7 +124,7 @@ def _stored(worker: Worker[BaseModel], who: str, result: object) -> str:
 
 
 def _in_json(result: BaseModel) -> str:
-    dumped: object = result.model_dump(mode="json")
+    dumped: object = result.model_dump(mode="json", warnings="error")
     if not isinstance(dumped, dict):
         raise TypeError(f"it is a {type(dumped).__name__}")
     text = to_json(dumped)

@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.errors import ErrorCode, Json, LcpError
@@ -142,6 +143,14 @@ class Kind:
     params: type[BaseModel]
     is_held: bool
     """Whether policy holds such a job until a person approves it (R5)."""
+    role: KindRole = KindRole.OTHER
+    """What the kind is for."""
+    shows: str | None = None
+    """The key of the result that prompts show, a text or a list of texts; None shows the whole result."""
+    example: Mapping[str, JsonValue] | None = field(default=None, hash=False)
+    """Params of such a job."""
+    included_in: str | None = None
+    """A kind that can do all that this one can."""
 
 
 @dataclass(frozen=True)

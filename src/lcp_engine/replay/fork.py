@@ -11,6 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import Role, State
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
@@ -39,8 +40,6 @@ from lcp_engine.workers.base import Context, ExecutedBy, params_of
 MOST_LISTED = 100
 """Changed paths that the event `forked` lists."""
 
-READ, LIST = "read_file", "list_files"
-"""Kinds whose results describe the root."""
 MOST_BYTES = 256 * 1024 * 1024
 
 
@@ -194,8 +193,8 @@ def find_drift(
     for job in sorted(succeeded, key=lambda job: histories[job.id].last.seq):
         changes = [change for change in past.changes if change.job_id == job.id and change.state == APPLIED]
         known |= {change.path: (job, change.sha256_after) for change in changes}
-        if job.kind in (READ, LIST):
-            known[_path_of(past, root, job)] = (job, None)
+        if _role(instance, job) in (KindRole.READS, KindRole.LISTS):
+            known[_path_of(instance, past, root, job)] = (job, None)
         elif job.role is Role.WORK and not changes and not _asks_person(instance, job):
             unknown.append(job.id)
     found: list[Drift] = []
@@ -213,11 +212,18 @@ def _asks_person(instance: Instance, job: PastJob) -> bool:
     return worker is not None and worker.executed_by is ExecutedBy.PERSON
 
 
-def _path_of(past: Archive, root: Root, job: PastJob) -> str:
+def _role(instance: Instance, job: PastJob) -> KindRole:
+    """What its kind is for, if the job can be executed again without any effect; otherwise `OTHER`."""
+    worker = instance.admission.workers.get(job.kind)
+    is_repeatable = worker is not None and worker.confined is not None and not worker.has_effects
+    return worker.role if worker is not None and is_repeatable else KindRole.OTHER
+
+
+def _path_of(instance: Instance, past: Archive, root: Root, job: PastJob) -> str:
     """The path of the file that was read; the params of a listing."""
     params = from_json(job.params)
-    if job.kind == LIST:
-        return f"{LIST} {job.params}"
+    if _role(instance, job) is KindRole.LISTS:
+        return f"{job.kind} {job.params}"
     given = {
         name: value if isinstance(value := params.get(name), str) else None
         for name in ("root", "rel_path", "path")
@@ -245,8 +251,9 @@ def _compare_result(
     """Execute the job again, which changes nothing, and compare the results."""
     before, now = from_json(job.result or "{}"), _result(instance, past, job, root)
     if isinstance(now, Failed):
-        yield Drift(path if job.kind == READ else ".", _words(now), job.id, job.kind)
-    elif job.kind == LIST:
+        is_file = _role(instance, job) is KindRole.READS
+        yield Drift(path if is_file else ".", _words(now), job.id, job.kind)
+    elif _role(instance, job) is KindRole.LISTS:
         base = str(from_json(job.params).get("root") or ".").removeprefix(past.root or "").strip("/")
         prefix = "" if base in ("", ".") else f"{base}/"
         then, there = _files(before), _files(now)

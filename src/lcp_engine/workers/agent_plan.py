@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
+from lcp_engine.workers.base import Example, ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, PathText, Result
 
 
@@ -43,4 +43,11 @@ WORKER = Worker(
     timeout=600.0,
     executed_by=ExecutedBy.PLANNER,
     paths=_requested_paths,
+    examples=(
+        Example(
+            params={"user_prompt": "Find out how the tests are started.", "scope": "step"},
+            result={"action": "analysis_result", "summary": "make test"},
+            is_run=False,
+        ),
+    ),
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lcp_engine.core.kinds import QUESTION
-from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
+from lcp_engine.workers.base import Example, ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
 KIND = QUESTION
@@ -45,4 +45,11 @@ WORKER = Worker(
     description="Ask a person; the answer comes with a later turn.",
     has_effects=False,
     executed_by=ExecutedBy.PERSON,
+    examples=(
+        Example(
+            params={"question": "Which licence?", "options": ["MIT", "Apache-2.0"]},
+            result={"answer": "MIT", "option": 1, "by": "Ann"},
+            is_run=False,
+        ),
+    ),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.policy import PathPolicy, Verdict
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.policy import PathPolicy, Policy, Verdict
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -131,6 +132,19 @@ Outcome: TypeAlias = BaseModel | FileEffect | Hold | Failed
 
 
 @dataclass(frozen=True)
+class Example:
+    """A job of a kind, for planners and people; `lcp kinds --check` runs it in a directory that has only `files`."""
+
+    params: Mapping[str, JsonValue]
+    result: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What the result has at least; compared only where the example is run."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The files that it needs, by path, with their content."""
+    is_run: bool = True
+    """Whether the self-test runs it. If not, only its params and its result are validated."""
+
+
+@dataclass(frozen=True)
 class Worker(Generic[P]):
     """One kind of job: its name, its params and result, its defaults, and the function that executes it."""
 
@@ -173,6 +187,15 @@ class Worker(Generic[P]):
     reads_files: bool = True
     """Whether `execute` reads anything that other jobs may change. If not, its effects follow from the params alone,
     and the runner applies those of many jobs together."""
+    role: KindRole = KindRole.OTHER
+    """What the kind is for. Kinds that ask a planner or a person, or write files, need not state it."""
+    shows: str | None = None
+    """The key of the result that later prompts show, a text or a list of texts; None shows the whole result."""
+    examples: tuple[Example, ...] = ()
+    included_in: str | None = None
+    """A kind that can do all that this one can: a model that may use both is offered only that one."""
+    confined: str | None = None
+    """Where a process confined to the root finds this worker, as "module:attribute"; None runs it in the runner's."""
 
     def __post_init__(self, asks_planner: bool | None, asks_person: bool | None, looks: bool | None) -> None:
         """Translate the fields of earlier versions."""
@@ -182,6 +205,15 @@ class Worker(Generic[P]):
             object.__setattr__(self, "executed_by", ExecutedBy.PERSON)
         if looks is not None:
             object.__setattr__(self, "reads_files", looks)
+        if self.role is KindRole.OTHER:
+            object.__setattr__(self, "role", self._usual_role())
+
+    def _usual_role(self) -> KindRole:
+        if self.executed_by is ExecutedBy.PLANNER:
+            return KindRole.PLANS
+        if self.executed_by is ExecutedBy.PERSON:
+            return KindRole.ASKS
+        return KindRole.WRITES if self.writes else KindRole.OTHER
 
     def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
         """The params as this kind's model; a null for a known param reads as absent.
@@ -199,6 +231,11 @@ class Worker(Generic[P]):
         raise LcpError(
             ErrorCode.INVALID_PARAMS, message if of is None else f"{of}: {message}", {"errors": [*problems]}
         )
+
+    def allowed_paths(self, policy: Policy) -> Callable[[str], bool]:
+        """Returns whether policy does not deny jobs of this kind a path."""
+        judge = policy.for_kind(self.kind, has_effects=self.has_effects, writes=self.writes)
+        return lambda path: judge(path).verdict is not Verdict.DENY
 
     def for_any_params(self) -> Worker[BaseModel]:
         """The same worker for a table of kinds; its functions raise TypeError for the params of another kind."""
@@ -226,6 +263,11 @@ class Worker(Generic[P]):
             preview=None if preview is None else lambda params, context: preview(mine(params), context),
             executed_by=self.executed_by,
             reads_files=self.reads_files,
+            role=self.role,
+            shows=self.shows,
+            examples=self.examples,
+            included_in=self.included_in,
+            confined=self.confined,
         )
 
 

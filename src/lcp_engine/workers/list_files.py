@@ -6,12 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Judge, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.list_tree import Filters, list_files
-from lcp_engine.workers.base import Context, Hold, Worker
+from lcp_engine.workers.base import Context, Example, Hold, Worker
 from lcp_engine.workers.params import Params, PathText, PatternText, Result
 
 
@@ -106,4 +107,14 @@ WORKER = Worker(
     description="List the files that match gitignore-style patterns.",
     has_effects=False,
     paths=_requested_paths,
+    role=KindRole.LISTS,
+    shows="files",
+    examples=(
+        Example(
+            params={"root": ".", "patterns": ["**/*.py", "!**/dist/**"]},
+            result={"files": ["src/main.py"]},
+            files={"src/main.py": "", "dist/old.py": "", "README.md": ""},
+        ),
+    ),
+    confined="lcp_engine.workers.list_files:WORKER",
 )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field
 
-from lcp_engine.core.policy import Policy, Verdict
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.read_text import Text, read_lines, read_whole
-from lcp_engine.workers.base import Context, Hold, Worker
+from lcp_engine.workers.base import Context, Example, Hold, Worker
 from lcp_engine.workers.params import FileParams, Result, requested_paths
 
 
@@ -93,10 +92,14 @@ WORKER = Worker(
     description="Read a text file, or some of its lines.",
     has_effects=False,
     paths=requested_paths,
+    role=KindRole.READS,
+    shows="content",
+    examples=(
+        Example(
+            params={"root": ".", "rel_path": "src/main.py"},
+            result={"path": "src/main.py", "content": "print('hello')\n"},
+            files={"src/main.py": "print('hello')\n"},
+        ),
+    ),
+    confined="lcp_engine.workers.read_file:WORKER",
 )
-
-
-def allowed_paths(policy: Policy) -> Callable[[str], bool]:
-    """Returns whether this kind may read a path."""
-    judge = policy.for_kind(WORKER.kind, has_effects=WORKER.has_effects, writes=WORKER.writes)
-    return lambda path: judge(path).verdict is not Verdict.DENY

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers import agent_plan, ask_user, list_files, read_file, write_file
-from lcp_engine.workers.base import Context, Outcome, Permission, Worker, Workers
+from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,6 +40,7 @@ _REGISTERED: dict[str, Worker[BaseModel]] = {}
 def register(worker: Worker[BaseModel]) -> None:
     """Make a worker known to every engine that this process opens from now on. Raises `INVALID_ARGUMENT`."""
     check_kind(worker.kind, {**_REGISTERED, **BUILT_IN}, "this worker")
+    check_description(worker, "this worker")
     _REGISTERED[worker.kind] = worker
 
 
@@ -54,14 +56,22 @@ def worker(
     max_attempts: int = 3,
     backoff: float = 1.0,
     description: str = "",
+    role: KindRole = KindRole.OTHER,
+    shows: str | None = None,
+    examples: Sequence[Example] = (),
 ) -> Callable[[Callable[..., Outcome]], Worker[BaseModel]]:
     """Decorate a function of `(params)` or `(params, context)` to execute jobs of `kind`.
 
     It returns a `result`, a `Failed` or a `FileEffect`; an exception fails the attempt. Jobs of a kind with effects are
     held by default; `writes` is for kinds that change files, whose paths are judged by the rules for writing.
-    `timeout` and `backoff` are seconds. Every engine that this process opens afterwards knows the worker; for `lcp`,
-    list it as an entry point of the group `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is taken, or
-    that no planner could request.
+    `timeout` and `backoff` are seconds.
+
+    `role`, `shows` and `examples` tell planners and people what the kind is for, which part of its result they are
+    shown, and how it is requested (docs/kinds.md).
+
+    Every engine that this process opens afterwards knows the worker; for `lcp`, list it as an entry point of the group
+    `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is taken, or that no planner could request, and for
+    an example that its models do not accept.
     """
 
     def decorate(function: Callable[..., Outcome]) -> Worker[BaseModel]:
@@ -77,6 +87,9 @@ def worker(
             timeout=timeout,
             max_attempts=max_attempts,
             backoff=backoff,
+            role=role,
+            shows=shows,
+            examples=tuple(examples),
         ).for_any_params()
         register(made)
         return made
@@ -113,6 +126,40 @@ def check_kind(kind: str, taken: Mapping[str, object], origin: str) -> None:
     raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{origin}: {fact}")
 
 
+def check_description(worker: Worker[BaseModel], origin: str) -> None:
+    """Raises `INVALID_ARGUMENT` for models that are none, and for examples and `shows` that do not fit them."""
+    fact = None
+    models: tuple[tuple[str, object], ...] = (("params", worker.params), ("result", worker.result))
+    for name, model in models:
+        if not (inspect.isclass(model) and issubclass(model, BaseModel)):
+            fact = f"its {name} are {model!r}; a pydantic model is expected"
+    if fact is None and worker.shows is not None and not _has_key(worker.result, worker.shows):
+        fact = f"shows is {worker.shows!r}; the name of a field of {worker.result.__name__} is expected"
+    if fact is None:
+        wrong = (_wrong_example(worker, number, one) for number, one in enumerate(worker.examples, 1))
+        fact = next((found for found in wrong if found is not None), None)
+    if fact is not None:
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"{origin}: kind {worker.kind!r}: {fact}", advice=_DESCRIBE
+        )
+
+
+def _wrong_example(worker: Worker[BaseModel], number: int, example: Example) -> str | None:
+    unknown = [key for key in example.result if not _has_key(worker.result, key)]
+    if unknown:
+        return f"example {number} has a result with {unknown[0]!r}, which {worker.result.__name__} has not"
+    try:
+        worker.read(example.params)
+    except LcpError as error:
+        return f"example {number} is not valid: {error.failed.message}"
+    return None
+
+
+def _has_key(model: type[BaseModel], key: str) -> bool:
+    return key in model.model_fields or model.model_config.get("extra") == "allow"
+
+
+_DESCRIBE = "Correct the worker's definition; `lcp kinds --check` runs its examples."
 _KIND = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -120,6 +167,7 @@ def _add(workers: dict[str, Worker[BaseModel]], worker: Worker[BaseModel], origi
     # A registered worker may be an entry point too, or be given to an engine.
     if workers.get(worker.kind) is not worker:
         check_kind(worker.kind, workers, origin)
+        check_description(worker, origin)
         workers[worker.kind] = worker
 
 

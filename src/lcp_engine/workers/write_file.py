@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.workers.base import WRITE_LESS, Applied, Context, FileEffect, Hold, Worker
+from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
 from lcp_engine.workers.params import ContentParams, Result, requested_paths
 
 
@@ -88,6 +88,14 @@ WRITE_FILE = Worker(
     written_bytes=written_bytes,
     preview=execute,
     reads_files=False,
+    examples=(
+        Example(
+            params={"root": ".", "rel_path": "notes.txt", "content": "second\n", "mode": "append"},
+            result={"path": "notes.txt", "size_bytes": 13, "created": False},
+            files={"notes.txt": "first\n"},
+        ),
+    ),
+    confined="lcp_engine.workers.write_file:WRITE_FILE",
 )
 REWRITE_FILE = Worker(
     kind="rewrite_file",
@@ -100,4 +108,12 @@ REWRITE_FILE = Worker(
     written_bytes=written_bytes,
     preview=execute,
     reads_files=False,
+    examples=(
+        Example(
+            params={"root": ".", "rel_path": "docs/NOTES.md", "new_content": "# Notes\n"},
+            result={"path": "docs/NOTES.md", "size_bytes": 8, "created": True},
+        ),
+    ),
+    included_in="write_file",
+    confined="lcp_engine.workers.write_file:REWRITE_FILE",
 )

@@ -16,8 +16,9 @@ from lcp_engine import Engine, read_reply
 from lcp_engine.core.mission.parse import parse_mission
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.actions import Malformed
+from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Kind, Planner, Question
+from lcp_engine.planners.base import Planner, Question
 from lcp_engine.planners.llm.complete import PROCESS_PROBES
 from lcp_engine.planners.llm.local import RUNNING, LocalOptions, LocalPlanner, local_planner
 from lcp_engine.planners.llm.output_modes import Rung
@@ -182,8 +183,6 @@ def test_without_weights_it_says_where_to_get_them(monkeypatch: pytest.MonkeyPat
 
 
 def question(root: Path) -> Question:
-    kinds = tuple(
-        Kind(name, worker.description, worker.params, worker.has_effects) for name, worker in BUILT_IN.items()
-    )
+    kinds = tuple(kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values())
     goal = "List the files of this project."
     return Question(1, 1, 1, goal, str(root), goal, kinds=kinds)

@@ -16,7 +16,8 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
 from lcp_engine.core.protocol.universal import read_universal
-from lcp_engine.planners.base import Correction, Kind, Question, SeenJob
+from lcp_engine.engine.admission import kind_of
+from lcp_engine.planners.base import Correction, Question, SeenJob
 from lcp_engine.planners.llm.chat import about_tokens
 from lcp_engine.planners.llm.job_text import fenced
 from lcp_engine.planners.llm.prompt import Prompt, system_message, write_prompt
@@ -24,9 +25,7 @@ from lcp_engine.workers.registry import BUILT_IN
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 MODELS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BUILT_IN.items()}
-KINDS = tuple(
-    Kind(kind, worker.description, worker.params, worker.has_effects) for kind, worker in BUILT_IN.items()
-)
+KINDS = tuple(kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values())
 GOAL = "Describe what this project does, in REPORT.md."
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, Malformed, WriteFile
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.core.protocol.universal import read_universal
+from lcp_engine.engine.admission import kind_of
 from lcp_engine.planners.base import Kind, Question, SeenJob
 from lcp_engine.planners.llm.known_files import known_of
 from lcp_engine.planners.llm.reply_schema import Narrowing, reply_schema
@@ -24,9 +25,7 @@ from lcp_engine.workers.registry import BUILT_IN
 Schema: TypeAlias = dict[str, JsonValue]
 
 MODELS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BUILT_IN.items()}
-KINDS = tuple(
-    Kind(kind, worker.description, worker.params, worker.has_effects) for kind, worker in BUILT_IN.items()
-)
+KINDS = tuple(kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values())
 FILES = ("README.md", "src/a.py", "src/b.py", "docs/long.md")
 ENDS = {"analysis_result", "mission_complete", "error"}
 CALM = settings(

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from lcp_engine.core.kinds import ON_FILES, KindRole
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.planners.base import SeenJob
-from lcp_engine.planners.llm.known_files import line_count, target
-from lcp_engine.sandbox.paths import Names
+from lcp_engine.planners.llm.known_files import View, line_count
 
 Count: TypeAlias = Callable[[str], int]
 
@@ -44,32 +44,42 @@ class Shown:
     goes_on: int | None = None
 
 
-def headline(job: SeenJob, names: Names) -> str:
+def headline(job: SeenJob, view: View) -> str:
     """A job and its outcome, in one line."""
-    return f"{job.kind}{_object(job, names)}: {_outcome(job)}"
+    return f"{job.kind}{_object(job, view)}: {_outcome(job, view)}"
 
 
-def body(job: SeenJob, names: Names) -> Body | None:
+def body(job: SeenJob, view: View) -> Body | None:
     """What a prompt can show of a job beside its headline; None if nothing."""
     result = job.result
     if job.state != "succeeded" or result is None:
         return None
-    content, files = result.get("content"), result.get("files")
-    if job.kind == "read_file" and isinstance(content, str):
-        offset, total = job.params.get("offset"), result.get("total")
+    found, role, total = view.found(job), view.role(job), result.get("total")
+    if role is KindRole.READS and isinstance(found, str):
+        offset = job.params.get("offset")
         first = offset if isinstance(offset, int) else 0
-        last = first + line_count(content)
-        return Body(job, content, target(job, names), first, total if isinstance(total, int) else last)
-    if job.kind == "list_files" and isinstance(files, list):
-        total = result.get("total")
-        lines = "\n".join(listed_name(str(name)) for name in files)
-        return Body(job, lines, total=total if isinstance(total, int) else len(files), items="files")
-    rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
-    if job.kind in ("write_file", "rewrite_file", "ask_user") or not rest:
+        last = first + line_count(found)
+        return Body(job, found, view.target(job), first, total if isinstance(total, int) else last)
+    if role is KindRole.LISTS and isinstance(found, list):
+        lines = "\n".join(listed_name(str(name)) for name in found)
+        return Body(job, lines, total=total if isinstance(total, int) else len(found), items="files")
+    if role in (KindRole.WRITES, KindRole.ASKS):
         return None
+    whole = _whole(result, found)
+    return Body(job, whole, total=line_count(whole)) if whole else None
+
+
+def _whole(result: Mapping[str, JsonValue], found: JsonValue) -> str:
+    """A result of any kind as text: what its kind shows, else all of it."""
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list) and all(isinstance(line, str) for line in found):
+        return "\n".join(str(line) for line in found)
+    rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
     answer = rest.get("answer") if len(rest) == 1 else None
-    whole = answer if isinstance(answer, str) else json.dumps(rest, ensure_ascii=False, indent=1)
-    return Body(job, whole, total=line_count(whole))
+    if isinstance(answer, str) or not rest:
+        return str(answer or "")
+    return json.dumps(rest if found is None else found, ensure_ascii=False, indent=1)
 
 
 def show(given: Body, tokens: int, count: Count) -> Shown:
@@ -120,19 +130,19 @@ _MARKER = 40
 _MOST_PATTERNS = 10
 
 
-def _object(job: SeenJob, names: Names) -> str:
+def _object(job: SeenJob, view: View) -> str:
     """The subject of a job: its file, patterns, question or params."""
-    if job.kind == "list_files":
-        patterns, base = job.params.get("patterns"), target(job, names)
+    role, given = view.role(job), job.params.get("rel_path") or job.params.get("path")
+    if role is KindRole.LISTS:
+        patterns, base = job.params.get("patterns"), view.target(job)
         told = (
             ", ".join(quoted(str(each)) for each in patterns[:_MOST_PATTERNS])
             if isinstance(patterns, list)
             else ""
         )
         return f" {told or 'all files'}" + (f" in {quoted(base)}" if base else "")
-    if job.kind in ("read_file", "write_file", "rewrite_file"):
-        path = target(job, names)
-        return f" {quoted(path or str(job.params.get('rel_path') or job.params.get('path')))}"
+    if role in ON_FILES and given is not None:
+        return f" {quoted(view.target(job) or str(given))}"
     for key in ("user_prompt", "question"):
         if isinstance(job.params.get(key), str):
             return f" {fold(str(job.params[key]))}"
@@ -145,10 +155,10 @@ def fold(text: str) -> str:
     return json.dumps(plain(" ".join(text.split()), 120), ensure_ascii=False)
 
 
-def _outcome(job: SeenJob) -> str:
+def _outcome(job: SeenJob, view: View) -> str:
     match job.state:
         case "succeeded":
-            return _success(job, job.result or {})
+            return _success(job, job.result or {}, view)
         case "held":
             return "waits for a person" + (f" ({plain(job.reason)})" if job.reason else "")
         case "rejected":
@@ -159,18 +169,17 @@ def _outcome(job: SeenJob) -> str:
             return f"{state}: {_why(job)}" if job.reason or job.error else state
 
 
-def _success(job: SeenJob, result: Mapping[str, JsonValue]) -> str:
-    content, files = result.get("content"), result.get("files")
-    if job.kind == "list_files" and isinstance(files, list):
-        total = result.get("total")
-        return _counted(len(files), "file") + (f" of {total:,}" if isinstance(total, int) else "")
-    if job.kind == "read_file" and isinstance(content, str):
-        offset, total = job.params.get("offset"), result.get("total")
+def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
+    found, role, total = view.found(job), view.role(job), result.get("total")
+    if role is KindRole.LISTS and isinstance(found, list):
+        return _counted(len(found), "file") + (f" of {total:,}" if isinstance(total, int) else "")
+    if role is KindRole.READS and isinstance(found, str):
+        offset = job.params.get("offset")
         first = offset if isinstance(offset, int) else 0
-        lines = line_count(content)
+        lines = line_count(found)
         part = f" (from line {first + 1} on, of {total:,})" if isinstance(total, int) else ""
         return _counted(lines, "line") + part
-    if job.kind in ("write_file", "rewrite_file"):
+    if role is KindRole.WRITES:
         size = result.get("size_bytes")
         return "written" + (f", it has {_counted(size, 'byte')} now" if isinstance(size, int) else "")
     summary = result.get("summary") or result.get("answer")
@@ -191,7 +200,7 @@ def _advice(given: Body, last: int) -> str:
         return '; list a part with patterns such as "src/**"'
     if given.path is None or last >= given.total:
         return ""
-    return f"; read on with read_file, offset {last}, limit {max(20, last - given.first)}"
+    return f"; read on with {given.job.kind}, offset {last}, limit {max(20, last - given.first)}"
 
 
 def cut(text: str, tokens: int, count: Count) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from lcp_engine.core.kinds import ON_FILES, KindRole
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Question, SeenJob
+from lcp_engine.planners.base import Kind, Question, SeenJob
 from lcp_engine.sandbox.paths import Names, names_of
 
 
@@ -33,16 +34,19 @@ class Known:
     """The kinds of settled and waiting jobs."""
     repeated: frozenset[str]
     """The kinds that a stalled plan requested again (R11)."""
+    has_found: bool
+    """Whether a job that neither lists nor changes files has succeeded."""
 
 
 def known_of(question: Question) -> Known:
     """What the jobs of the question's plan have shown."""
     known = {job.job_id: job for job in (*question.history(), *question.results)}
     jobs = tuple(known.values())
-    files = _Files(names_of((question.root,), tuple(question.aliases)))
+    view = view_of(question)
+    files = _Files(view)
     for index, job in enumerate(jobs):
         files.add(job, index)
-    waiting = {files.target(job) for job in question.waiting if job.kind == "read_file"}
+    waiting = {view.target(job) for job in question.waiting if view.role(job) is KindRole.READS}
     unread = [path for path in files.unread() if path not in waiting and question.may_read(path)]
     named = {word.rstrip(".") for word in _WORD.findall(f"{question.goal} {question.prompt}")}
     return Known(
@@ -55,21 +59,40 @@ def known_of(question: Question) -> Known:
         has_all=files.has_all,
         tried=frozenset(job.kind for job in (*jobs, *question.waiting)),
         repeated=_repeated(question, jobs) if question.stalled else frozenset(),
+        has_found=any(job.state == "succeeded" and view.role(job) not in ON_FILES for job in jobs),
     )
 
 
-def names(question: Question) -> Names:
-    """The names that params of this mission may use for the root."""
-    return names_of((question.root,), tuple(question.aliases))
+@dataclass(frozen=True)
+class View:
+    """How the jobs of a mission are read: by what names they know the root, and what their kinds are for."""
+
+    names: Names
+    kinds: Mapping[str, Kind]
+
+    def role(self, job: SeenJob) -> KindRole:
+        """What the job's kind is for; `OTHER` if it can no longer be requested."""
+        kind = self.kinds.get(job.kind)
+        return KindRole.OTHER if kind is None else kind.role
+
+    def found(self, job: SeenJob) -> JsonValue:
+        """The part of the job's result that its kind says is worth showing; None if there is none."""
+        kind = self.kinds.get(job.kind)
+        return None if kind is None or kind.shows is None else (job.result or {}).get(kind.shows)
+
+    def target(self, job: SeenJob) -> str | None:
+        """The file or directory that a job names, relative to the mission's root; None if it names none in it."""
+        root, rel_path, path = (_text(job.params, key) for key in ("root", "rel_path", "path"))
+        try:
+            return self.names.place(root=root, rel_path=rel_path, path=None if rel_path else path).path
+        except LcpError:
+            return None
 
 
-def target(job: SeenJob, spelled: Names) -> str | None:
-    """The file or directory that a job names, relative to the mission's root; None if it names none in it."""
-    root, rel_path, path = (_text(job.params, key) for key in ("root", "rel_path", "path"))
-    try:
-        return spelled.place(root=root, rel_path=rel_path, path=None if rel_path else path).path
-    except LcpError:
-        return None
+def view_of(question: Question) -> View:
+    """How the jobs of this question's mission are read."""
+    names = names_of((question.root,), tuple(question.aliases))
+    return View(names, {kind.name: kind for kind in question.kinds})
 
 
 def line_count(text: str) -> int:
@@ -84,7 +107,7 @@ _WORD = re.compile(r"[\w./-]+")
 class _Files:
     """The files that jobs have shown so far."""
 
-    names: Names
+    view: View
     listed: dict[str, int] = field(default_factory=dict)
     covered: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
@@ -93,19 +116,14 @@ class _Files:
     has_listing: bool = False
     has_all: bool = False
 
-    def target(self, job: SeenJob) -> str | None:
-        return target(job, self.names)
-
     def add(self, job: SeenJob, index: int) -> None:
         result = job.result if job.state == "succeeded" else None
-        match job.kind:
-            case "list_files" if result is not None:
+        match self.view.role(job):
+            case KindRole.LISTS if result is not None:
                 self._list(job, result, index)
-            case "read_file" if (path := self.target(job)) is not None:
+            case KindRole.READS if path := self.view.target(job):
                 self._read(path, job, result)
-            case "write_file" | "rewrite_file" if (
-                result is not None and (path := self.target(job)) is not None
-            ):
+            case KindRole.WRITES if result is not None and (path := self.view.target(job)):
                 self._write(path, result, index)
 
     def unread(self) -> list[str]:
@@ -116,7 +134,7 @@ class _Files:
         return {path: gap for path, gap in gaps.items() if gap < self.totals[path]}
 
     def _list(self, job: SeenJob, result: Mapping[str, JsonValue], index: int) -> None:
-        base, files = self.target(job), result.get("files")
+        base, files = self.view.target(job), self.view.found(job)
         if base is None or not isinstance(files, list):
             return
         # A listing whose patterns matched nothing shows nothing, but one without patterns shows an empty root.
@@ -134,7 +152,7 @@ class _Files:
                 self.totals[path] = 2**31
             self.refused.add(path)
             return
-        offset, content, total = job.params.get("offset"), result.get("content"), result.get("total")
+        offset, content, total = job.params.get("offset"), self.view.found(job), result.get("total")
         start = offset if isinstance(offset, int) else 0
         lines = line_count(content) if isinstance(content, str) else 0
         self.covered.setdefault(path, []).append((start, start + lines))

@@ -5,6 +5,7 @@ Pure but for the texts of rules, which are files of the package.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,6 +13,7 @@ from importlib import resources
 from itertools import groupby, islice
 from string import Template
 
+from lcp_engine.core.kinds import WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.planners.base import Question, Said, SeenJob
@@ -29,7 +31,7 @@ from lcp_engine.planners.llm.job_text import (
     quoted,
     show,
 )
-from lcp_engine.planners.llm.known_files import Known, known_of, names
+from lcp_engine.planners.llm.known_files import Known, View, known_of, view_of
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""
@@ -84,14 +86,16 @@ def write_prompt(
 def system_message(question: Question, dialect: Dialect) -> str:
     """What the planner needs to know for any question."""
     kinds = {kind.name for kind in question.kinds}
+    lists = not kinds or any(kind.role is KindRole.LISTS for kind in question.kinds)
     blocks = _template("actions").strip().split("\n\n")
-    usable = {"create_followup_jobs": bool(kinds), "write_file": "write_file" in kinds}
+    usable = {GOES_ON: bool(kinds), WRITE: WRITE in kinds}
     actions = "\n\n".join(block for block in blocks if usable.get(block.partition(":")[0], True))
     if dialect == "universal":
         inner = "\n\n".join(block for block in actions.split("\n\n") if block.partition(":")[0] in usable)
         actions = Template(_template("universal").strip()).substitute(actions=inner)
     return Template(_template("system")).substitute(
         actions=actions,
+        look=f"{_template('look').strip()}\n" if lists else "",
         kinds="\n".join(_kinds(question)) or "None: only actions that end the mission are possible.",
         root=quoted(_slashed(question.root) or ".", 4096),
         most=question.max_followups,
@@ -141,14 +145,12 @@ class _Turn:
         }
 
     def _name(self, job: SeenJob) -> str:
-        return f"- {headline(job, names(self.question))}"
+        return f"- {headline(job, view_of(self.question))}"
 
     def _results(self, tokens: int) -> str:
         """The last results by name, each with as much of its content as there is room for."""
-        spelled = names(self.question)
-        bodies = {
-            job.job_id: told for job in self.question.results if (told := body(job, spelled)) is not None
-        }
+        view = view_of(self.question)
+        bodies = {job.job_id: told for job in self.question.results if (told := body(job, view)) is not None}
         share = _share([self.count(told.text) + _FENCE for told in bodies.values()], tokens)
         parts: list[str] = []
         for job in self.question.results:
@@ -165,11 +167,11 @@ class _Turn:
 
     def _people(self, tokens: int) -> str:
         """Answers and messages of people, new ones last; without room for all, the newest."""
-        question = self.question
+        question, view = self.question, view_of(self.question)
         new = {job.job_id for job in question.results}
         old = [job for job in self.known.jobs if job.job_id not in new]
-        earlier = (*_answers(old), *map(self._said, question.said_before()))
-        now = (*_answers(question.results), *map(self._said, question.said))
+        earlier = (*_answers(old, view), *map(self._said, question.said_before()))
+        now = (*_answers(question.results, view), *map(self._said, question.said))
         kept: list[str] = []
         for line in reversed([*(f"- earlier, {line}" for line in earlier), *(f"- {line}" for line in now)]):
             needed = self.count(line) + 1
@@ -180,14 +182,14 @@ class _Turn:
         return "\n".join(reversed(kept))
 
     def _said(self, said: Said) -> str:
-        about = "" if said.job is None else f" about {headline(said.job, names(self.question))}"
+        about = "" if said.job is None else f" about {headline(said.job, view_of(self.question))}"
         return f"{plain(said.by)} says{about}: {said.text.strip()}"
 
     def _memory(self, old: Sequence[SeenJob], tokens: int) -> str:
         """A line for each earlier turn; without room for all, the newest."""
         lines: list[str] = []
         for turn, group in groupby(old, key=lambda job: job.turn):
-            lines_of_turn = [headline(job, names(self.question)) for job in group]
+            lines_of_turn = [headline(job, view_of(self.question)) for job in group]
             lines += (
                 [f"- turn {turn}: {'; '.join(lines_of_turn)}"]
                 if turn is not None
@@ -220,15 +222,15 @@ class _Turn:
 
     def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
         """What was read in earlier turns and has not changed; without room for all, the newest."""
-        spelled, kept = names(self.question), dict[str, str]()
+        view, kept = view_of(self.question), dict[str, str]()
         for job in reversed(old):
-            told = body(job, spelled)
+            told = body(job, view)
             if told is None or told.path is None or told.path in kept or told.path not in self.known.read:
                 continue
             tokens -= self.count(told.text) + self.count(told.path) + _FENCE
             if tokens < 0:
                 break
-            kept[told.path] = f"- {headline(job, spelled)}\n{self._show(told, 2**31)}"
+            kept[told.path] = f"- {headline(job, view)}\n{self._show(told, 2**31)}"
         return "\n".join(reversed(kept.values()))
 
 
@@ -255,11 +257,11 @@ def _join(sections: Mapping[str, str]) -> str:
     )
 
 
-def _answers(jobs: Iterable[SeenJob]) -> Iterator[str]:
+def _answers(jobs: Iterable[SeenJob], view: View) -> Iterator[str]:
     """The answers of people to the planner's questions."""
     for job in jobs:
         answer = (job.result or {}).get("answer")
-        if job.kind == "ask_user" and job.state == "succeeded" and isinstance(answer, str):
+        if view.role(job) is KindRole.ASKS and job.state == "succeeded" and isinstance(answer, str):
             yield f"to your question {fold(str(job.params.get('question')))} a person answers: {answer}"
 
 
@@ -303,6 +305,7 @@ def _now(question: Question, dialect: Dialect) -> str:
     return " ".join([*said, "One JSON object, nothing else."]) + f"\nThe goal is still: {goal}"
 
 
+GOES_ON = "create_followup_jobs"
 _ROOTS = ("root", "project_root")
 
 
@@ -325,8 +328,15 @@ def _kinds(question: Question) -> Iterator[str]:
             described = schema.get("description")
             said = f": {described}" if isinstance(described, str) else ""
             files = question.writable.get(kind.name, ()) if key == "rel_path" else ()
-            only = " or ".join(quoted(place) for place in ((".",) if key in _ROOTS else files))
+            fixed = (".",) if key in _ROOTS and kind.role is not KindRole.OTHER else files
+            only = " or ".join(quoted(place) for place in fixed)
             yield f"    {key}: {only}" if only else f"    {key} ({_type(schema)}){said}"
+        if kind.example is not None and kind.role in _BY_EXAMPLE:
+            yield f"    such as {plain(json.dumps(kind.example, ensure_ascii=False))}"
+
+
+_BY_EXAMPLE = (KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER)
+"""The params of the others are in every prompt, as actions or files."""
 
 
 def _type(schema: Schema) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import assert_never
 
+from lcp_engine.core.kinds import ON_FILES, QUESTION, TURN, WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import (
     CONFINED_PATH,
     LINE,
@@ -31,6 +33,7 @@ from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.universal import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
 from lcp_engine.planners.llm.known_files import Known, known_of
+from lcp_engine.planners.llm.prompt import GOES_ON
 
 ROOT = "."
 """The root in params: it still fits when the mission is replayed or forked elsewhere, and is one token long."""
@@ -92,10 +95,10 @@ _TEXTS = list_of(_TEXT)
 _PATH: Schema = {"type": "string", "pattern": CONFINED_PATH}
 _MOST_ENTRIES = 5
 _MODE = one_of_texts(["overwrite", "append"])
-_READS = ("list_files", "read_file")
-_WRITES = ("write_file", "rewrite_file")
-_GOING_ON = ("create_followup_jobs", "write_file")
-_LEADS_TO = {"planning": "agent_plan", "verification": "agent_plan", "clarity": "ask_user"}
+_LOOKS = frozenset({KindRole.LISTS, KindRole.READS, KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER})
+"""What a kind is for that can be of use before anything is known."""
+_GOING_ON = (GOES_ON, WRITE)
+_LEADS_TO = {"planning": TURN, "verification": TURN, "clarity": QUESTION}
 
 
 def _action(name: str, fields: Mapping[str, Schema], *, ok: bool = True) -> dict[str, Schema]:
@@ -120,11 +123,11 @@ def _everything(kinds: Mapping[str, Schema]) -> dict[str, Schema]:
             closed({"kind": constant(kind), "name": name, "params": params, "auto_dispatch": nullable(free)})
             for kind, params in kinds.items()
         ]
-        actions |= _action("create_followup_jobs", {"new_jobs": list_of(any_of(jobs))})
-    if "write_file" in kinds:
-        line = properties_of(kinds["write_file"])["rel_path"]
+        actions |= _action(GOES_ON, {"new_jobs": list_of(any_of(jobs))})
+    if WRITE in kinds:
+        line = properties_of(kinds[WRITE])["rel_path"]
         write = {"root": nullable(line), "rel_path": line, "content": _TEXT, "mode": nullable(_MODE)}
-        actions |= _action("write_file", write)
+        actions |= _action(WRITE, write)
     more = {key: nullable(_TEXTS) for key in ("issues", "recommendations")}
     actions |= _action("analysis_result", {"target_file": nullable(_TEXT), "summary": _TEXT, **more})
     actions |= _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(_TEXTS)})
@@ -141,19 +144,21 @@ def _narrowed(
     most = question.max_followups
     if question.jobs_left is not None:
         most = min(most, question.jobs_left)
-    needs_reading = most > 0 and _needs_reading(known, jobs, narrowing)
+    roles = {kind.name: kind.role for kind in question.kinds}
+    needs_reading = most > 0 and _needs_reading(known, {roles[kind] for kind in jobs}, narrowing)
     if needs_reading:
-        jobs = {kind: job for kind, job in jobs.items() if kind in _READS}
-        most = min(most, len(known.unread) + len(known.partly) + len(cut) if known.has_listing else 1)
+        jobs = {kind: job for kind, job in jobs.items() if roles[kind] in _LOOKS}
+        if ON_FILES.issuperset(roles[kind] for kind in jobs):
+            most = min(most, len(known.unread) + len(known.partly) + len(cut) if known.has_listing else 1)
     actions: dict[str, Schema] = {}
     if jobs and most > 0:
         # An empty list would end the mission; that is what the terminal actions are for.
         some = narrowing.some(any_of([*jobs.values()]), most, at_least=1)
-        actions |= _action("create_followup_jobs", {"new_jobs": some})
-        if "write_file" in jobs:
-            files = _files(question, "write_file")
+        actions |= _action(GOES_ON, {"new_jobs": some})
+        if WRITE in jobs:
+            files = _files(question, WRITE)
             write = {"root": constant(ROOT), "rel_path": files, "content": _TEXT, "mode": _MODE}
-            actions |= _action("write_file", write)
+            actions |= _action(WRITE, write)
     return actions | ({} if needs_reading else _ends(known, narrowing)) | _error()
 
 
@@ -201,12 +206,12 @@ def _without_commentary(action: Schema) -> Schema:
     return closed({key: part for key, part in properties_of(action).items() if key != "commentary"})
 
 
-def _needs_reading(known: Known, jobs: Mapping[str, Schema], narrowing: Narrowing) -> bool:
-    """Whether it is too early to end: too little was read, and there is something to read or to list."""
-    if known.written or len(known.read) >= narrowing.reads_first:
+def _needs_reading(known: Known, roles: AbstractSet[KindRole], narrowing: Narrowing) -> bool:
+    """Whether it is too early to end: too little was found out, and there is something to read or to list."""
+    if known.written or known.has_found or len(known.read) >= narrowing.reads_first:
         return False
-    can_read = "read_file" in jobs and bool(known.unread or known.partly)
-    return can_read or ("list_files" in jobs and not known.has_listing)
+    can_read = KindRole.READS in roles and bool(known.unread or known.partly)
+    return can_read or (KindRole.LISTS in roles and not known.has_listing)
 
 
 def _ends(known: Known, narrowing: Narrowing) -> dict[str, Schema]:
@@ -227,21 +232,25 @@ def _jobs(
     cut: Mapping[str, int],
 ) -> dict[str, Schema]:
     """The jobs that may be requested now, by kind."""
+    listing = {kind.name for kind in question.kinds if kind.role is KindRole.LISTS and kind.name in kinds}
     jobs: dict[str, Schema] = {}
     for kind in (kind for kind in question.kinds if kind.name in kinds):
-        params: Schema | None = kinds[kind.name]
-        if kind.name == "read_file":
-            params = _reads(kinds, known, narrowing, cut)
-        elif kind.name in known.repeated or (kind.name == "rewrite_file" and "write_file" in kinds):
+        given = kinds[kind.name]
+        params: Schema | None = given
+        is_repeated = kind.name in known.repeated
+        if kind.role is KindRole.READS and "rel_path" in properties_of(given):
+            can_list = bool(listing - known.repeated - known.tried)
+            params = _reads(given, known, narrowing, cut, can_list=can_list, is_repeated=is_repeated)
+        elif is_repeated or kind.included_in in kinds:
             params = None
-        elif kind.name == "list_files":
-            params = _lists(known, narrowing)
-        elif kind.name == "ask_user":
-            params = _asks(narrowing)
-        elif kind.name in _WRITES and not question.writable.get(kind.name, (ROOT,)):
+        elif kind.role is KindRole.LISTS:
+            params = _lists(given, known, narrowing, has_tried=bool(listing & known.tried))
+        elif kind.role is KindRole.ASKS:
+            params = _asks(given, narrowing)
+        elif kind.role is KindRole.WRITES and not question.writable.get(kind.name, (ROOT,)):
             params = None
-        elif kind.name in (*_WRITES, "agent_plan"):
-            params = _in_root(kinds[kind.name], _files(question, kind.name))
+        elif kind.role is not KindRole.OTHER:
+            params = _in_root(given, _files(question, kind.name))
         if params is not None:
             jobs[kind.name] = _job(kind, params)
     return jobs
@@ -249,7 +258,7 @@ def _jobs(
 
 def _job(kind: Kind, params: Schema) -> Schema:
     fields = {"kind": constant(kind.name), "params": params}
-    if not kind.is_held and kind.name not in _READS:
+    if not kind.is_held and kind.role not in (KindRole.LISTS, KindRole.READS):
         fields["auto_dispatch"] = nullable({"type": "boolean"})
     return closed(fields)
 
@@ -261,17 +270,23 @@ def _files(question: Question, kind: str) -> Schema:
 
 
 def _in_root(params: Schema, place: Schema) -> Schema:
-    fixed = {"root": constant(ROOT), "project_root": constant(ROOT), "rel_path": place}
-    return closed({key: fixed.get(key, part) for key, part in properties_of(params).items()})
+    return _fixed(params, {"root": constant(ROOT), "project_root": constant(ROOT), "rel_path": place})
 
 
-def _asks(narrowing: Narrowing) -> Schema:
+def _fixed(params: Schema, parts: Mapping[str, Schema]) -> Schema:
+    """The params with these schemas in the place of their own."""
+    return closed({key: parts.get(key, part) for key, part in properties_of(params).items()})
+
+
+def _asks(params: Schema, narrowing: Narrowing) -> Schema:
     line: Schema = {"type": "string", "pattern": LINE}
-    return closed({"question": line, "options": nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))})
+    return _fixed(
+        params, {"question": line, "options": nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))}
+    )
 
 
-def _lists(known: Known, narrowing: Narrowing) -> Schema | None:
-    """The params without `limit`: 0 lists nothing, and a model that has to write a number writes any.
+def _lists(params: Schema, known: Known, narrowing: Narrowing, *, has_tried: bool) -> Schema | None:
+    """The params without optional numbers: 0 lists nothing, and a model that has to write a number writes any.
 
     None if every file is known, unless there are too many to offer: then a list of some of them still helps.
     """
@@ -280,26 +295,44 @@ def _lists(known: Known, narrowing: Narrowing) -> Schema | None:
     line: Schema = {"type": "string", "pattern": LINE}
     patterns = nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))
     # After patterns that matched nothing, everything is listed.
-    nothing_matched = "list_files" in known.tried and not known.has_listing
-    return closed({"root": constant(ROOT), "patterns": nullable(NULL) if nothing_matched else patterns})
+    nothing_matched = has_tried and not known.has_listing
+    parts = {"root": constant(ROOT), "patterns": nullable(NULL) if nothing_matched else patterns}
+    whole = properties_of(_fixed(params, parts))
+    return closed({key: part for key, part in whole.items() if key in parts or not _is_optional(part)})
+
+
+def _is_optional(schema: Schema) -> bool:
+    return nullable(schema) == schema
 
 
 def _reads(
-    kinds: Mapping[str, Schema], known: Known, narrowing: Narrowing, cut: Mapping[str, int]
+    params: Schema,
+    known: Known,
+    narrowing: Narrowing,
+    cut: Mapping[str, int],
+    *,
+    can_list: bool,
+    is_repeated: bool,
 ) -> Schema | None:
     """Files to read from the start, and files to continue; any name only if nothing can be listed."""
     fresh = known.unread[: narrowing.most_files]
     rest = [path for path in {**known.partly, **cut} if path not in fresh][: narrowing.most_files]
     branches: list[Schema] = []
-    # `rel_path` first: what distinguishes the branches comes before what they share.
     if fresh:
-        branches.append(closed({"rel_path": one_of_texts(fresh), "root": constant(ROOT)}))
-    if rest and "read_file" not in known.repeated:
-        part = {"offset": at_least(0), "limit": at_least(1)}
-        branches.append(closed({"rel_path": one_of_texts(rest), "root": constant(ROOT), **part}))
+        branches.append(_read(params, one_of_texts(fresh)))
+    if rest and not is_repeated:
+        branches.append(_read(params, one_of_texts(rest), {"offset": at_least(0), "limit": at_least(1)}))
     if branches:
         return any_of(branches)
-    may_list = "list_files" in kinds and "list_files" not in known.repeated
-    if known.has_listing or (may_list and "list_files" not in known.tried) or "read_file" in known.repeated:
+    if known.has_listing or can_list or is_repeated:
         return None
-    return closed({"rel_path": _PATH, "root": constant(ROOT)})
+    return _read(params, _PATH)
+
+
+def _read(params: Schema, file: Schema, part: Mapping[str, Schema] = {}) -> Schema:
+    """The params of a job that reads `file`; optional ones that are not in `part` are left out."""
+    given = properties_of(params)
+    # `rel_path` first: what distinguishes the branches comes before what they share.
+    head = {"rel_path": file} | ({"root": constant(ROOT)} if "root" in given else {})
+    tail = {key: part.get(key, own) for key, own in given.items() if key in part or not _is_optional(own)}
+    return closed(head | {key: own for key, own in tail.items() if key not in head})

@@ -29,12 +29,10 @@ from lcp_engine.runner.confined.channel import (
     number_of,
 )
 from lcp_engine.sandbox.root import Root
+from lcp_engine.workers.registry import BUILT_IN
 
 FILE_KINDS: Mapping[str, str] = {
-    "list_files": "lcp_engine.workers.list_files:WORKER",
-    "read_file": "lcp_engine.workers.read_file:WORKER",
-    "write_file": "lcp_engine.workers.write_file:WRITE_FILE",
-    "rewrite_file": "lcp_engine.workers.write_file:REWRITE_FILE",
+    kind: worker.confined for kind, worker in BUILT_IN.items() if worker.confined is not None
 }
 """The kinds that confined processes execute, and where their workers are."""
 

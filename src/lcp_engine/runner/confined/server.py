@@ -50,7 +50,7 @@ from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
-from lcp_engine.workers.read_file import allowed_paths
+from lcp_engine.workers.read_file import WORKER as READ_FILE
 
 MOST_SEEN = 64 * 1024
 """Bytes of a file that are sent along when it is locked."""
@@ -215,7 +215,7 @@ class Setup:
 
     def may_read(self) -> Callable[[str], bool]:
         """Returns whether `read_file` may read a path."""
-        return allowed_paths(Policy(self.rules, self.user_rules, engine_paths=self.engine_paths))
+        return READ_FILE.allowed_paths(Policy(self.rules, self.user_rules, engine_paths=self.engine_paths))
 
 
 SETUPS: TypeAdapter[Setup] = TypeAdapter(Setup)

@@ -1,0 +1,140 @@
+"""List, describe and check the installed kinds of jobs (`lcp kinds`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+from pydantic import JsonValue
+
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.completion import kind_names
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.cli.tables import Table, fact_column, name_column, print_table, text_column
+from lcp_engine.core.safe_text import json_line, one_line
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from lcp_engine.workers.base import Workers
+
+
+@click.command(
+    "kinds",
+    cls=LcpCommand,
+    examples=("lcp kinds", "lcp kinds read_file", "lcp kinds --check"),
+)
+@click.argument("kind", required=False, shell_complete=kind_names)
+@click.option(
+    "--check", "checks", is_flag=True, help="Run the examples, each in an empty directory of its own."
+)
+@pass_invocation
+def kinds_command(invocation: Invocation, kind: str | None, checks: bool) -> int:
+    """List the kinds of jobs that are installed, or describe KIND: its params, its result, and what it may do.
+
+    Exit code 1: an example failed.
+    """
+    from lcp_engine.engine.describe_kinds import describe
+    from lcp_engine.workers.registry import find_workers
+
+    workers = find_workers()
+    if kind is not None and kind not in workers:
+        raise LcpError(ErrorCode.NOT_FOUND, f"kind {kind!r} is not installed; {nearest(kind, list(workers))}")
+    chosen = [worker for name, worker in workers.items() if kind in (None, name)]
+    if checks:
+        return _check(invocation, [worker.kind for worker in chosen], workers)
+    described = [describe(worker) for worker in chosen]
+    if invocation.json:
+        print_json(described[0] if kind is not None else {"kinds": [*described]})
+    elif kind is not None:
+        print_out("\n".join(_details(described[0])))
+    else:
+        _print_table(described)
+    return Exit.DONE
+
+
+def _check(invocation: Invocation, kinds: Sequence[str], workers: Workers) -> int:
+    from lcp_engine.engine.describe_kinds import failed_examples
+
+    found = {kind: list(failed_examples(workers[kind], workers)) for kind in kinds}
+    if invocation.json:
+        print_json(
+            {"kinds": [{"kind": kind, "ok": not wrong, "wrong": wrong} for kind, wrong in found.items()]}
+        )
+    else:
+        for kind, wrong in found.items():
+            count = len(workers[kind].examples)
+            said = "; ".join(wrong) or ("has no examples" if not count else "ok")
+            print_out(f"{one_line(kind)}: {one_line(said)}")
+    return Exit.FAILED if any(found.values()) else Exit.DONE
+
+
+def _print_table(described: Sequence[Mapping[str, JsonValue]]) -> None:
+    table = Table(
+        [name_column("kind"), fact_column("role"), fact_column("default"), text_column("description")]
+    )
+    for one in described:
+        table.add(str(one["kind"]), str(one["role"]), _default(one), str(one["description"]))
+    print_table(table, sys.stdout)
+
+
+def _default(one: Mapping[str, JsonValue]) -> str:
+    return "held" if one["is_held"] else "runs"
+
+
+def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
+    yield f"{one['kind']}: {one_line(str(one['description']))}"
+    effects = "writes files" if one["writes"] else "has effects" if one["has_effects"] else "has no effects"
+    held = "held for a person" if one["is_held"] else "run without asking"
+    where = {
+        "planner": "by the mission's planner",
+        "person": "by a person, who answers",
+    }.get(
+        str(one["executed_by"]), "confined to the root" if one["is_confined"] else "in the runner's process"
+    )
+    yield f"  role        {one['role']}; it {effects}"
+    yield f"  by default  {held}; permission level {one['permission']}"
+    yield f"  executed    {where}"
+    yield (
+        f"  limits      {one['timeout_seconds']:g} s an attempt, {one['max_attempts']} attempts, "
+        f"{one['backoff_seconds']:g} s before the second"
+    )
+    for name in ("params", "result"):
+        yield f"  {name}"
+        yield from _fields(one[name])
+    examples = one["examples"]
+    for example in examples if isinstance(examples, list) else []:
+        if isinstance(example, dict):
+            yield f"  example     {json_line(example['params'])}"
+
+
+def _fields(schema: JsonValue) -> Iterator[str]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(schema, dict) or not isinstance(properties, dict) or not properties:
+        yield "    any" if schema else "    no schema can describe them"
+        return
+    required = schema.get("required")
+    needed = required if isinstance(required, list) else []
+    for key, part in properties.items():
+        if isinstance(part, dict):
+            said = part.get("description")
+            yield f"    {one_line(key)} ({_type(part)}{'' if key in needed else ', optional'})" + (
+                f": {one_line(said)}" if isinstance(said, str) else ""
+            )
+
+
+def _type(schema: Mapping[str, JsonValue]) -> str:
+    branches = schema.get("anyOf")
+    if isinstance(branches, list):
+        words = [_type(branch) for branch in branches if isinstance(branch, dict)]
+        return " or ".join(word for word in words if word != "null")
+    if "const" in schema:
+        return json_line(schema["const"])
+    values = schema.get("enum")
+    if isinstance(values, list):
+        return " or ".join(json_line(value) for value in values)
+    kind = schema.get("type")
+    return kind if isinstance(kind, str) else "object" if "$ref" in schema else "any"

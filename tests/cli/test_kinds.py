@@ -1,0 +1,82 @@
+"""`lcp kinds` lists and describes what is installed, and runs its examples."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel
+from rich.cells import cell_len
+from tests.cli.conftest import Lcp
+from tests.cli.terminal import Terminal
+
+from lcp_engine.workers import registry
+from lcp_engine.workers.base import Example, Worker
+
+
+class Nothing(BaseModel):
+    pass
+
+
+class Tossed(BaseModel):
+    side: str
+
+
+TOSS = Worker(
+    kind="toss",
+    params=Nothing,
+    result=Tossed,
+    execute=lambda params, context: Tossed(side="tails"),
+    description="Toss a coin.\x1b[2J",
+    examples=(Example({}, {"side": "heads"}),),
+).for_any_params()
+
+
+@pytest.fixture
+def toss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._REGISTERED, TOSS.kind, TOSS)
+
+
+def test_the_table_escapes_and_names_each_kind(lcp: Lcp, toss: None) -> None:
+    lines = lcp("kinds").out.splitlines()
+    assert lines[0].split() == ["kind", "role", "default", "description"]
+    assert any(line.startswith("toss ") and " other " in line and " held " in line for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_the_table_fits_a_terminal_of_80_columns(lcp: Lcp) -> None:
+    with Terminal(lcp, "kinds", size=(24, 80)) as terminal:
+        assert terminal.end() == 0
+    lines = terminal.shown.splitlines()
+    assert any("write_file" in line for line in lines)
+    assert max(map(cell_len, lines)) <= 80
+
+
+def test_a_kind_is_described(lcp: Lcp) -> None:
+    shown = lcp("kinds", "read_file").out
+    assert "role        reads; it has no effects" in shown
+    assert "rel_path (string, optional): The file, relative to root." in shown
+    assert "content (string)" in shown
+    described = lcp("kinds", "read_file", "--json").object
+    assert (described["kind"], described["role"], described["timeout_seconds"]) == (
+        "read_file",
+        "reads",
+        60.0,
+    )
+    listed = lcp("kinds", "--json").object["kinds"]
+    assert isinstance(listed, list)
+    assert described in listed
+
+
+def test_an_unknown_kind_is_named_with_the_nearest(lcp: Lcp) -> None:
+    done = lcp("kinds", "read_fil")
+    assert (done.code, "did you mean read_file" in done.err or "read_file" in done.err) == (1, True)
+
+
+def test_examples_are_run(lcp: Lcp, toss: None) -> None:
+    assert lcp("kinds", "write_file", "--check").out == "write_file: ok\n"
+    done = lcp("kinds", "--check")
+    assert done.code == 1
+    assert "toss: example 1: side is 'tails' in the result; 'heads' is expected\n" in done.out
+    found = lcp("kinds", "toss", "--check", "--json").object["kinds"]
+    assert isinstance(found, list)
+    assert isinstance(found[0], dict)
+    assert (found[0]["kind"], found[0]["ok"]) == ("toss", False)

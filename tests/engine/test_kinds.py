@@ -1,0 +1,173 @@
+"""A kind describes itself: what reads a description knows no kind by its name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+import lcp_engine
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.engine.admission import kind_of
+from lcp_engine.engine.describe_kinds import describe, failed_examples
+from lcp_engine.errors import LcpError
+from lcp_engine.planners.base import Question, SeenJob
+from lcp_engine.planners.llm.prompt import system_message, write_prompt
+from lcp_engine.planners.llm.reply_schema import reply_schema
+from lcp_engine.workers.base import Example, Worker
+from lcp_engine.workers.registry import BUILT_IN, find_workers, register
+
+SOURCE = Path(lcp_engine.__file__).parent
+READS_DESCRIPTIONS = (
+    *("core/decide.py", "engine/admission.py", "engine/reply.py", "engine/progress.py", "engine/question.py"),
+    *("engine/settle.py", "engine/describe_kinds.py", "replay/fork.py", "runner", "planners/llm"),
+)
+
+
+class Search(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    query: str
+
+
+class Found(BaseModel):
+    ok: bool = True
+    pages: list[str]
+
+
+SEARCH = Worker(
+    kind="search_web",
+    params=Search,
+    result=Found,
+    execute=lambda params, context: Found(pages=[f"about {params.query}"]),
+    description="Search the web.",
+    has_effects=False,
+    role=KindRole.SEARCHES,
+    shows="pages",
+    examples=(Example({"query": "oven"}, {"pages": ["about oven"]}),),
+).for_any_params()
+KINDS = tuple(kind_of(worker, is_held=worker.has_effects) for worker in (*BUILT_IN.values(), SEARCH))
+
+
+def asked(**more: object) -> Question:
+    start = Question(1, 1, 1, "Find out.", "/srv/project", "Find out.", kinds=KINDS)
+    return replace(start, **more)  # type: ignore[arg-type]  # fields of Question
+
+
+def searched(number: int, query: str, *pages: str) -> SeenJob:
+    found: list[JsonValue] = [*pages]
+    return SeenJob(
+        number, None, "search_web", {"query": query}, "succeeded", None, {"pages": found}, None, number
+    )
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The string constants of a module that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node.value
+
+
+def test_nothing_that_reads_descriptions_names_a_kind() -> None:
+    rooms = [SOURCE / place for place in READS_DESCRIPTIONS]
+    modules = [path for room in rooms for path in (room.rglob("*.py") if room.is_dir() else [room])]
+    assert len(modules) > 20
+    named = {(path.name, text) for path in modules for text in texts(path) if text in BUILT_IN}
+    assert named == set()
+
+
+def offered(schema: object) -> set[str]:
+    """The kinds that a schema lets a decoder write."""
+    if isinstance(schema, list):
+        return set().union(*(offered(part) for part in schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = schema.get("properties", {}).get("kind", {}).get("const") if "properties" in schema else None
+    return offered([*schema.values()]) | ({own} if own else set())
+
+
+def test_a_custom_kind_is_offered_before_anything_is_read() -> None:
+    assert offered(reply_schema(asked())) == {"list_files", "search_web"}
+    alone = tuple(kind for kind in KINDS if kind.name in ("search_web", "ask_user"))
+    assert offered(reply_schema(asked(kinds=alone))) == {"search_web", "ask_user"}
+
+
+def test_what_a_custom_kind_found_is_enough_to_go_on_and_to_end() -> None:
+    question = asked(turn=2, results=(searched(1, "oven", "Ovens bake."),))
+    assert offered(reply_schema(question)) >= {"search_web", "ask_user", "agent_plan"}
+    assert "mission_complete" in str(reply_schema(question))
+
+
+def test_a_prompt_describes_a_custom_kind_and_shows_what_it_found() -> None:
+    system = system_message(asked(), "lcp")
+    assert '- search_web: Search the web.\n    query (text)\n    such as {"query": "oven"}' in system
+    shown = write_prompt(asked(results=(searched(1, "oven", "Ovens bake."),)), budget_tokens=4000).text
+    assert "```\nOvens bake.\n```" in shown
+
+
+def test_params_of_a_custom_kind_keep_their_meaning() -> None:
+    class Deploy(BaseModel):
+        root: str
+
+    worker = Worker("deploy", Deploy, Found, SEARCH.execute).for_any_params()
+    question = asked(kinds=(kind_of(worker, is_held=True),))
+    assert "root (text)" in system_message(question, "lcp")
+    assert '"const": "."' not in str(reply_schema(question)).replace("'", '"')
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_every_built_in_kind_is_described_and_its_examples_pass(kind: str) -> None:
+    worker = BUILT_IN[kind]
+    assert worker.description
+    assert worker.examples
+    assert worker.role is not KindRole.OTHER
+    assert list(failed_examples(worker, BUILT_IN)) == []
+    for example in worker.examples:
+        if not example.is_run:
+            worker.result.model_validate(example.result)
+
+
+def test_a_description_has_everything_that_a_kind_states() -> None:
+    described = describe(SEARCH)
+    assert described["role"] == "searches"
+    assert described["examples"] == [
+        {"params": {"query": "oven"}, "result": {"pages": ["about oven"]}, "files": {}}
+    ]
+    assert (described["has_effects"], described["is_held"], described["is_confined"]) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"examples": (Example({"question": "?"}),)}, "example 1 is not valid: params"),
+        ({"examples": (Example({"query": "x"}, {"hits": 1}),)}, "'hits', which Found has not"),
+        ({"shows": "hits"}, "shows is 'hits'; the name of a field of Found is expected"),
+        ({"params": dict}, "a pydantic model is expected"),
+    ],
+)
+def test_a_definition_that_contradicts_itself_is_refused(wrong: dict[str, object], said: str) -> None:
+    worker = Worker(**{**SEARCH.__dict__, **wrong})
+    for refuse in (lambda: register(worker), lambda: find_workers([worker])):
+        with pytest.raises(LcpError, match="kind 'search_web'") as refused:
+            refuse()
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (
+            {"pages": ["about bread"]},
+            "example 1: pages is ['about oven'] in the result; ['about bread'] is expected",
+        ),
+        ({"ok": True}, None),
+    ],
+)
+def test_an_example_is_run_and_compared(expected: dict[str, JsonValue], said: str | None) -> None:
+    worker = replace(SEARCH, examples=(Example({"query": "oven"}, expected),))
+    assert list(failed_examples(worker, {worker.kind: worker})) == ([] if said is None else [said])
