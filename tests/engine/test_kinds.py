@@ -171,3 +171,44 @@ def test_a_definition_that_contradicts_itself_is_refused(wrong: dict[str, object
 def test_an_example_is_run_and_compared(expected: dict[str, JsonValue], said: str | None) -> None:
     worker = replace(SEARCH, examples=(Example({"query": "oven"}, expected),))
     assert list(failed_examples(worker, {worker.kind: worker})) == ([] if said is None else [said])
+
+
+def test_what_a_custom_kind_found_stays_in_later_prompts() -> None:
+    oven = searched(1, "oven", "Ovens bake.")
+    question = asked(turn=4, results=(searched(3, "bread", "It rises."),), history=lambda: [oven])
+    shown = write_prompt(question, budget_tokens=4000).text
+    assert "```\nOvens bake.\n```" in shown
+    assert "left out" not in shown
+
+
+def test_a_prompt_says_which_earlier_results_have_no_room() -> None:
+    long = [searched(number, f"word {number}", "page " * 2000) for number in (1, 2)]
+    short = searched(3, "short", "A short page.")
+    question = asked(turn=5, results=(searched(4, "bread", "It rises."),), history=lambda: [short, *long])
+    prompt = write_prompt(question, budget_tokens=2500)
+    assert prompt.fits
+    assert "```\nA short page.\n```" in prompt.text
+    for number in (1, 2):
+        assert (
+            f'- left out here: job {number}, search_web {{"query": "word {number}"}}'
+            in prompt.text.replace('\\"', '"').replace('"{', "{")
+        )
+
+
+def test_what_concerns_the_files_of_the_turn_is_shown_before_what_is_newer() -> None:
+    def read(number: int, path: str) -> SeenJob:
+        found: dict[str, JsonValue] = {"content": f"{path} " * 900}
+        return SeenJob(number, None, "read_file", {"rel_path": path}, "succeeded", None, found, None, number)
+
+    waits = SeenJob(
+        9, None, "write_file", {"rel_path": "old.md", "content": "x"}, "held", None, None, None, 4
+    )
+    history = [read(1, "old.md"), read(2, "new.md")]
+    question = asked(turn=5, waiting=(waits,), history=lambda: history)
+    whole = write_prompt(question, budget_tokens=20_000)
+    assert "old.md old.md" in whole.text
+    assert "new.md new.md" in whole.text
+    prompt = write_prompt(question, budget_tokens=whole.tokens - 500).text
+    assert "old.md old.md" in prompt
+    assert "new.md new.md" not in prompt
+    assert '- left out here: job 2, read_file "new.md": 1 line' in prompt

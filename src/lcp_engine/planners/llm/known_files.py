@@ -190,14 +190,13 @@ def _repeated(question: Question, jobs: Sequence[SeenJob]) -> frozenset[str]:
     """The kinds of jobs that the last reply requested again, or that wait or were rejected."""
     first: dict[str, int] = {}
     for job in jobs:
-        first.setdefault(_identity(job), job.job_id)
-    again = (
-        job for job in question.results if job.state == "rejected" or first[_identity(job)] != job.job_id
-    )
+        first.setdefault(identity(job), job.job_id)
+    again = (job for job in question.results if job.state == "rejected" or first[identity(job)] != job.job_id)
     return frozenset(job.kind for job in (*again, *question.waiting))
 
 
-def _identity(job: SeenJob) -> str:
+def identity(job: SeenJob) -> str:
+    """What the job asked for: equal for jobs of the same kind and params."""
     params = {key: value for key, value in job.params.items() if value is not None}
     return f"{job.kind} {json.dumps(params, sort_keys=True)}"
 

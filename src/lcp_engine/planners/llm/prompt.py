@@ -31,7 +31,7 @@ from lcp_engine.planners.llm.job_text import (
     quoted,
     show,
 )
-from lcp_engine.planners.llm.known_files import Known, View, known_of, view_of
+from lcp_engine.planners.llm.known_files import Known, View, identity, known_of, view_of
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""
@@ -67,7 +67,7 @@ def write_prompt(
 
     The goal, the names of the last results, decisions and corrections are never cut. The contents of the last results
     share what is left; a long one is cut, and followed by how to read on. Then come a line for each earlier turn, the
-    files that can be read, and what was read earlier, the newest first.
+    files that can be read, and what earlier turns found, with a note of each result that is left out.
     """
     system = system_message(question, dialect)
     taken = count(system) + FRAME
@@ -221,17 +221,57 @@ class _Turn:
         return "\n".join([*([fenced("\n".join(lines))] if lines else []), *([more] if more else [])])
 
     def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
-        """What was read in earlier turns and has not changed; without room for all, the newest."""
-        view, kept = view_of(self.question), dict[str, str]()
+        """What earlier turns found and is still true; without room for all, notes of the rest."""
+        found = self._found(old)
+        kept, left_out = self._fit(found, tokens)
+        notes = ""
+        if left_out:
+            for_notes = tokens // 5
+            kept, left_out = self._fit(found, tokens - for_notes)
+            notes = self._notes([told.job for told in left_out], for_notes)
+        view = view_of(self.question)
+        kept.sort(key=lambda told: old.index(told.job))
+        shown = [f"- {headline(told.job, view)}\n{self._show(told, 2**31)}" for told in kept]
+        return "\n".join([*shown, *([notes] if notes else [])])
+
+    def _found(self, old: Sequence[SeenJob]) -> Sequence[Body]:
+        """Results of earlier turns: of the same request the newest, of a file what was read since it changed last.
+
+        What concerns the files of this turn comes first, then the newest.
+        """
+        view, found = view_of(self.question), dict[str, Body]()
         for job in reversed(old):
             told = body(job, view)
-            if told is None or told.path is None or told.path in kept or told.path not in self.known.read:
+            if told is None or told.items == "files" or (told.path and told.path not in self.known.read):
                 continue
-            tokens -= self.count(told.text) + self.count(told.path) + _FENCE
+            found.setdefault(told.path or identity(job), told)
+        wanted = {view.target(job) for job in (*self.question.results, *self.question.waiting)}
+        return sorted(found.values(), key=lambda told: told.path is None or told.path not in wanted)
+
+    def _fit(self, found: Sequence[Body], tokens: int) -> tuple[list[Body], list[Body]]:
+        """The results that are shown whole in `tokens`, and those that are left out."""
+        kept, left_out = list[Body](), list[Body]()
+        for told in found:
+            needed = self.count(told.text) + self.count(headline(told.job, view_of(self.question))) + _FENCE
+            fits = needed <= tokens
+            tokens -= needed if fits else 0
+            (kept if fits else left_out).append(told)
+        return kept, left_out
+
+    def _notes(self, left_out: Sequence[SeenJob], tokens: int) -> str:
+        """A line for each result that is left out, as long as there is room, and how many there are beyond."""
+        lines = list[str]()
+        tokens -= _FENCE
+        for job in left_out:
+            line = f"- left out here: job {job.job_id}, {headline(job, view_of(self.question))}"
+            tokens -= self.count(line) + 1
             if tokens < 0:
                 break
-            kept[told.path] = f"- {headline(job, view)}\n{self._show(told, 2**31)}"
-        return "\n".join(reversed(kept.values()))
+            lines.append(line)
+        more = len(left_out) - len(lines)
+        if more and tokens > -_FENCE:
+            lines.append(f"- {more} {'more results are' if lines else 'results are'} left out here")
+        return "\n".join(lines)
 
 
 _FENCE = 12
