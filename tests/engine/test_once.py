@@ -97,12 +97,13 @@ def test_a_question_that_was_stored_is_asked_again_under_the_same_number(lab: La
 
 
 def test_of_two_replies_to_one_question_the_first_counts(lab: Lab) -> None:
-    lab.launch(DONE)
+    mission_id = lab.launch(DONE)
     asked = question(lab, leased_turn(lab))
     database = lab.engine.instance.database
     first, second = (StoredReply(text, None, 1, 1, 0.1) for text in ("first", "second"))
     assert database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, first)).reply == "first"
     assert database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, second)).reply == "first"
+    assert lab.mission(mission_id).json["tokens"] == {"input": 2, "output": 2}, "both were paid for"
     lab.engine.cancel(1)
 
 

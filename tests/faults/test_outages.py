@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from tests.store.test_lost_commits import Wire, wire
 
 from lcp_engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.base import Question, Reply
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check import check_database
@@ -149,6 +151,29 @@ def test_a_database_that_stays_full_is_an_error_at_once_unless_the_caller_chose_
     with pytest.raises(LcpError, match="needs space on its disk"):
         database.write(_fill)
     database.close()
+
+
+def test_a_paid_reply_waits_for_a_database_that_others_keep_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class Paid:
+        def answer(self, question: Question) -> Reply:
+            asked.append(question.number)
+            locked = sqlite3.connect(tmp_path / "lcp.db", isolation_level=None, check_same_thread=False)
+            locked.execute("BEGIN IMMEDIATE")
+            threading.Timer(1.5, locked.close).start()
+            return Reply('{"ok": true, "action": "mission_complete", "summary": "paid for"}', None, 7, 5)
+
+    monkeypatch.setattr("lcp_engine.runner.executor.make_planner", lambda spec, environment: Paid())
+    with Engine(sqlite_url(tmp_path), busy_seconds=0.1) as engine:
+        spec: dict[str, JsonValue] = {"goal": "g", "planner": {"type": "script", "replies": []}}
+        mission = engine.launch(spec, root=tmp_path)
+        engine.work(until_idle=True)
+        ended = engine.mission(mission.id)
+    assert asked == [1]
+    assert (ended.summary, ended.json["tokens"]) == ("paid for", {"input": 7, "output": 5})
 
 
 def _notes(tx: Tx) -> list[object]:

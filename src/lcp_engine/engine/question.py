@@ -25,6 +25,7 @@ from lcp_engine.store.people import has_event
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import (
     StoredReply,
+    add_cost,
     ask,
     keep_prompt,
     last_warnings,
@@ -104,12 +105,17 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
 
 
 def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
-    """Store a reply before it is read, even if the lease was lost. The turn with the reply that counts (R21)."""
+    """Store a reply before it is read, even if the lease was lost. The turn with the reply that counts (R21).
+
+    Its tokens count in any case: a reply that came too late was paid for as well (R6).
+    """
     mission = ledger.mission(turn.mission_id)
+    mission.input_tokens += reply.input_tokens or 0
+    mission.output_tokens += reply.output_tokens or 0
     if store_reply(ledger.tx, turn.mission_id, turn.number, reply):
-        mission.input_tokens += reply.input_tokens or 0
-        mission.output_tokens += reply.output_tokens or 0
         ledger.note(mission, "replied", turn.job_id, {"question": turn.number})
+    elif reply.input_tokens or reply.output_tokens:
+        add_cost(ledger.tx, turn.mission_id, turn.number, reply)
     kept = question(ledger.tx, turn.mission_id, turn.number)
     assert kept is not None
     return kept

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -62,9 +63,13 @@ from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worke
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
+PAID_SECONDS = 0.1
+"""Between two attempts to store what was paid for."""
 MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Characters of params: they have to fit into the buffer of a socket."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -269,7 +274,7 @@ class Turns:
         except LcpError as error:
             failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
             if (tokens := paid_tokens(failed)) is not None:
-                self._database.write(lambda tx: keep_cost(ledger_of(tx), asked.turn, tokens))
+                self._write_paid(lambda tx: keep_cost(ledger_of(tx), asked.turn, tokens))
             raise LcpError.of(failed) from error
         except BaseException as error:  # a plug-in may raise anything, and must not end the runner
             failed = failure_from_exception(
@@ -283,7 +288,17 @@ class Turns:
         stored = StoredReply(
             reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began
         )
-        return self._database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
+        return self._write_paid(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
+
+    def _write_paid(self, work: Callable[[Tx], T]) -> T:
+        """Write what was paid for, however long others keep the database locked: it is only in memory."""
+        while True:
+            try:
+                return self._database.write(work)
+            except LcpError as error:
+                if error.code is not ErrorCode.DATABASE_BUSY or self._database.outage.has_hurry:
+                    raise
+            time.sleep(PAID_SECONDS)
 
     def _question(self, asked: Asked, spec: MissionSpec) -> Question:
         turn, admission, correction = asked.turn, self._instance.admission, None

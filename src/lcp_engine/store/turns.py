@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from sqlalchemy import bindparam, insert, literal_column, or_, select, text, update
+from sqlalchemy import bindparam, func, insert, literal_column, or_, select, text, update
 
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.json_text import storable
@@ -40,6 +40,14 @@ _REPLY = Statement(
             name: bindparam(f"new_{name}")
             for name in ("reply", "prompt", "input_tokens", "output_tokens", "latency", "replied_at")
         }
+    )
+)
+_ADD_COST = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .values(
+        input_tokens=func.coalesce(turns.c.input_tokens, literal_column("0")) + bindparam("input"),
+        output_tokens=func.coalesce(turns.c.output_tokens, literal_column("0")) + bindparam("output"),
     )
 )
 _PROMPT = Statement(
@@ -174,6 +182,17 @@ def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> boo
         new_replied_at=tx.now,
     )
     return changed == 1
+
+
+def add_cost(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> None:
+    """Add the tokens of a reply that came too late to those of the question."""
+    tx.run(
+        _ADD_COST,
+        mission=mission_id,
+        question=number,
+        input=reply.input_tokens or 0,
+        output=reply.output_tokens or 0,
+    )
 
 
 def keep_prompt(tx: Tx, mission_id: int, number: int, prompt: str) -> None:

@@ -68,14 +68,14 @@ class Outage:
             self.tell(f"waiting for the database, which has been away for {_seconds(now - began)}: {why}")
         seconds = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, 8)) * random.uniform(0.5, 1.0)  # noqa: S311 -- no secret
         with self._changed:
-            if not self._has_hurry:
+            if not self.has_hurry:
                 self._changed.wait(max(0.0, min(seconds, caller.away_since + self.seconds - now)))
 
     def is_over_for(self, caller: Caller) -> bool:
         """Whether the caller has waited as long as it may."""
         if caller.away_since is None:
             return False
-        return self._has_hurry or time.monotonic() - caller.away_since >= self.seconds
+        return self.has_hurry or time.monotonic() - caller.away_since >= self.seconds
 
     def leave(self, caller: Caller, *, was_answered: bool) -> None:
         """Note that a caller waits no longer, since it was answered or gave up."""
@@ -104,7 +104,8 @@ class Outage:
             self._changed.notify_all()
 
     @property
-    def _has_hurry(self) -> bool:
+    def has_hurry(self) -> bool:
+        """Whether one who uses the database is to stop."""
         return any(is_stopping() for is_stopping in self._is_hurried)
 
 
