@@ -182,8 +182,15 @@ class Server:
     def stop(self) -> None:
         self._do("pg_ctl", "--pgdata", self._data, "--mode", "immediate", "--wait", "stop")
 
+    def make_replica(self) -> None:
+        """Let it start as one that follows a primary."""
+        self._do_any("touch", self._data / "standby.signal")
+
     def _do(self, program: str, *given: object) -> None:
-        command = [*self._as_user, str(self._programs / program), *map(str, given)]
+        self._do_any(str(self._programs / program), *given)
+
+    def _do_any(self, *given: object) -> None:
+        command = [*self._as_user, *map(str, given)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self._directory)
 
 

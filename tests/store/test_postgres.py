@@ -194,6 +194,21 @@ def test_contents_kept_while_others_prune_stay(postgres_url: str) -> None:
     other.close()
 
 
+def test_contents_that_are_only_named_stay_while_others_prune(postgres_url: str) -> None:
+    sha = changes.sha256(b"large")
+    one, other = open_database(postgres_url), open_database(postgres_url)
+    one.write(lambda tx: changes.name_unkept(tx, sha, 5))
+
+    def work(tx: Tx) -> None:
+        changes.name_unkept(tx, sha, 5)
+        assert prune(other, ended_before=2**60).contents == 0
+
+    one.write(work)
+    assert one.read(lambda tx: tx.query_plain("SELECT size FROM blobs")) == [(5,)]
+    one.close()
+    other.close()
+
+
 def test_contents_that_an_undo_refers_to_stay_while_others_prune(postgres_url: str) -> None:
     sha = changes.sha256(b"kept")
     one, other = open_database(postgres_url), open_database(postgres_url)

@@ -12,7 +12,7 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check import faults_in
-from lcp_engine.store.maintenance.prune import SECONDS, Pruned, Work, prune, sweep
+from lcp_engine.store.maintenance.prune import SECONDS, Pruned, Work, choose, prune, sweep
 
 WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "after\n"}
 COMPLETE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
@@ -46,6 +46,26 @@ def _prune(engine: Engine, *, keep: int = 0, preimages: bool = False, dry_run: b
     done = prune(database, ended_before=FUTURE, keep=keep, preimages=preimages, dry_run=dry_run)
     assert database.read(faults_in) == []
     return done
+
+
+def test_two_prunes_at_once_remove_each_mission_once(
+    engine: Engine, database_url: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        _run(engine, root, COMPLETE)
+    others: list[Pruned] = []
+
+    def choose_late(tx: Tx, *, ended_before: int, keep: int, preimages: bool) -> tuple[list[int], int]:
+        chosen = choose(tx, ended_before=ended_before, keep=keep, preimages=preimages)
+        if not others:
+            others.append(Pruned())
+            with Engine(database_url) as other:
+                others[0] = _prune(other, keep=2)
+        return chosen
+
+    monkeypatch.setattr("lcp_engine.store.maintenance.prune.choose", choose_late)
+    done = _prune(engine)
+    assert (others[0].missions, done.missions) == (2, 1), "of four, the newest stays"
 
 
 def _end_at(engine: Engine, mission: int, at: int) -> None:

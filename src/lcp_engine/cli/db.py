@@ -89,17 +89,21 @@ def check_command(invocation: Invocation) -> int:
 
     Checks the file and its references, the numbers of events, each job against its history, attempts, approvals,
     leases, counters, and each stored content against its hash. Changes nothing. Exit code 1: faults were found; they
-    are listed.
+    are listed. Settings and places that may lose commits are warnings.
     """
     from lcp_engine.store.maintenance.check import check_database
+    from lcp_engine.store.maintenance.durability import weaknesses
 
     url = invocation.database_url
     with naming(url):
         settings = invocation.settings
         faults = check_database(url, settings.busy_seconds, kept_bytes=settings.caps.preimage_bytes)
+        found = [f"{one.fact}. {one.advice}" for one in weaknesses(url, settings.busy_seconds)]
     if invocation.json:
-        print_json({"ok": not faults, "faults": [*faults]})
+        print_json({"ok": not faults, "faults": [*faults], "warnings": [*found]})
     else:
+        for warning in found:
+            print_err(one_line(f"warning: {warning}"))
         for fault in faults:
             print_err(one_line(fault))
         if not faults:

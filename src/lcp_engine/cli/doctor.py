@@ -206,6 +206,7 @@ def _guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[F
 
 def _database(url: str, shown: str) -> Iterator[Finding]:
     from lcp_engine.store.maintenance.check import check_database, find_version, try_writing
+    from lcp_engine.store.maintenance.durability import weaknesses
     from lcp_engine.store.version import HEAD
 
     version = find_version(url, BUSY_SECONDS)
@@ -226,6 +227,8 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
         return
     try_writing(url, BUSY_SECONDS)
     yield well("database", f"{shown} is consistent, writable, at version {version}")
+    for weakness in weaknesses(url, BUSY_SECONDS):
+        yield doubtful("durability", weakness.fact, weakness.advice)
 
 
 def _new_database(url: str, shown: str) -> Finding:
@@ -248,14 +251,27 @@ def _new_database(url: str, shown: str) -> Finding:
 
 def _runtime(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
     from lcp_engine.engine.instance import identity_of
+    from lcp_engine.sandbox.file_systems import shared_file_system
     from lcp_engine.store.host.liveness import runtime_directory
 
-    yield well("runtime directory", str(runtime_directory(identity_of(url), environment)))
+    directory = runtime_directory(identity_of(url), environment)
+    yield well("runtime directory", str(directory))
+    shared = shared_file_system(directory)
+    if shared is not None:
+        fact = f"{directory} is on {shared}; whether a runner of this machine is alive is known by its locks there"
+        yield doubtful("runtime directory", fact, "Name a local directory of your own with XDG_RUNTIME_DIR.")
 
 
 def _root(path: Path) -> Iterator[Finding]:
+    from lcp_engine.sandbox.file_systems import shared_file_system
     from lcp_engine.sandbox.root import Root
 
+    shared = shared_file_system(path)
+    if shared is not None:
+        fact = (
+            f"{path} is on {shared}, where the locks of runners on other machines may not exclude each other"
+        )
+        yield doubtful("root", fact, "Let the runners of one machine alone write to it.")
     with Root(path) as root:
         yield (
             well("root", root.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from sqlalchemy import bindparam, func, insert, select, text, update
@@ -139,16 +139,26 @@ def intend(tx: Tx, change: ChangeRow) -> int:
 
 def keep(tx: Tx, sha: str, data: bytes) -> None:
     """Store a content once."""
-    row = tx.row(_KEEP_BLOB, hash=sha)
-    if row is None:
-        tx.run(_BLOB, sha256=sha, size=len(data), data=zlib.compress(data, 6))
-    elif not row[1]:
+    if _reserve(tx, sha, len(data), lambda: zlib.compress(data, 6)) == 0:
         tx.run(_FILL_BLOB, hash=sha, new_data=zlib.compress(data, 6))
 
 
 def name_unkept(tx: Tx, sha: str, size: int) -> None:
     """Name a content that is too large to store: its row has no bytes (compressed, even an empty content has some)."""
-    tx.run(_BLOB, sha256=sha, size=size, data=b"")
+    _reserve(tx, sha, size, lambda: b"")
+
+
+def _reserve(tx: Tx, sha: str, size: int, make: Callable[[], bytes]) -> int | None:
+    """Make the row of a content, or lock the one that is there; how many bytes that one has stored.
+
+    A row that another transaction made at the same moment is not locked by the attempt to make it.
+    """
+    while True:
+        row = tx.row(_KEEP_BLOB, hash=sha)
+        if row is not None:
+            return int(row[1])
+        if tx.run(_BLOB, sha256=sha, size=size, data=make()) == 1:
+            return None
 
 
 def content(tx: Tx, sha: str) -> bytes | None:

@@ -54,6 +54,8 @@ def keep(tx: Tx, found: Iterable[tuple[int, str]]) -> None:
     In the order of the hashes, so that transactions that store the same results do not wait for each other in a circle.
     """
     for sha, job_id, result in sorted((sha256(result.encode()), job_id, result) for job_id, result in found):
-        if tx.row(_THERE, hash=sha) is None:
-            tx.run(_NEW, hash=sha, size=len(result.encode()), told=result)
+        # A row that another transaction made at the same moment is not locked by the attempt to make it.
+        while tx.row(_THERE, hash=sha) is None:
+            if tx.run(_NEW, hash=sha, size=len(result.encode()), told=result) == 1:
+                break
         tx.run(_REFER, job=job_id, new_result_sha256=sha)

@@ -242,6 +242,8 @@ class Database:
     def _outlast(self, error: Exception, leader: Unit[Any], batch: list[Unit[Any]]) -> None:
         """Wait a moment for a database that is away; the units that have waited long enough leave the batch."""
         now = time.monotonic()
+        if self.backend.name != "sqlite":  # the next connection may lead to another server
+            self._drop_writer()
         self._gather(batch)
         for unit in batch:
             unit.away_since = unit.away_since or now

@@ -52,6 +52,12 @@ _BY_INDEX = "; ".join(
 # The server releases the locks of a host that is gone soon after its leases have expired, not after two hours.
 _ASK_AFTER_HOST = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
 
+# A role or a database may have it off, and a commit is acknowledged then before it is on disk.
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) "
+    "WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+)
+
 _ONE_STATE = "SET default_transaction_read_only = on; SET default_transaction_isolation = 'repeatable read'"
 
 # A server that crashed reuses transaction ids that never reached its log.
@@ -79,14 +85,37 @@ class Postgres:
 
     def connect(self) -> Connection:
         connection = connect(self.url)
-        connection.execute(f"{_BY_INDEX}; {_ASK_AFTER_HOST}".encode())
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return Piped(connection)
+
+    def _prepare(self, connection: psycopg.Connection) -> None:
+        """Make a connection one that writes. Raises for a server or a pooler over which nothing can be promised."""
+        connection.execute(f"{_BY_INDEX}; {_ASK_AFTER_HOST}; {_DURABLE}".encode())
+        row = connection.execute("SELECT pg_is_in_recovery(), pg_backend_pid()").fetchone()
+        assert row is not None
+        if row[0]:
+            raise psycopg.errors.ReadOnlySqlTransaction(
+                "it is a replica, and only its primary can be written"
+            )
+        if row[1] != connection.info.backend_pid and self._shares_sessions(row[1]):
+            message = f"database {self._shown} is reached through a pooler that shares sessions between transactions"
+            advice = "Connect to the server itself, or set the pooler to session pooling."
+            raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice)
         if self._sweeps:
             connection.execute("SET synchronous_commit = off")
             with suppress(
                 psycopg.errors.InsufficientPrivilege
             ):  # then the server checks every reference itself
                 connection.execute("SET session_replication_role = replica")
-        return Piped(connection)
+
+    def _shares_sessions(self, pid: int) -> bool:
+        """Whether another connection gets the session `pid`, which the first one still holds."""
+        with connect(self.url) as other:
+            return other.execute("SELECT pg_backend_pid()").fetchone() == (pid,)
 
     def sweeping(self) -> Postgres:
         return Postgres(self.url, sweeps=True)
@@ -147,6 +176,8 @@ class Postgres:
         return isinstance(error, _OF_OTHERS)
 
     def is_away(self, error: Exception) -> bool:
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):  # another server is the primary by now
+            return True
         return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_LOST)
 
     def is_usable(self, connection: Connection) -> bool:

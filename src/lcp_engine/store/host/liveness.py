@@ -88,13 +88,30 @@ def _base(environment: Mapping[str, str]) -> Path:
     return user_state_path(APP) / "run"
 
 
+_SLOTS = 512
+"""For which there is room in a runner's file, so that a directory that fills up ends no runner."""
+
+
+def _open_full(path: Path) -> int:
+    """Open a runner's file with room for its notes. Raises `DATABASE_FAILED`, with the path, if there is none."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, _SLOTS * _SLOT.size)
+    except OSError as refused:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        message = f"runtime directory {path.parent} cannot be used: {refused.strerror}"
+        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice="Free space on its disk.") from refused
+    return descriptor
+
+
 class LivenessFile:
     """A runner's locked file, with a slot for each thread that names the job it executes."""
 
     def __init__(self, directory: Path, uid: str) -> None:
         self._path = directory / f"{uid}{LOCK}"
         self._guard = threading.Lock()
-        self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._descriptor = _open_full(self._path)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def note_start(self, slot: int, job_id: int, attempt: int) -> None:

@@ -85,8 +85,9 @@ def prune(
     )
     if dry_run:
         return Pruned(len(wanted), kept)
+    count = 0
     for at in range(0, len(wanted), _MARKED_AT_ONCE):
-        database.write(partial(_mark, missions=wanted[at : at + _MARKED_AT_ONCE]))
+        count += database.write(partial(_mark, missions=wanted[at : at + _MARKED_AT_ONCE]))
     with sweep(database) as sweeping:
         marked = database.read(_marked)
         rows = sweeping.remove(
@@ -95,7 +96,7 @@ def prune(
         contents = sum(_sweep_contents(sweeping, database, table) for table in _UNREFERENCED)
         idle = database.read(partial(_idle_runners, ended_before=ended_before))
         gone = sweeping.remove([Work(idle, _remove_runners)])
-    pruned = Pruned(len(wanted), kept, rows, contents, gone)
+    pruned = Pruned(count, kept, rows, contents, gone)
     if pruned != Pruned(kept_for_undo=kept):
         database.write(_make_durable)
     return pruned
@@ -129,17 +130,22 @@ def choose(tx: Tx, *, ended_before: Micros, keep: int, preimages: bool) -> tuple
     return [mission for mission in found if mission not in needed], len(needed)
 
 
-def _mark(tx: Tx, missions: Sequence[int]) -> None:
-    """Mark missions as pruned; those that were resumed meanwhile stay."""
-    ledger = ledger_of(tx)
-    ledger.lock(missions)
-    for mission_id in missions:
+def _mark(tx: Tx, missions: Sequence[int]) -> int:
+    """Mark missions as pruned; those that were resumed meanwhile stay. Leaves out what another prune has marked."""
+    ledger, count = ledger_of(tx), 0
+    there = f"id IN ({', '.join(map(str, missions))}) AND pruned_at IS NULL"
+    lock = "" if tx.is_sqlite else " FOR UPDATE"
+    left = [row[0] for row in tx.query_plain(f"SELECT id FROM missions WHERE {there} ORDER BY id{lock}")]
+    ledger.lock(left)
+    for mission_id in left:
         mission = ledger.mission(mission_id)
         if mission.has_ended and mission.open == 0 and mission.held == 0:
             tx.plain(
                 f"UPDATE missions SET pruned_at = {tx.now}, spec = '{{}}', summary = NULL, deliverables = NULL, "
                 f"metrics = NULL, error = NULL, root_plan = NULL WHERE id = {mission_id}"
             )
+            count += 1
+    return count
 
 
 def _marked(tx: Tx) -> list[tuple[int, int]]:
