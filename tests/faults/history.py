@@ -54,7 +54,8 @@ def _lines(stage: Stage) -> list[str]:
         there = Counter((place / FILE).read_text().split() if (place / FILE).exists() else [])
         found += [f"{line} is {there[line]} times in {place.name}" for line in lines if there[line] > 1]
         if not stage.may_fail:
-            found += [f"{line} is not in {place.name}" for line in lines if there[line] == 0]
+            missing = [line for line in lines if there[line] == 0]
+            found += [f"{len(missing)} lines are not in {place.name}, {missing[0]} first"] if missing else []
         found += [f"{line} does not belong in {place.name}" for line in there if line not in lines]
         found += [f"{file.name} was left in {place.name}" for file in place.glob(".lcp-*")]
     return found
