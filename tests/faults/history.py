@@ -56,7 +56,10 @@ def _lines(stage: Stage) -> list[str]:
         if not stage.may_fail:
             missing = [line for line in lines if there[line] == 0]
             found += [f"{len(missing)} lines are not in {place.name}, {missing[0]} first"] if missing else []
-        found += [f"{line} does not belong in {place.name}" for line in there if line not in lines]
+        strange = [line for line in there if line not in lines]
+        found += (
+            [f"{len(strange)} lines do not belong in {place.name}, {strange[0]} first"] if strange else []
+        )
         found += [f"{file.name} was left in {place.name}" for file in place.glob(".lcp-*")]
     return found
 

@@ -245,14 +245,16 @@ def two_machines_have_one_path(stage: Stage) -> None:
     machines = {name: stage.machine(name, other=True, mounts={path: place}) for name, place in places.items()}
     for _ in range(3):
         for name, place in places.items():
-            stage.appends(20, path, place=place, machine=machines[name])
-    a = stage.runner("--threads", "2", machine=machines["a"])
-    stage.runner("--threads", "2", machine=machines["b"])
+            spec: dict[str, JsonValue] = {"root_aliases": [name]}
+            stage.appends(20, path, place=place, machine=machines[name], spec=spec)
+    served = {name: ("--threads", "2", "--root", f"{name}={path}") for name in places}
+    a = stage.runner(*served["a"], machine=machines["a"])
+    stage.runner(*served["b"], machine=machines["b"])
     for _ in range(3):
         time.sleep(0.5 + stage.chance.random())
         kill(a)
         time.sleep(STALL)  # the other machine looks after what the dead one left
-        a = stage.runner("--threads", "2", machine=machines["a"])
+        a = stage.runner(*served["a"], machine=machines["a"])
     stage.finish()
 
 
