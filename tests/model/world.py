@@ -55,7 +55,8 @@ class World:
         return claimed[:most]
 
     def beat(self, runner: Runner) -> None:
-        runner.alive_until = self.now + LEASE
+        until = self.now + LEASE
+        runner.alive_until = until + (runner.alive_until == until)
 
     @staticmethod
     def holds(job: Job, attempt: int) -> bool:

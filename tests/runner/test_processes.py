@@ -6,12 +6,16 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 from pydantic import BaseModel, JsonValue
 
@@ -206,6 +210,36 @@ def test_a_lease_from_elsewhere_is_taken_back_when_it_runs_out_without_a_look(
 
 
 @pytest.mark.proof
+def test_while_nobody_can_write_nobody_is_taken_for_dead(
+    database_url: str, engine: Engine, crew: Crew
+) -> None:
+    """Another program holds the database for longer than a lease; the runners renew once it is free."""
+    stall = queue.LEASE_SECONDS + 2
+    job = engine.enqueue("mark", {"n": 1, "seconds": 2 * stall})
+    crew.start(until_idle=True)
+    while crew.next_word()[0] != "1":
+        pass
+    crew.start(until_idle=True)
+    assert crew.next_word() == ["ready"]
+    with _held_by_another_program(database_url):
+        time.sleep(stall)
+    assert crew.end() == []
+    assert engine.job(job).json["attempt"] == 1
+
+
+@contextmanager
+def _held_by_another_program(url: str) -> Iterator[None]:
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as outside:
+            outside.execute("BEGIN IMMEDIATE")
+            yield
+    else:
+        with psycopg.connect(url) as outside:
+            outside.execute("LOCK TABLE runners IN EXCLUSIVE MODE")
+            yield
+
+
+@pytest.mark.proof
 def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, crew: Crew) -> None:
     job = engine.enqueue("mark", {"n": 1, "seconds": 1})
     stopped = crew.start(until_idle=True)
@@ -228,6 +262,7 @@ def test_a_stopped_process_keeps_its_lock_but_not_its_leases(engine: Engine, cre
     assert engine.events(engine.job(job).mission_id) == events
     assert isinstance(before["attempts"], list)
     assert [a["outcome"] for a in before["attempts"] if isinstance(a, dict)] == ["rescued", "succeeded"]
+    assert database.read(lambda tx: tx.query_plain("SELECT deaths FROM jobs")) == [(0,)], "nobody died"
 
 
 @pytest.mark.proof

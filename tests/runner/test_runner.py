@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -19,17 +18,14 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.clock import SECOND, steady_clock, system_clock
+from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import State
 from lcp_engine.engine import missions
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.lane import Lane
-from lcp_engine.runner.maintenance import Maintenance
 from lcp_engine.runner.runner import Runner
-from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.host.liveness import this_host
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.workers.base import Context, Outcome, Worker
 
@@ -258,47 +254,10 @@ def test_whatever_a_worker_raises_fails_its_job_only(database_url: str, shop: Sh
         assert shop.executed.count(7) == 2
 
 
-def test_a_lease_of_another_host_is_left_alone_until_it_runs_out(database_url: str, shop: Shop) -> None:
-    now = [1_000 * SECOND]
-    with Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine:
-        job = engine.enqueue("quick", {"n": 1})
-        database = engine.instance.database
-        other = database.write(lambda tx: queue.add_runner(tx, uid="far", host="far", boot="another", pid=1))
-        database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(("quick",)), other, 1))
-        now[0] += queue.LEASE
-        with ThreadPoolExecutor(1) as threads:
-            runner = Runner(engine.instance, until_idle=True)
-            running = threads.submit(runner.run)
-            while not database.read(lambda tx: tx.query_plain("SELECT 1 FROM runners WHERE host <> 'far'")):
-                pass
-            assert engine.job(job).state == "running"
-            now[0] += 1
-            running.result()
-        assert shop.executed == [1]
-        assert _outcomes(engine.job(job).json) == ["rescued", "succeeded"]
-
-
-def test_a_runner_whose_clock_stood_still_keeps_its_leases(database_url: str, shop: Shop) -> None:
-    """As that of a process does while its machine sleeps."""
-    behind = steady_clock(system_clock() - 3600 * SECOND)
-    with (
-        Engine(database_url, workers=shop.workers(timeout=60), clock=behind) as slept,
-        Engine(database_url, workers=shop.workers(timeout=60)) as fresh,
-        ThreadPoolExecutor(1) as threads,
-    ):
-        job = slept.enqueue("wait", {"n": 1})
-        running = threads.submit(partial(slept.work, until_idle=True))
-        shop.begun.wait()
-        Maintenance(fresh.instance, ConfinedThreads(active=False), this_host(), launches=False).run_due(0)
-        shop.door.set()
-        running.result()
-        assert _outcomes(fresh.job(job).json) == ["succeeded"]
-        assert shop.executed == [1]
-
-
 def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(
-    database_url: str, shop: Shop
+    database_url: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(queue, "LEASE_SECONDS", 0.0)  # it has had nothing to do for that long
     now = [1_000 * SECOND]
     with (
         Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine,
@@ -319,19 +278,21 @@ def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(
         running.result()
 
 
-def test_heartbeats_keep_the_lease_of_a_long_job(database_url: str, shop: Shop) -> None:
-    now = [1_000 * SECOND]
+def test_a_runner_renews_its_leases_whatever_the_databases_clock_does(
+    database_url: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lcp_engine.runner.runner.HEARTBEAT_SECONDS", 0.0)
+    now = [10_000 * SECOND]
     with Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine:
         engine.enqueue("wait", {"n": 1})
         with ThreadPoolExecutor(1) as threads:
             running = threads.submit(Runner(engine.instance, until_idle=True).run)
             shop.begun.wait()
             query = "SELECT alive_until FROM runners"
-            for _ in range(2):
-                now[0] += queue.LEASE - SECOND
-                while engine.instance.database.read(lambda tx: tx.query_plain(query)) != [
-                    (now[0] + queue.LEASE,)
-                ]:
+            for step in (queue.LEASE - SECOND, -3600 * SECOND, 0):
+                now[0] += step
+                before = engine.instance.database.read(lambda tx: tx.query_plain(query))
+                while engine.instance.database.read(lambda tx: tx.query_plain(query)) == before:
                     assert not running.done()
             shop.door.set()
             running.result()

@@ -140,9 +140,14 @@ def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool
     return True
 
 
-def rescue(ledger: Ledger, job: JobRow, runner: RunnerRow, *, has_started: bool) -> bool:
-    """Requeue a job whose runner died; after `MAX_DEATHS` deaths it fails (R17)."""
-    if has_started:
+def rescue(
+    ledger: Ledger, job: JobRow, runner: RunnerRow, *, has_started: bool, is_charged: bool = True
+) -> bool:
+    """Requeue a job whose runner died; after `MAX_DEATHS` deaths it fails (R17).
+
+    A runner that is only suspended has not died: the job is not charged with a death.
+    """
+    if has_started and is_charged:
         job.deaths += 1
     reason = because(ReasonCode.RUNNER_DIED, runner=runner.id, pid=runner.pid)
     if job.deaths >= MAX_DEATHS:

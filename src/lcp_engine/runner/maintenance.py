@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from functools import partial
 
 from pydantic import ValidationError
 
 from lcp_engine.changes.recovery import close_left_open
-from lcp_engine.clock import SECOND, Clock, Micros
+from lcp_engine.clock import Clock, Micros
 from lcp_engine.core.recurrence import go_on
 from lcp_engine.engine.approvals import expire
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.schedules import recurrence_of, tick
 from lcp_engine.engine.settle import rescue
 from lcp_engine.errors import OF_DATABASE, LcpError
+from lcp_engine.runner.lease_watch import LOOK_SECONDS, LeaseWatch
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.host.liveness import Host, forget, is_dead, started_jobs
+from lcp_engine.store.host.liveness import Host, forget, is_dead, is_stopped, started_jobs
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import RunnerRow
@@ -37,8 +37,7 @@ class Maintenance:
         self._threads = threads
         self._host = host
         self._scheduler = Scheduler(instance.database, instance.clock) if launches else None
-        self._next_expiry: Micros | None = None
-        self._renewals = _Renewals()
+        self._lease_watch = LeaseWatch()
 
     def run_due(self, runner_id: int) -> None:
         """Do all that is due, as runner `runner_id`."""
@@ -48,27 +47,42 @@ class Maintenance:
             self._scheduler.launch_due()
 
     def rescue(self, runner_id: int) -> None:
-        """Take back the jobs of dead runners, and close the intents that they left open."""
+        """Take back the jobs of dead runners, and close the intents that they left open.
+
+        A runner is dead if the kernel says so, or if this process has seen it not renew its leases for as long as they
+        last: a stopped process keeps its lock, and one of another machine has none here.
+        """
         others = self._database.read(lambda tx: queue.leasing_runners(tx, runner_id))
-        now = self._database.now()
-        self._next_expiry = min((one.alive_until for one in others if one.alive_until >= now), default=None)
-        renewing = self._renewals.observe(others)
+        self._lease_watch.look(others, time.monotonic())
+        if self._lease_watch.has_doubts():
+            self._database.write(lambda tx: queue.beat(tx, runner_id))
         for runner in others:
             dead = is_dead(runner, self._host, self._instance.runtime)
-            has_run_out = runner.alive_until < self._database.now()
-            # A stopped process keeps its lock, but its leases expire; a runner that renews them is alive, whatever
-            # its clock says.
-            if dead or (has_run_out and not (dead is False and runner.id in renewing)):
-                started = started_jobs(runner, self._instance.runtime)
-                self._database.write(partial(_take_back, runner=runner, started=started))
+            if dead or self._lease_watch.is_silent(runner):
+                self._take_back(runner, dead)
             if dead:
                 forget(runner, self._instance.runtime)
         close_left_open(self._database, self._threads)
 
     def seconds_until_due(self, most: float) -> float:
-        """How long until the first lease of another runner expires, at most `most` seconds."""
-        at = self._next_expiry
-        return most if at is None else max(0.001, min(most, (at - self._database.now()) / SECOND))
+        """How long until the next look at other runners' leases, at most `most` seconds."""
+        return min(most, LOOK_SECONDS) if self._lease_watch.is_watching else most
+
+    def _take_back(self, runner: RunnerRow, dead: bool | None) -> None:
+        started = started_jobs(runner, self._instance.runtime)
+        is_charged = not (dead is False and is_stopped(runner))
+
+        def work(tx: Tx) -> None:
+            ledger = ledger_of(tx)
+            leased = queue.leased_by(tx, runner.id)
+            ledger.lock(job.mission_id for job in leased)
+            if not dead and queue.has_renewed(tx, runner):
+                return
+            for job in leased:
+                has_started = started is None or (job.id, job.attempt) in started
+                rescue(ledger, job, runner, has_started=has_started, is_charged=is_charged)
+
+        self._database.write(work)
 
     def _expire(self) -> None:
         """Reject the held jobs whose `hold_timeout` has passed."""
@@ -76,32 +90,6 @@ class Maintenance:
         due = self._database.read(lambda tx: due_holds(tx, now))
         if due:
             self._database.write(lambda tx: expire(ledger_of(tx), due))
-
-
-class _Renewals:
-    """Which runners renew their leases, by this process's own clock: clocks differ after the machine slept."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[Micros, float]] = {}
-
-    def observe(self, runners: Sequence[RunnerRow]) -> set[int]:
-        """The ids of runners that are new here, or that renewed their leases within the last lease time."""
-        now = time.monotonic()
-        before, self._seen = self._seen, {}
-        for runner in runners:
-            until, since = before.get(runner.id, (runner.alive_until, now))
-            self._seen[runner.id] = (runner.alive_until, since if until == runner.alive_until else now)
-        return {
-            runner_id for runner_id, (_, since) in self._seen.items() if now - since < queue.LEASE / SECOND
-        }
-
-
-def _take_back(tx: Tx, runner: RunnerRow, started: set[tuple[int, int]] | None) -> None:
-    ledger = ledger_of(tx)
-    leased = queue.leased_by(tx, runner.id)
-    ledger.lock(job.mission_id for job in leased)
-    for job in leased:
-        rescue(ledger, job, runner, has_started=started is None or (job.id, job.attempt) in started)
 
 
 class Scheduler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -44,7 +45,7 @@ QUICK_SECONDS = 0.02
 """A lane claims so many jobs as it can execute in this time; more on a slow disk."""
 ROOT_SECONDS = 10.0
 """How often roots that were not on this machine are searched again."""
-HEARTBEAT: Micros = 3 * SECOND
+HEARTBEAT_SECONDS = 3.0
 
 
 class Runner:
@@ -340,7 +341,7 @@ class Leases:
         self._scope = scope
         self._served = served
         self._jitter = jitter
-        self._alive_until: Micros = 0
+        self._renewed = -math.inf
         self.runner_id = 0
 
     def register(self, uid: str, host: Host) -> None:
@@ -357,19 +358,24 @@ class Leases:
         self, finished: Sequence[Finished], returned: Sequence[JobRow], most: int
     ) -> list[JobRow]:
         """Settle finished jobs, release those not started, and claim up to `most` others, in one transaction."""
+        now = time.monotonic()
+        # An idle runner does not renew its leases.
+        is_stale = now - self._renewed > queue.LEASE_SECONDS / 2
 
-        def work(tx: Tx) -> tuple[list[JobRow], Micros]:
+        def work(tx: Tx) -> list[JobRow]:
             ledger = ledger_of(tx)
             ledger.lock({one.job.mission_id for one in finished} | {job.mission_id for job in returned})
             settle_finished(ledger, finished, self._jitter)
             for job in returned:
                 queue.release(ledger, job.copy())
             claimed = queue.claim(ledger, self._scope, self.runner_id, most, self._served)
-            # An idle runner does not renew its leases.
-            is_stale = bool(claimed) and tx.now > self._alive_until - queue.LEASE // 2
-            return claimed, queue.beat(tx, self.runner_id) if is_stale else self._alive_until
+            if claimed and is_stale:
+                queue.beat(tx, self.runner_id)
+            return claimed
 
-        claimed, self._alive_until = self._database.write(work)
+        claimed = self._database.write(work)
+        if claimed and is_stale:
+            self._renewed = now
         return claimed
 
     def settle(self, tx: Tx, finished: FinishedJob) -> None:
@@ -378,8 +384,10 @@ class Leases:
 
     def renew(self) -> None:
         """Renew all leases, if it is time for that."""
-        if self._database.now() > self._alive_until - queue.LEASE + HEARTBEAT:
-            self._alive_until = self._database.write(lambda tx: queue.beat(tx, self.runner_id))
+        now = time.monotonic()
+        if now - self._renewed > HEARTBEAT_SECONDS:
+            self._database.write(lambda tx: queue.beat(tx, self.runner_id))
+            self._renewed = now
 
     def next_ready_at(self) -> Micros | None:
         """When there is something to claim (0: now); None if nothing is queued."""

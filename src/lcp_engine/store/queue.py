@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     TextClause,
     bindparam,
+    case,
     func,
     insert,
     literal_column,
@@ -30,7 +31,8 @@ from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, RunnerRow, job_row
 from lcp_engine.store.schema import jobs, runners
 
-LEASE: Micros = 10 * SECOND
+LEASE_SECONDS = 10.0
+LEASE: Micros = int(LEASE_SECONDS * SECOND)
 MOST_DUE = 1000
 """How many delayed jobs a claim makes ready; beyond that the first due goes before the most urgent."""
 
@@ -82,8 +84,18 @@ _NEW_RUNNER = Statement(
     .values({name: bindparam(name) for name in ("uid", "host", "boot", "pid", "started_at", "alive_until")})
     .returning(runners.c.id)
 )
+# It changes with each renewal, whatever the clock says: others know a runner's renewals by that.
 _BEAT = Statement(
-    update(runners).where(runners.c.id == bindparam("runner")).values(alive_until=bindparam("until"))
+    update(runners)
+    .where(runners.c.id == bindparam("runner"))
+    .values(
+        alive_until=case(
+            (runners.c.alive_until == bindparam("until"), bindparam("other")), else_=bindparam("until")
+        )
+    )
+)
+_RENEWED = Statement(
+    select(runners.c.alive_until).where(runners.c.id == bindparam("runner")).with_for_update()
 )
 _LEAVE = Statement(
     update(runners)
@@ -255,10 +267,15 @@ def add_runner(tx: Tx, *, uid: str, host: str, boot: str, pid: int) -> int:
     return int(row[0])
 
 
-def beat(tx: Tx, runner_id: int) -> Micros:
-    """Renew all leases of the runner; returns until when they last."""
-    tx.send(_BEAT, runner=runner_id, until=tx.now + LEASE)
-    return tx.now + LEASE
+def beat(tx: Tx, runner_id: int) -> None:
+    """Renew all leases of the runner."""
+    tx.send(_BEAT, runner=runner_id, until=tx.now + LEASE, other=tx.now + LEASE + 1)
+
+
+def has_renewed(tx: Tx, runner: RunnerRow) -> bool:
+    """Whether the runner has renewed its leases since its row was read; it cannot before this transaction ends."""
+    row = tx.row(_RENEWED, runner=runner.id)
+    return row is not None and int(row[0]) != runner.alive_until
 
 
 def leave(tx: Tx, runner_id: int) -> None:

@@ -151,6 +151,18 @@ def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
     return True
 
 
+def is_stopped(runner: RunnerRow) -> bool:
+    """Whether a runner of this host is suspended (SIGSTOP, a debugger); it may go on at any moment."""
+    try:
+        status = Path(f"/proc/{runner.pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return status.rpartition(b")")[2].split()[0] in (
+        b"T",
+        b"t",
+    )  # proc(5): behind the name, which may hold anything
+
+
 def started_jobs(runner: RunnerRow, directory: Path) -> set[tuple[int, int]] | None:
     """The `(job id, attempt)` pairs that a dead runner was executing; None if it left no file."""
     try:
