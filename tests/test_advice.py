@@ -98,8 +98,8 @@ OWN = """
     sandbox/root_identity:open_known
 CONFLICT: engine/approvals:_decided runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
-    store/db/postgres:Postgres._prepare store/host/liveness:_open_full
-    store/host/liveness:_private_directory store/host/liveness:runtime_directory store/maintenance/backup:_dump
+    store/db/postgres:Postgres._prepare store/host/liveness:_make_private store/host/liveness:_open_full
+    store/maintenance/backup:_dump
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes

@@ -81,16 +81,15 @@ def broken_file(lcp: Lcp) -> dict[str, str]:
     return {}
 
 
-def closed_runtime_directory(lcp: Lcp) -> dict[str, str]:
-    (lcp.home / "closed").mkdir()
-    (lcp.home / "closed").chmod(0o500)
-    return {"XDG_RUNTIME_DIR": str(lcp.home / "closed")}
+def no_runtime_directory(lcp: Lcp) -> dict[str, str]:
+    lcp.database.with_name(f"{lcp.database.name}-run").write_text("")
+    return {}
 
 
 COMMANDS = ("jobs", "run mission-0.yaml --root root")
 PLACES: Sequence[Callable[[Lcp], dict[str, str]]] = (
     closed_directory, closed_file, read_only_directory, directory_instead, beneath_a_file, too_long,
-    link_in_a_circle, broken_file, closed_runtime_directory,
+    link_in_a_circle, broken_file, no_runtime_directory,
 )  # fmt: skip
 
 
@@ -100,7 +99,7 @@ def test_a_database_that_is_out_of_reach_is_named(lcp: Lcp, place: Callable[[Lcp
     lcp.mission(lcp.complete)
     environment = place(lcp)
     # What only reads needs no runtime directory.
-    for command in COMMANDS[1:] if place is closed_runtime_directory else COMMANDS:
+    for command in COMMANDS[1:] if place is no_runtime_directory else COMMANDS:
         code, err = call(lcp, [*command.split(), "--json"], **environment)
         error = json.loads(err)["error"]
         assert (code, error["error_code"].partition("_")[0]) == (1, "DATABASE"), err

@@ -9,12 +9,11 @@ import pytest
 
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
 from lcp_engine.core.policy import Rule, Verdict
-from lcp_engine.engine.instance import admission_for
+from lcp_engine.engine.instance import admission_for, runtime_directory
 from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.store.db.open import make_backend
-from lcp_engine.store.host.liveness import runtime_directory
 
 CONFIG = ".config/lcp-engine/config.yaml"
 
@@ -72,9 +71,36 @@ def test_a_root_may_lie_in_a_place_or_around_it() -> None:
 
 
 def test_the_runtime_directory_is_made_where_nobody_else_can_make_it_first(home: Path) -> None:
-    made = runtime_directory("a", {})
+    made = runtime_directory("postgresql://127.0.0.1/a", {})
     assert made.is_relative_to(home) or made.is_relative_to(f"/run/user/{os.getuid()}")
     assert made.stat().st_mode & 0o077 == 0
+
+
+def test_every_session_finds_one_runtime_directory_of_a_sqlite_file(home: Path) -> None:
+    (home / "link.db").symlink_to(home / "lcp.db")
+    (home / "lcp.db").touch()
+    sessions = [{}, {"XDG_RUNTIME_DIR": str(home)}, {"XDG_RUNTIME_DIR": str(home / ".config")}]
+    urls = [f"sqlite:///{home / name}" for name in ("lcp.db", "link.db")]
+    places = {runtime_directory(url, session) for url in urls for session in sessions}
+    assert places == {home / "lcp.db-run"}
+    assert (home / "lcp.db-run").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("path", ["lcp.db-run/a.lock", "lcp.db-run", "LCP.db-RUN/writers.line"])
+def test_no_job_touches_the_directory_beside_the_database(home: Path, path: str) -> None:
+    spec = MissionSpec(goal="a", planner=PlannerSpec(type="human"), policy=(Rule(do=Verdict.AUTO),))
+    policy = admission_for(f"sqlite:///{home / 'lcp.db'}", ()).policy(spec, str(home))
+    for writes in (False, True):
+        ruling = policy.judge("write_file", has_effects=writes, writes=writes, paths=(path,))
+        assert ruling.verdict is Verdict.DENY
+
+
+def test_a_directory_that_is_not_private_is_refused(home: Path) -> None:
+    (home / "lcp.db-run").mkdir()
+    (home / "lcp.db-run").chmod(0o777)
+    with pytest.raises(LcpError, match=r"lcp\.db-run of user .* must be private to user") as refused:
+        runtime_directory(f"sqlite:///{home / 'lcp.db'}", {})
+    assert "--db" in str(refused.value.failed.recommendation)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")

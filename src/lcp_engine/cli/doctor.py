@@ -250,16 +250,19 @@ def _new_database(url: str, shown: str) -> Finding:
 
 
 def _runtime(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    from lcp_engine.engine.instance import identity_of
+    from lcp_engine.engine.instance import runtime_directory
     from lcp_engine.sandbox.file_systems import shared_file_system
-    from lcp_engine.store.host.liveness import runtime_directory
 
-    directory = runtime_directory(identity_of(url), environment)
+    directory = runtime_directory(url, environment)
     yield well("runtime directory", str(directory))
     shared = shared_file_system(directory)
     if shared is not None:
         fact = f"{directory} is on {shared}; whether a runner of this machine is alive is known by its locks there"
-        yield doubtful("runtime directory", fact, "Name a local directory of your own with XDG_RUNTIME_DIR.")
+        yield doubtful(
+            "runtime directory",
+            fact,
+            "Keep a SQLite file on a local disk; for PostgreSQL, name a local directory with XDG_RUNTIME_DIR.",
+        )
 
 
 def _root(path: Path) -> Iterator[Finding]:

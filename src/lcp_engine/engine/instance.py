@@ -21,7 +21,7 @@ from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.endpoint_probes import StoredProbeCache
-from lcp_engine.store.host.liveness import runtime_directory
+from lcp_engine.store.host.liveness import directory_beside, directory_of_user, place_beside
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
 from lcp_engine.store.host.writer_queue import open_writer_queue
 from lcp_engine.store.ledger import Ledger, ledger_of
@@ -84,7 +84,7 @@ def open_instance(url: str, options: Options) -> Instance:
     """
     workers = find_workers(options.workers)
     database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
-    runtime = runtime_directory(identity_of(url), os.environ)
+    runtime = runtime_directory(url, os.environ)
     if isinstance(database.backend, Sqlite):
         database.writer_queue = (
             open_writer_queue(runtime / "writers.line", options.busy_seconds) or database.writer_queue
@@ -112,10 +112,15 @@ def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:
     return Admission(find_workers(), tuple(user_rules), own)
 
 
-def identity_of(url: str) -> str:
-    """The same name for a database in every process that uses it: the file with links resolved, or the URL."""
+def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
+    """The directory for locks and sockets of the database at `url` on this host, created if needed.
+
+    Raises `DATABASE_FAILED` if another user owns it, or if it cannot be created.
+    """
     backend = make_backend(url)
-    return str(backend.path.resolve()) if isinstance(backend, Sqlite) else url
+    if isinstance(backend, Sqlite):
+        return directory_beside(backend.path.resolve())
+    return directory_of_user(url, environment)
 
 
 def _engine_files(backend: Backend) -> tuple[str, ...]:
@@ -123,5 +128,6 @@ def _engine_files(backend: Backend) -> tuple[str, ...]:
     directories = own_directories()
     if not isinstance(backend, Sqlite):
         return directories
-    path = str(backend.path.resolve())
-    return (path, *(f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal")), *directories)
+    path = backend.path.resolve()
+    beside = (f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal"))
+    return (str(path), *beside, str(place_beside(path)), *directories)

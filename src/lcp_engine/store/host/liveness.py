@@ -17,7 +17,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,34 +45,46 @@ def this_host() -> Host:
     return Host(socket.gethostname(), boot.read_text().strip() if boot.exists() else "unknown")
 
 
-def runtime_directory(identity: str, environment: Mapping[str, str]) -> Path:
-    """The directory for locks and sockets of one database on this host, private to its user.
+def place_beside(database: Path) -> Path:
+    """The runtime directory of a SQLite file: one for every session of its user, whatever their environments name."""
+    return database.with_name(f"{database.name}-run")
 
-    Not beside the database, since paths of sockets are short. Raises `DATABASE_FAILED` if another user owns it, or if
-    it cannot be created.
+
+def directory_beside(database: Path) -> Path:
+    """Like `place_beside`, created if needed, private to its user.
+
+    Raises `DATABASE_FAILED` if another user owns it, or if it cannot be created.
     """
-    try:
-        return _private_directory(identity, environment)
-    except OSError as refused:
-        message = f"runtime directory {refused.filename} cannot be used: {refused.strerror}"
-        advice = "Name a directory of your own with XDG_RUNTIME_DIR."
-        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice) from refused
+    place = place_beside(database)
+    _make_private([place], "Use a database in a directory of your own with --db.")
+    return place
 
 
-def _private_directory(identity: str, environment: Mapping[str, str]) -> Path:
+def directory_of_user(identity: str, environment: Mapping[str, str]) -> Path:
+    """The directory for locks of one database on a server, created if needed, private to its user.
+
+    Sessions that name different places do not share it: their runners know each other by their leases. Raises like
+    `directory_beside`.
+    """
     base = _base(environment)
     digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
-    directory = base / f"lcp-{digest}"
-    base.parent.mkdir(parents=True, exist_ok=True)
-    for part in (base, directory):
-        part.mkdir(mode=0o700, exist_ok=True)
-        status = part.stat(follow_symlinks=False)
-        if status.st_uid != os.getuid() or status.st_mode & 0o022:
-            owner = account_name(status.st_uid)
-            message = f"runtime directory {part} of user {owner} must be private to user {account_name()}"
-            advice = "Name a directory of your own with XDG_RUNTIME_DIR."
-            raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice)
-    return directory
+    _make_private([base, base / f"lcp-{digest}"], "Name a directory of your own with XDG_RUNTIME_DIR.")
+    return base / f"lcp-{digest}"
+
+
+def _make_private(parts: Sequence[Path], advice: str) -> None:
+    try:
+        parts[0].parent.mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            part.mkdir(mode=0o700, exist_ok=True)
+            status = part.stat(follow_symlinks=False)
+            if status.st_uid != os.getuid() or status.st_mode & 0o022:
+                owner = account_name(status.st_uid)
+                message = f"runtime directory {part} of user {owner} must be private to user {account_name()}"
+                raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice)
+    except OSError as refused:
+        message = f"runtime directory {refused.filename} cannot be used: {refused.strerror}"
+        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=advice) from refused
 
 
 def _base(environment: Mapping[str, str]) -> Path:
