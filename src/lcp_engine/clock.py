@@ -25,6 +25,11 @@ def system_clock() -> Micros:
     return time.time_ns() // 1000
 
 
+def since_start() -> Micros:
+    """The time since the machine was started: it advances while the machine sleeps, and nobody can set it."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
+
+
 def iso(at: Micros) -> str:
     """`at` as ISO 8601 with offset, to the microsecond."""
     return (_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds")

@@ -19,7 +19,7 @@ from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.simple import ScriptPlanner
 from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.atomic_write import is_temporary
-from lcp_engine.store.db.transaction import Backend, Connection, Cursor, Params, Row
+from lcp_engine.store.db.transaction import Backend, Connection, Cursor, Lend, Params, Row
 from lcp_engine.store.ledger_sql import EVENT
 
 ON_FILES = ("fsync", "rename", "mkdir", "unlink", "rmdir")
@@ -184,8 +184,8 @@ class WatchedBackend:
     def connect_to_read(self) -> Connection:
         return self._backend.connect_to_read()
 
-    def clock(self, connection: Connection) -> Clock:
-        return self._backend.clock(connection)
+    def clock(self, lend: Lend) -> Clock:
+        return self._backend.clock(lend)
 
     def explain(self, error: Exception) -> LcpError | None:
         return self._backend.explain(error)

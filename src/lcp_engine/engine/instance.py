@@ -22,6 +22,7 @@ from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.endpoint_probes import StoredProbeCache
 from lcp_engine.store.host.liveness import directory_beside, directory_of_user, place_beside
+from lcp_engine.store.host.shared_clock import open_shared_clock
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
 from lcp_engine.store.host.writer_queue import open_writer_queue
 from lcp_engine.store.ledger import Ledger, ledger_of
@@ -89,6 +90,8 @@ def open_instance(url: str, options: Options) -> Instance:
         database.writer_queue = (
             open_writer_queue(runtime / "writers.line", options.busy_seconds) or database.writer_queue
         )
+        if options.clock is None and (shared := open_shared_clock(runtime / "clock")) is not None:
+            database.follow(shared, shared.close)
     notifier = make_notifier(database, runtime)
     notifier.attach(database)
     return Instance(

@@ -61,13 +61,17 @@ class Database:
         self._doubt: Doubt | None = None
         self._readers = Readers(backend)
         self._clock: Clock | None = clock
+        self._leave_clock: Callable[[], None] = lambda: None
 
     def now(self) -> Micros:
         """The database's time, in microseconds since 1970."""
         if self._clock is None:
-            with self._readers.lend() as connection:
-                self._clock = self.backend.clock(connection)
+            self._clock = self.backend.clock(self._readers.lend)
         return self._clock()
+
+    def follow(self, clock: Clock, close: Callable[[], None]) -> None:
+        """Take the time from `clock` from now on; `close` is called at the end."""
+        self._clock, self._leave_clock = clock, close
 
     def write(self, work: Callable[[Tx], T]) -> T:
         """Run `work` in a transaction that others may share; returns after its commit. Raises what `work` raises."""
@@ -140,6 +144,7 @@ class Database:
             with suppress(Exception):  # any driver error: what was acknowledged is committed
                 writer.close()
         self.writer_queue.close()
+        self._leave_clock()
 
     @contextmanager
     def explained(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import select
-import time
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,9 +20,9 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
-from lcp_engine.clock import Clock, Micros, steady_clock
+from lcp_engine.clock import SECOND, Clock, Micros, since_start
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.db.transaction import Connection, Cursor, Params, Row
+from lcp_engine.store.db.transaction import Connection, Cursor, Lend, Params, Row
 
 # UniqueViolation: another transaction inserted the same row at the same moment; the retry finds it.
 _OF_OTHERS = (
@@ -31,6 +31,8 @@ _OF_OTHERS = (
     psycopg.errors.LockNotAvailable,
     psycopg.errors.UniqueViolation,
 )
+ASK_SECONDS = 1.0
+"""How long an answer of the server's clock is used."""
 _OF_PORTS = frozenset("0123456789,")
 _LOST = ("08", "57P")  # classes of SQLSTATE: connection exceptions, the server shuts down or starts
 
@@ -62,6 +64,7 @@ _ONE_STATE = "SET default_transaction_read_only = on; SET default_transaction_is
 
 # A server that crashed reuses transaction ids that never reached its log.
 _NAME = "SELECT pg_current_xact_id() || ' ' || pg_postmaster_start_time()"
+_TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _END_IT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %(number)s::xid8::xid"
 _STARTED = "SELECT pg_postmaster_start_time()::text"
 _OWN_ROW = " UNION ALL ".join(
@@ -152,17 +155,8 @@ class Postgres:
         connection.execute(_ONE_STATE.encode())
         return Piped(connection)
 
-    def clock(self, connection: Connection) -> Clock:
-        """The server's time, carried on by this machine's monotonic clock (half of the round trip is the error)."""
-        cursor = connection.cursor()
-        cursor.execute("BEGIN")
-        sent = time.monotonic_ns()
-        cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-        row = cursor.fetchone()
-        travelled = (time.monotonic_ns() - sent) // 2000
-        cursor.execute("ROLLBACK")
-        assert row is not None
-        return steady_clock(int(row[0]) + travelled)
+    def clock(self, lend: Lend) -> Clock:
+        return ServerClock(partial(_server_time, lend))
 
     def explain(self, error: Exception) -> LcpError | None:
         if not isinstance(error, psycopg.Error):
@@ -199,6 +193,45 @@ def connect(url: str) -> psycopg.Connection:
     stated = conninfo_to_dict(url)
     ours = {name: value for name, value in _ASK_AFTER_SERVER.items() if name not in stated}
     return psycopg.connect(url, autocommit=True, **ours)  # type: ignore[arg-type]  # of libpq, not of psycopg
+
+
+class ServerClock:
+    """The server's time, asked again after a second: its clock may be set, and this machine may sleep or be paused.
+
+    While the server does not answer, its last answer is carried on. Raises what the first question raises.
+    """
+
+    def __init__(self, ask: Callable[[], Micros]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._set()
+
+    def __call__(self) -> Micros:
+        if since_start() - self._asked > ASK_SECONDS * SECOND and self._lock.acquire(blocking=False):
+            try:
+                with suppress(psycopg.Error, OSError):
+                    self._set()
+            finally:
+                self._lock.release()
+        return since_start() + self._offset
+
+    def _set(self) -> None:
+        """Half of the round trip is the error."""
+        sent = since_start()
+        server = self._ask()
+        self._asked = since_start()
+        self._offset = server - (sent + self._asked) // 2
+
+
+def _server_time(lend: Lend) -> Micros:
+    with lend() as connection:
+        cursor = connection.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute(_TIME)
+        row = cursor.fetchone()
+        cursor.execute("ROLLBACK")
+    assert row is not None
+    return int(row[0])
 
 
 def _shown(url: str) -> str:

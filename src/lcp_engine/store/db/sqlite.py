@@ -12,7 +12,7 @@ from pathlib import Path
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.database_files import OWN_FILES
-from lcp_engine.store.db.transaction import Connection
+from lcp_engine.store.db.transaction import Connection, Lend
 
 BUSY_SECONDS = 30.0
 AGAIN_SECONDS = 0.005
@@ -103,8 +103,8 @@ class Sqlite:
         OWN_FILES.add(self.path)
         return connection
 
-    def clock(self, connection: Connection) -> Clock:
-        """One machine has one clock: the system's, kept from going back."""
+    def clock(self, lend: Lend) -> Clock:
+        """One machine has one clock: the system's, kept from going back. Processes that write follow a shared one."""
         return steady_clock()
 
     def explain(self, error: Exception) -> LcpError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import (  # a driver's values have no types until a row is a record
     TYPE_CHECKING,
     Any,  # noqa: TID251
@@ -44,6 +45,9 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
+Lend: TypeAlias = Callable[[], AbstractContextManager[Connection]]
+
+
 class Reading(Protocol):
     """The part of a backend that reads need."""
 
@@ -75,7 +79,9 @@ class Backend(Reading, Protocol):
         crashed since, and may take effect twice.
         """
 
-    def clock(self, connection: Connection) -> Clock: ...
+    def clock(self, lend: Lend) -> Clock:
+        """The database's time; `lend` gives a connection that reads."""
+
     def explain(self, error: Exception) -> LcpError | None:
         """The error as an `LcpError`; None if it is not the driver's."""
 
