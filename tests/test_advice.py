@@ -79,7 +79,7 @@ OUT_OF_MEMORY: runner/confined/pool:_death
 PATH_DENIED: engine/acceptance:_open
 PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/root:refusal settings:resolve_root
     store/maintenance/backup:_check_target web/launch:_directory
-PATH_OUTSIDE_ROOT: sandbox/paths:_outside
+PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
 WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
@@ -120,7 +120,7 @@ NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds
 PATH_DENIED: sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
     workers/base:Context.judge
 PATH_NOT_FOUND: planners/llm/local:_start
-PATH_OUTSIDE_ROOT: sandbox/root:refusal
+PATH_OUTSIDE_ROOT: sandbox/root:_outside
 PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
 ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
@@ -154,7 +154,8 @@ NO_REFUSALS = {
     ReasonCode.HELD_BEFORE, ReasonCode.IRREVERSIBLE, ReasonCode.LIMIT_REACHED, ReasonCode.MAX_FOLLOWUPS,
     ReasonCode.MISSION_ENDED, ReasonCode.NOT_JUDGED, ReasonCode.NOT_STARTED, ReasonCode.PLAN_ENDED,
     ReasonCode.PLANNER_REVIEW, ReasonCode.QUESTION, ReasonCode.REPLY_WANTED, ReasonCode.RUNNER_DIED,
-    ReasonCode.STEP_ENDED,
+    ReasonCode.STEP_ENDED, ReasonCode.CONFLICT, ReasonCode.DRIFT, ReasonCode.NO_WORKER, ReasonCode.STEP_ORDER,
+    ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE,
 }  # fmt: skip
 """Reasons to hold, cancel or queue a job, which make no error."""
 

@@ -115,6 +115,12 @@ def test_the_reason_keeps_room_in_the_table_of_held_jobs(width: int) -> None:
     assert "default policy: kin" in "\n".join(plain(line) for line in table.lines(width))
 
 
+def test_a_table_knows_whether_a_text_is_cut() -> None:
+    table = Table([id_column("id"), text_column("why")])
+    table.add("1", "default policy: kinds with effects wait for a person")
+    assert [table.is_cut(width) for width in (80, 40, 5)] == [False, True, True]
+
+
 def test_an_id_that_is_wider_than_the_terminal_is_on_a_line_of_its_own() -> None:
     table = Table([id_column("id"), text_column("name"), id_column("other")])
     table.add("1" * 50, "word " * 20, "2" * 50)

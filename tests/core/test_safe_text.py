@@ -139,3 +139,10 @@ def test_a_text_that_is_cut_says_how_much_is_missing() -> None:
     assert shortened("abcdef", 6) == "abcdef"
     assert shortened("abcdef" * 1000, 3) == "abc<5,997 more>"
     assert shortened("abc<5,997 more>", 99) == "abc<U+003C>5,997 more>"
+    named = block("ab\u200bcd")
+    assert named == "ab<U+200B>cd"
+    for most in range(3, 10):
+        assert shortened(named, most) == "ab<10 more>"
+    assert shortened(named, 10) == "ab<U+200B><2 more>"
+    again = shortened(block("x" * 2000), 100)
+    assert [shortened(again, most)[99:] for most in (101, 105, 109)] == ["x<12 more>"] * 3

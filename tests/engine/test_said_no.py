@@ -110,6 +110,20 @@ def test_a_check_that_fails_because_of_a_no_asks_for_no_other_attempt(lab: Lab, 
     assert lab.engine.replay(1).is_same
 
 
+def test_a_check_that_fails_because_policy_denies_the_file_asks_for_no_other_attempt(lab: Lab) -> None:
+    deny: Object = {"kinds": ["write_file", "rewrite_file"], "paths": ["b"], "do": "deny"}
+    lab.run(ask(B), DONE, DONE, DONE, DONE, policy=[deny, FREE], accept=EXISTS)
+    mission = lab.mission()
+    assert (mission.status, mission.turns) == ("completed", 2)
+    assert told(lab) == ([0], 4)
+
+
+def test_a_check_on_a_file_that_another_kind_may_write_does(lab: Lab) -> None:
+    deny: Object = {"kinds": ["write_file"], "paths": ["b"], "do": "deny"}
+    lab.run(ask(B), DONE, DONE, DONE, DONE, policy=[deny, FREE], accept=EXISTS)
+    assert lab.mission().status == "waiting"
+
+
 @pytest.mark.parametrize(
     ("then", "accept"),
     [
@@ -166,3 +180,12 @@ def test_after_a_resume_the_person_is_asked_again(lab: Lab) -> None:
     lab.engine.approve(lab.jobs()[1].id)
     lab.work()
     assert told(lab) == ([], 0)
+
+
+def test_the_result_of_a_turn_repeats_the_beginning_of_a_long_text(lab: Lab) -> None:
+    said = "x" * 100_000
+    lab.run({"ok": True, "action": "mission_complete", "summary": said})
+    (turn,) = lab.engine.jobs(mission_id=1)
+    assert turn.result is not None
+    assert str(turn.result["summary"]).endswith("x<84,000 more characters in the reply>")
+    assert lab.mission().summary == said

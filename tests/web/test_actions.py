@@ -172,6 +172,17 @@ def test_a_failed_job_is_queued_again(house: House) -> None:
     assert house.post("/jobs/2/retry").status == 409
 
 
+def test_a_person_who_rejected_a_job_can_have_it_held_again(house: House) -> None:
+    job_id = house.hold()
+    house.post(f"/jobs/{job_id}/reject", {"reason": "not yet"})
+    assert "Hold it again" in house.get(f"/jobs/{job_id}").words
+    house.post(f"/jobs/{job_id}/retry")
+    assert house.engine.job(job_id).state == "held"
+    house.run(house.ask(house.job("read_file", rel_path=".env")), house.complete)
+    denied = house.engine.jobs(states=["rejected"])[0].id
+    assert "Hold it again" not in house.get(f"/jobs/{denied}").words
+
+
 def test_a_shipped_mission_is_launched_over_a_directory_once_per_form(house: House) -> None:
     form: dict[str, str | list[str]] = {"mission": "survey", "root": str(house.root), "key": "page-1"}
     assert "Launched." in house.post("/launch", form).words

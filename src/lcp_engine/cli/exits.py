@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode
+from lcp_engine.store.queries.records import MissionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,14 +57,14 @@ def exit_of_error(code: ErrorCode) -> Exit:
 
 def exit_of_mission(history: History, mission: Mission) -> Exit:
     """The exit code for a mission that no runner is working on."""
-    match mission.status.value:
-        case "completed" if mission.unfulfilled:
+    match mission.status:
+        case MissionStatus.COMPLETED if mission.unfulfilled:
             return Exit.WAITING if held_effects(history, mission) else Exit.LIMIT
-        case "completed":
+        case MissionStatus.COMPLETED:
             return Exit.DONE
-        case "running" | "waiting":
+        case MissionStatus.RUNNING | MissionStatus.WAITING:
             return Exit.WAITING
-        case "failed" if mission.outcome is not None and (
+        case MissionStatus.FAILED if mission.outcome is not None and (
             mission.outcome.startswith("limit:") or mission.outcome == "no_progress"
         ):
             return Exit.LIMIT
@@ -72,7 +74,7 @@ def exit_of_mission(history: History, mission: Mission) -> Exit:
 
 def held_effects(history: History, mission: Mission) -> list[int]:
     """Those of the mission's unfulfilled jobs that a person can still approve."""
-    if not (mission.unfulfilled and mission.jobs.get("held")):
+    if not (mission.unfulfilled and mission.jobs.get(State.HELD)):
         return []
-    held = {job.id for job in history.jobs(mission_id=mission.id, states=["held"])}
+    held = {job.id for job in history.jobs(mission_id=mission.id, states=[State.HELD])}
     return [number for number in mission.unfulfilled if number in held]

@@ -133,8 +133,8 @@ def _print_held(found: Sequence[Job], listed: Sequence[Job], table: Table, await
     if len(found) > len(listed):
         print_table(overview([job.json for job in found]), sys.stdout)
         print_out("")
-    if listed:
-        print_table(table, sys.stdout)
+    if listed and print_table(table, sys.stdout):
+        print_err("… `lcp job J` shows all")
     if len(found) > len(listed):
         print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists them all")
     for job in listed:

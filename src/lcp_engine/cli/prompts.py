@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.changes.recovery import CONFLICT, ELSEWHERE
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.base import read_object
@@ -39,11 +38,9 @@ from lcp_engine.cli.terminal import (
 )
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.actions import Malformed
-from lcp_engine.core.reasons import explain_reason
+from lcp_engine.core.reasons import FILE_CHANGED, ReasonCode, explain_reason
 from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration
-from lcp_engine.engine.admission import NO_WORKER
-from lcp_engine.engine.approvals import DRIFT
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import KIND as ASK_USER
@@ -132,7 +129,7 @@ class Decider:
         if job.kind == ASK_USER or job.id in self._awaited or job.id in self._refused:
             return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._approved_kinds
-        return named and job.reason not in (CONFLICT, DRIFT, ELSEWHERE, NO_WORKER)
+        return named and job.reason not in {*FILE_CHANGED, ReasonCode.NO_WORKER}
 
     def _approve(self, job: Job, note: Callable[[str], None]) -> bool:
         """Approve; a job that cannot be approved unseen is left to be asked about."""

@@ -128,6 +128,14 @@ class Table:
         for row in self.rows:
             yield from _stacked(row, self.columns, width or 0)
 
+    def is_cut(self, width: int) -> bool:
+        """Whether `lines(width)` leaves out a part of a text that is not repeated whole."""
+        widths = next(filter(None, (self._fit(wanted, width) for wanted in self._choices())), None)
+        texts = [at for at, column in enumerate(self.columns) if column.part is Part.TEXT]
+        return widths is None or any(
+            cell_len(row[at]) > widths.get(at, 0) for row in self.rows for at in texts
+        )
+
     def _left(self, row: Sequence[str], shown: Sequence[str], width: int | None) -> Iterator[Line]:
         """The texts of a row that have to be whole and were cut."""
         for at, column in enumerate(self.columns):
@@ -160,18 +168,23 @@ class Table:
         return max(cell_len(cell) for cell in (self.columns[at].name, *(row[at] for row in self.rows)))
 
 
-def print_table(table: Table, stream: TextIO) -> None:
-    """Print a table as wide as the terminal; uncut if `stream` is not one. One without rows prints nothing."""
+def print_table(table: Table, stream: TextIO) -> bool:
+    """Print a table as wide as the terminal; uncut if `stream` is not one. One without rows prints nothing.
+
+    Returns whether a text was cut.
+    """
     if not table.rows:
-        return
+        return False
     if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
         stream.writelines(f"{plain(line)}\n" for line in table.lines(None))
-        return
+        return False
     from lcp_engine.cli.output import make_console
 
     console = make_console(stream)
     shown = plain if console.no_color or console.color_system is None else _coloured
-    stream.writelines(f"{shown(line)}\n" for line in table.lines(console.width if stream.isatty() else None))
+    width = console.width if stream.isatty() else None
+    stream.writelines(f"{shown(line)}\n" for line in table.lines(width))
+    return width is not None and table.is_cut(width)
 
 
 def plain(line: Line) -> str:

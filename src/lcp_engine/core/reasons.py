@@ -1,7 +1,6 @@
 """Reasons for the state of a job: a code with data for programs, and the sentence made from them for people (R23).
 
-Pure. Rewording a sentence changes nothing but the sentence. Reasons that are stored as a bare name (`no_worker`,
-`turn_order`, `step_order`, `conflict`, `drift`, `elsewhere`) are codes already.
+Pure. Rewording a sentence changes nothing but the sentence.
 """
 
 from __future__ import annotations
@@ -20,9 +19,12 @@ class ReasonCode(StrEnum):
     ALWAYS_HELD = "always_held"
     ANSWERED_BEFORE = "answered_before"
     CANCELLED_BY = "cancelled_by"
+    CONFLICT = "conflict"
     DEFAULT_AUTO = "default_auto"
     DEFAULT_DENIALS = "default_denials"
     DEFAULT_HOLD = "default_hold"
+    DRIFT = "drift"
+    ELSEWHERE = "elsewhere"
     ENGINE_FILES = "engine_files"
     GIT_CONFIG = "git_config"
     GIT_FILES = "git_files"
@@ -37,6 +39,7 @@ class ReasonCode(StrEnum):
     MISSION_ENDED = "mission_ended"
     NOT_JUDGED = "not_judged"
     NOT_STARTED = "not_started"
+    NO_WORKER = "no_worker"
     PLAN_ENDED = "plan_ended"
     PLANNER_REVIEW = "planner_review"
     QUESTION = "question"
@@ -47,17 +50,32 @@ class ReasonCode(StrEnum):
     RUNNER_DIED = "runner_died"
     SECRETS = "secrets"
     STEP_ENDED = "step_ended"
+    STEP_ORDER = "step_order"
     STEP_REFUSED = "step_refused"
+    TURN_ORDER = "turn_order"
 
+
+BY_PERSON = frozenset(
+    {
+        ReasonCode.REJECTED,
+        ReasonCode.REJECTED_BEFORE,
+        ReasonCode.ANSWERED_BEFORE,
+        ReasonCode.HOLD_TIMEOUT,
+    }
+)
+"""A person decided so, of this job or an equal one, or decided too late: they may change their mind and retry it."""
 
 _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.ADMIN_NOT_ALLOWED: "kind {kind} needs a mission that was launched with allow_admin",
     ReasonCode.ALWAYS_HELD: "kind {kind} has the permission level {level} and always waits for a person",
     ReasonCode.ANSWERED_BEFORE: "it equals job {job}, which {by} answered: {answer}",
     ReasonCode.CANCELLED_BY: "cancelled by {by}",
+    ReasonCode.CONFLICT: "the file is not what it was when the change was made",
     ReasonCode.DEFAULT_AUTO: "default policy: kinds without effects run",
     ReasonCode.DEFAULT_DENIALS: "default policy: secrets, .git and the engine's own files are denied",
     ReasonCode.DEFAULT_HOLD: "default policy: kinds with effects wait for a person",
+    ReasonCode.DRIFT: "the file has changed since this was approved",
+    ReasonCode.ELSEWHERE: "it may have changed the file on another machine, where a runner has to find that out",
     ReasonCode.ENGINE_FILES: "default policy: the engine's own files are denied",
     ReasonCode.GIT_CONFIG: "default policy: reading .git/config is denied",
     ReasonCode.GIT_FILES: "default policy: writing .git and .gitmodules is denied",
@@ -76,6 +94,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.MISSION_ENDED: "the mission has ended",
     ReasonCode.NOT_JUDGED: "policy has not judged it",
     ReasonCode.NOT_STARTED: "not started",
+    ReasonCode.NO_WORKER: "no worker executes this kind",
     ReasonCode.PLAN_ENDED: "the plan has ended",
     ReasonCode.PLANNER_REVIEW: "the planner asked for review (auto_dispatch: false)",
     ReasonCode.QUESTION: "it is a question to a person",
@@ -86,8 +105,23 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.RUNNER_DIED: "runner {runner} (pid {pid}) died",
     ReasonCode.SECRETS: "default policy: secrets are denied",
     ReasonCode.STEP_ENDED: "job {job}, the step before it, {fault}",
+    ReasonCode.STEP_ORDER: "the step before it has not succeeded yet",
     ReasonCode.STEP_REFUSED: "the step before it was refused",
+    ReasonCode.TURN_ORDER: "another turn is asked before it",
 }
+_BARE = frozenset(
+    {
+        ReasonCode.CONFLICT,
+        ReasonCode.DRIFT,
+        ReasonCode.ELSEWHERE,
+        ReasonCode.NO_WORKER,
+        ReasonCode.STEP_ORDER,
+        ReasonCode.TURN_ORDER,
+    }
+)
+"""Stored as the code alone, without its sentence: logic and older databases compare a job's reason with them."""
+FILE_CHANGED = frozenset({ReasonCode.CONFLICT, ReasonCode.DRIFT, ReasonCode.ELSEWHERE})
+"""A held job whose file has, or may have, changed: it needs a decision of its own."""
 
 
 _USERS_RULE = "Leave the file alone; only a rule in the user's configuration that names it allows it."
@@ -175,16 +209,6 @@ def recorded_code(record: Mapping[str, JsonValue]) -> ReasonCode | None:
 _CODES = frozenset(code.value for code in ReasonCode)
 
 
-_REASONS = {
-    "no_worker": "no worker executes this kind",
-    "drift": "the file has changed since this was approved",
-    "elsewhere": "it may have changed the file on another machine, where a runner has to find that out",
-    "conflict": "the file is not what it was when the change was made",
-    "step_order": "the step before it has not succeeded yet",
-    "turn_order": "another turn is asked before it",
-}
-
-
 def explain_reason(reason: str) -> str:
-    """A job's reason in words, if it is a code of the engine."""
-    return _REASONS.get(reason, reason)
+    """A job's reason in words, if it is stored as a code alone."""
+    return _SENTENCES[ReasonCode(reason)] if reason in _BARE else reason

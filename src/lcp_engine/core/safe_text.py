@@ -32,6 +32,7 @@ _IN_BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f]|{_SIGN}|{_WIDE}")
 _IN_LINE = re.compile(rf"[\x00-\x1f\x7f]|{_SIGN}|\A +| +\Z|(?<= ) +|{_WIDE}")
 _IN_EXACT = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f]|{_SIGN}| (?=\n|\Z)|\u21e5|[^\x00-\x7f\u21e5]+")
 _IN_JSON = re.compile("\x7f|[^\x00-\x7f]+")
+_BEGUN_NAME = re.compile(r"<(?:U(?:\+[0-9A-F]*)?|[0-9][0-9,]*(?: (?:m(?:or?)?|more)?)?)?\Z")
 _TAB = "\u21e5\t"
 
 # Symbols that U+FE0F turns into a picture: those of emoji-variation-sequences.txt that are none without it.
@@ -92,11 +93,12 @@ def json_line(value: Printable) -> Shown:
 
 
 def shortened(text: str, most: int) -> Shown:
-    """The first `most` characters like `block`, and how many are left out."""
+    """The first `most` characters like `block`, and how many are left out; a name such as `<U+200B>` is not cut."""
     if len(text) <= most:
         return block(text)
-    begun = Shown(text[:most]) if isinstance(text, Shown) else block(text[:most])
-    return Shown(f"{begun}<{len(text) - most:,} more>")
+    begun = _BEGUN_NAME.sub("", text[:most]) if isinstance(text, Shown) else block(text[:most])
+    kept = len(begun) if isinstance(text, Shown) else most
+    return Shown(f"{begun}<{len(text) - kept:,} more>")
 
 
 def _made_safe(pattern: re.Pattern[str], text: str) -> Shown:

@@ -33,7 +33,7 @@ from lcp_engine.store.turns import equal_done, equal_jobs
 from lcp_engine.workers.base import ExecutedBy, Permission, Worker, Workers
 from lcp_engine.workers.params import ContentParams, FileParams, requested_paths
 
-NO_WORKER = "no_worker"
+NO_WORKER = ReasonCode.NO_WORKER
 _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
 """States of an equal job that make a request a repetition (R11)."""
 

@@ -44,7 +44,7 @@ from lcp_engine.workers.ask_user import KIND, AskUserResult
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 from lcp_engine.workers.params import FileParams
 
-DRIFT = "drift"
+DRIFT = ReasonCode.DRIFT
 """The reason of a job that is held again because its file is not the one that was approved."""
 BY = "hold_timeout"
 _NUMBER = re.compile(r"#?([+-]?[0-9]+)[.)]?", re.ASCII)

@@ -40,6 +40,7 @@ from lcp_engine.store.missions import (
     skipped_steps,
 )
 from lcp_engine.store.people import unanswered_hold, was_rejected_by_person
+from lcp_engine.store.queries.records import MissionStatus
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
@@ -140,7 +141,7 @@ def enqueue(
         )
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     mission = ledger.mission(mission_id)
-    if mission.status == "cancelled":
+    if mission.status == MissionStatus.CANCELLED:
         raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} is cancelled; it takes no more jobs")
     job_id = ledger.create(
         mission,
@@ -167,7 +168,7 @@ def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
     """
     mission = ledger.mission(mission_id)
     if mission.has_ended and mission.open == 0 and mission.held == 0:
-        if mission.status == "cancelled":
+        if mission.status == MissionStatus.CANCELLED:
             return False
         message = (
             f"mission {mission_id} is {mission.status}; only running and waiting missions can be cancelled"
@@ -194,7 +195,7 @@ def accept_root(ledger: Ledger, new: KnownRoot, limits: Mapping[str, JsonValue],
         aliases = tuple(dict.fromkeys((*spec.root_aliases, old)))
         mission.spec = spec.model_copy(update={"root_aliases": aliases}).model_dump_json(by_alias=True)
     ledger.note(mission, "root_accepted", None, {"by": by, "root": new.path, "before": old})
-    if limits or mission.status == "failed":
+    if limits or mission.status == MissionStatus.FAILED:
         resume(ledger, mission.id, limits, by=by)
 
 

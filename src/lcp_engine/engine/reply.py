@@ -27,6 +27,7 @@ from lcp_engine.core.decide import (
 )
 from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Role
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -61,7 +62,7 @@ from lcp_engine.engine.turn_queue import (
 )
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.people import Sight, declined_effects
+from lcp_engine.store.people import Sight, declined_effects, rejected_effects
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import question_of, store_reading
 
@@ -100,7 +101,7 @@ def apply_reply(
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim)
     if plan.job_id is None:
-        state = _with_checks(state, ledger, mission, spec, failed_checks)
+        state = _with_checks(state, ledger, admission, mission, failed_checks)
     if not requested:
         state = replace(state, unheard=has_new_message(ledger, plan, turn.until_seq))
     if state.bytes_left is not None and any(request.evaluation.written_bytes for request in requested):
@@ -114,27 +115,54 @@ def apply_reply(
 
 
 def _with_checks(
-    state: PlanState, ledger: Ledger, mission: MissionRow, spec: MissionSpec, failed: Sequence[FailedCheck]
+    state: PlanState, ledger: Ledger, admission: Admission, mission: MissionRow, failed: Sequence[FailedCheck]
 ) -> PlanState:
     """The state with the mission's acceptance checks (R9)."""
+    spec = spec_of(mission.spec)
     return replace(
         state,
         failed_checks=tuple(check.fact for check in failed),
         to_verify=tuple(check.verify for check in spec.accept if check.verify is not None),
-        is_declined=_is_declined(ledger, mission, spec, failed),
+        is_declined=_is_declined(ledger, admission, mission, spec, failed),
     )
 
 
 def _is_declined(
-    ledger: Ledger, mission: MissionRow, spec: MissionSpec, failed_checks: Sequence[FailedCheck]
+    ledger: Ledger,
+    admission: Admission,
+    mission: MissionRow,
+    spec: MissionSpec,
+    failed_checks: Sequence[FailedCheck],
 ) -> bool:
-    """Whether each failed check is about a file that a person did not let a job write, and nothing else has changed."""
+    """Whether each failed check is about a file that a person or policy does not let the mission write.
+
+    Only files that a job was to write, and that no later one has written or may still write.
+    """
     if not failed_checks or mission.rejected == 0:
         return False
     ledger.write_events()
     declined = declined_effects(ledger.tx, mission.id)
+    refused = rejected_effects(ledger.tx, mission.id)
     paths = [spec.accept[failed.check].path for failed in failed_checks]
-    return all(path is not None and normpath(f"/{path}") in declined for path in paths)
+    return all(
+        path is not None
+        and (
+            (name := normpath(f"/{path}")) in declined
+            or (name in refused and _is_denied(admission, mission, spec, path))
+        )
+        for path in paths
+    )
+
+
+def _is_denied(admission: Admission, mission: MissionRow, spec: MissionSpec, path: str) -> bool:
+    """Whether policy denies the file to every kind that writes."""
+    policy = admission.policy(spec, mission.root)
+    verdicts = {
+        policy.judge(kind, has_effects=worker.has_effects, writes=True, paths=(path,)).verdict
+        for kind, worker in admission.workers.items()
+        if worker.writes
+    }
+    return verdicts == {Verdict.DENY}
 
 
 def _state(mission: MissionRow, plan: PlanRow, turn: TurnRow, requested: Sequence[Requested]) -> PlanState:
@@ -211,7 +239,7 @@ class _DecidedTurn:
             job,
             transition,
             is_leased=True,
-            result=_result(self.reply),
+            result=_result(self.reply, is_excerpt=self.job.role is not Role.STEP),
             error=error,
             note=self._note(),
         )
@@ -290,8 +318,22 @@ def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, n
     return None if failed is None else agent_error(failed, mission.uid, now)
 
 
-def _result(reply: Action | Malformed) -> str | None:
-    return None if isinstance(reply, Malformed) else to_json(_summarized(reply))
+MOST_WORDS = 16_000
+"""Characters of one text of a reply that the turn's result repeats."""
+
+
+def _result(reply: Action | Malformed, *, is_excerpt: bool = False) -> str | None:
+    """The result of a job that asked, or for `is_excerpt` the one of a turn, whose whole reply is stored beside it."""
+    if isinstance(reply, Malformed):
+        return None
+    result = _summarized(reply)
+    return to_json({key: _cut(value) for key, value in result.items()} if is_excerpt else result)
+
+
+def _cut(value: JsonValue) -> JsonValue:
+    if not isinstance(value, str) or len(value) <= MOST_WORDS:
+        return value
+    return f"{value[:MOST_WORDS]}<{len(value) - MOST_WORDS:,} more characters in the reply>"
 
 
 def _summarized(reply: Action) -> dict[str, JsonValue]:

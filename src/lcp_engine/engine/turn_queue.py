@@ -17,7 +17,7 @@ from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
 TURN_PRIORITY = 10
 TURN_ATTEMPTS = 3
-TURN_ORDER = "turn_order"
+TURN_ORDER = ReasonCode.TURN_ORDER
 """The reason of a blocked turn: a mission asks one turn at a time, in the order of job ids (R7)."""
 
 VERIFIES = "verifies"
@@ -25,7 +25,7 @@ VERIFIES = "verifies"
 RESUMED = "resumed"
 """The param of the turn that a person began by resuming the mission."""
 _QUESTION = ("user_prompt", "context", "notices", VERIFIES, RESUMED)
-STEP_ORDER = "step_order"
+STEP_ORDER = ReasonCode.STEP_ORDER
 """The reason of a blocked step: the one before it has not succeeded yet."""
 _FAULTS = {
     State.FAILED: "failed",

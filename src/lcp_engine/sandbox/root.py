@@ -240,9 +240,7 @@ def refusal(error: OSError, path: str) -> LcpError:
                 ErrorCode.PATH_NOT_FOUND, f"{path!r} does not exist: a part of it is not a directory"
             )
         case errno.EXDEV:
-            return LcpError(
-                ErrorCode.PATH_OUTSIDE_ROOT, f"{path!r} leads out of the root through a link", advice=_LINK
-            )
+            return _outside(path)
         case errno.ELOOP:
             message = f"{path!r} is or passes a symbolic link, which is not followed"
             return LcpError(ErrorCode.PATH_DENIED, message, advice=_LINK)
@@ -263,6 +261,15 @@ def refusal(error: OSError, path: str) -> LcpError:
     reason = error.strerror or str(error)
     return LcpError(
         ErrorCode.FILE_SYSTEM, f"{path!r}: {reason}", {"errno": error.errno}, system_advice(error)
+    )
+
+
+def _outside(path: str) -> LcpError:
+    """Why a path leads out of the root: by itself, which only a plug-in's can, or through a link."""
+    if path.startswith("/") or os.path.normpath(path).split("/", 1)[0] == "..":
+        return LcpError(ErrorCode.PATH_OUTSIDE_ROOT, f"path {path!r} is not beneath the root")
+    return LcpError(
+        ErrorCode.PATH_OUTSIDE_ROOT, f"{path!r} leads out of the root through a link", advice=_LINK
     )
 
 

@@ -21,7 +21,7 @@ from lcp_engine.core.job_states import (
     RETRY_HELD,
     State,
 )
-from lcp_engine.core.reasons import Reason, ReasonCode, because, recorded, recorded_code
+from lcp_engine.core.reasons import BY_PERSON, Reason, ReasonCode, because, recorded, recorded_code
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
@@ -221,18 +221,18 @@ def declined_effects(tx: Tx, mission_id: int) -> frozenset[str]:
     return frozenset(effect for effect, is_declined in last.items() if is_declined)
 
 
+def rejected_effects(tx: Tx, mission_id: int) -> frozenset[str]:
+    """What jobs were to have an effect on where all of them are rejected."""
+    states: dict[str, set[str]] = {}
+    for _, effect, state in tx.rows(_EFFECTS, mission=mission_id):
+        states.setdefault(effect, set()).add(state)
+    return frozenset(effect for effect, found in states.items() if found == {State.REJECTED})
+
+
 def was_rejected_by_person(tx: Tx, job: JobRow) -> bool:
     """Whether the job is rejected because a person decided on it or on an equal one, or decided too late."""
     row = tx.row(_LAST_NO, mission=job.mission_id, job=job.id)
-    return row is not None and row[0] is not None and recorded_code(from_json(row[0])) in _BY_PERSON
-
-
-_BY_PERSON = (
-    ReasonCode.REJECTED,
-    ReasonCode.REJECTED_BEFORE,
-    ReasonCode.ANSWERED_BEFORE,
-    ReasonCode.HOLD_TIMEOUT,
-)
+    return row is not None and row[0] is not None and recorded_code(from_json(row[0])) in BY_PERSON
 
 
 def _rejections(tx: Tx, mission_id: int) -> list[tuple[int, str]]:

@@ -11,11 +11,10 @@ from starlette.responses import Response
 
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.pages import HeldHead, JsonObject
-from lcp_engine.changes.recovery import CONFLICT, ELSEWHERE
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
-from lcp_engine.engine.approvals import DRIFT
+from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.errors import LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.actions import approve_shown
@@ -227,11 +226,7 @@ def _find_matching(context: PageContext, request: Request, among: Collection[int
     workers, awaited = context.engine.workers, context.engine.awaited_replies()
     needs = [(head, need_of(head.kind, head.id, awaited, workers)) for head in heads]
     # A file that has changed since an approval needs a decision of its own.
-    approvable = [
-        head
-        for head, need in needs
-        if need is Need.APPROVAL and head.reason not in (CONFLICT, DRIFT, ELSEWHERE)
-    ]
+    approvable = [head for head, need in needs if need is Need.APPROVAL and head.reason not in FILE_CHANGED]
     return _Matching(approvable, [head for head, need in needs if need is not Need.REPLY], heads)
 
 

@@ -16,6 +16,7 @@ from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.web.changes import Excerpt, excerpt
 from lcp_engine.web.context import LONGEST, PageContext, context_of
@@ -99,6 +100,7 @@ def show_job(
     if was_stopped and (would := engine.look(found.id).diff) is not None:
         diffs = [would]
     parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB) for diff in diffs]
+    events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
     need = need_of(found.kind, found.id, engine.awaited_replies(), engine.workers)
     return context.render(
         "job.html",
@@ -107,7 +109,7 @@ def show_job(
         mission=mission.json,
         problem=problem,
         entered=entered,
-        events=engine.events(found.mission_id, job_id=found.id, limit=EVENTS),
+        events=events,
         note=request.query_params.get("note"),
         need=need,
         question=_last_question(context, found) if look is not None and need is Need.REPLY else None,
@@ -119,12 +121,20 @@ def show_job(
         else shown_value(look.sight),
         expires_at=engine.expiries().get(found.id) if look is not None else None,
         is_editable=is_editable(found),
-        may_retry=State(found.state) in RETRY.sources and found.kind != TURN,
+        may_retry=_may_retry(found, events),
         may_speak=mission.status in ("running", "waiting") and mission.planner != "none",
         was_stopped=was_stopped,
         may_undo=look is None and bool(diffs) and not was_stopped,
         is_undo=found.kind == UNDO_KIND,
     )
+
+
+def _may_retry(found: Job, events: Sequence[JsonObject]) -> bool:
+    """Whether a person may queue the job again, or change their mind about it."""
+    if found.kind == TURN or State(found.state) in RETRY.sources:
+        return found.kind != TURN
+    codes = [recorded_code(event["data"]) for event in events if isinstance(event["data"], dict)]
+    return found.state == State.REJECTED and next(filter(None, reversed(codes)), None) in BY_PERSON
 
 
 def is_shown(look: Look, parts: Sequence[Excerpt], params: Mapping[str, JsonValue], *, longest: int) -> bool:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.json_values import int_in, list_in
 from lcp_engine.core.kinds import QUESTION
-from lcp_engine.core.reasons import explain_reason
+from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import subject_of
 from lcp_engine.engine.reports.markdown import Section, sections, standing, title, words
@@ -43,7 +43,6 @@ _MOST_SUGGESTED = 3
 _UNSETTLED = ("held", "blocked", "queued", "running")
 MOST_SHOWN = 4000
 """Characters; longer params are cut in a form."""
-_NO_WORKER = "no_worker"
 _CHOSEN = ("radio", "checkbox", "select")
 
 
@@ -378,7 +377,7 @@ def commands_for(job: JobFact) -> list[str]:
     if job.kind == QUESTION:
         return [f"lcp answer {job.id} TEXT"]
     reject = f"lcp reject {job.id} --reason TEXT"
-    return [reject] if job.reason == _NO_WORKER else [f"lcp approve {job.id}", reject]
+    return [reject] if job.reason == ReasonCode.NO_WORKER else [f"lcp approve {job.id}", reject]
 
 
 def _answer(job: JobFact, mission_id: int) -> Form:
@@ -421,7 +420,7 @@ def _decision(job: JobFact, mission_id: int) -> Form:
             help_text=f"lcp approve {job.id} --params JSON",
         ),
     ]  # fmt: skip
-    if job.reason == _NO_WORKER:
+    if job.reason == ReasonCode.NO_WORKER:
         options, fields = [option for option in options if option.value in ("reject", "later")], fields[:1]
     decision = FormField(id="decision", type="radio", label="Your decision", options=options)
     return Form(
