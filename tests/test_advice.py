@@ -49,9 +49,9 @@ INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/eng
     core/protocol/read_reply:reader_of core/recurrence:_refuse engine/approvals:answer engine/messages:_plan
     engine/messages:spoken engine/missions:enqueue engine/question:_check_reply engine/run_job:_opened
     engine/schedules:add_schedule planners/llm/keys:read_variables planners/llm/options:_key planners/llm/options:_parse
-    planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__ settings:_isolation
-    settings:_read_config settings:_seconds settings:read_url store/db/open:make_backend
-    store/db/postgres:_unreadable store/maintenance/backup:_check_target web/actions:_option
+    planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__
+    sandbox/landlock:isolation_named settings:_read_config settings:_seconds settings:read_url
+    store/db/open:make_backend store/db/postgres:_unreadable store/maintenance/backup:_check_target web/actions:_option
     web/launch:_directory web/server:_listen web/server:_read_name workers/registry:_offered workers/registry:check_kind
 INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
@@ -70,7 +70,7 @@ NOT_FOUND: cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_comm
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
     store/queries/history:find_job store/queries/history:known_id store/queries/mission_spec:missing_mission
     store/queries/pages:find_turn
-NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined runner/confined/process:Spawner._fork
+NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined
     sandbox/file_access:_confined_thread sandbox/landlock:examine_isolation sandbox/landlock:isolates
 NOT_SHOWN: cli/approve_all:Candidate.why_left_out web/actions:approve_shown
 NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
@@ -83,8 +83,8 @@ PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
 WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
-    runner/confined/remote_files:RemoteBatch.__init__ runner/confined/remote_files:Steps.take
-    runner/confined/remote_files:_error_of
+    runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
+    runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
 WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
     engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_retry_step
     engine/missions:accept_root engine/missions:cancel engine/missions:enqueue engine/missions:resume

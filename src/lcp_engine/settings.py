@@ -13,7 +13,7 @@ from platformdirs import user_config_path, user_data_path
 
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.own_places import APP
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 
@@ -78,7 +78,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         url=read_url(url),
         busy_seconds=_seconds(given, "LCP_BUSY_SECONDS", 3600, busy_seconds),
         away_seconds=_seconds(given, "LCP_AWAY_SECONDS", 86_400, away_seconds),
-        isolation=_isolation(given.get("LCP_ISOLATION"), isolation),
+        isolation=isolation_named(given.get("LCP_ISOLATION") or isolation, "LCP_ISOLATION"),
         stated=stated,
     )
 
@@ -153,18 +153,6 @@ def _read_config(path: Path) -> ConfigFile | None:
     from lcp_engine.config_file import parse_config
 
     return parse_config(text, path)
-
-
-def _isolation(text: str | None, default: Isolation) -> Isolation:
-    if not text:
-        return default
-    try:
-        return Isolation(text)
-    except ValueError:
-        expected = ", ".join(Isolation)
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, f"LCP_ISOLATION is {text!r}; it must be one of {expected}"
-        ) from None
 
 
 def _seconds(environment: Mapping[str, str], name: str, most: int, default: _Default) -> float | _Default:

@@ -38,7 +38,7 @@ from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.runner.undo import Undo, undo, undo_diffs
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -77,9 +77,11 @@ class Engine(History):
     - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
       Default: none.
     - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
-      `Isolation.AUTO`. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on a kernel without Landlock.
+      `Isolation.AUTO`. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on a kernel without Landlock. The plain
+      strings "off", "auto" and "require" mean the same.
 
-    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed.
+    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed
+    and for an unknown isolation.
 
     Methods that decide take `by`: the name that history records. Default: the user of this process.
     """
@@ -96,8 +98,9 @@ class Engine(History):
         away_seconds: float | None = None,
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
         on_wait: Sequence[str] = (),
-        isolation: Isolation = Isolation.OFF,
+        isolation: Isolation | str = Isolation.OFF,
     ) -> None:
+        isolation = isolation_named(isolation, "isolation")
         options = Options(
             workers=workers,
             user_rules=user_rules,

@@ -181,11 +181,17 @@ def _last_of_missions(jobs: Sequence[JobRow]) -> Collection[JobRow]:
 
 
 def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: random.Random) -> bool:
-    job.failures += 1
-    if not failed.meaning.retry or job.failures >= job.max_attempts:
+    if failed.code is ErrorCode.WORKER_DIED:  # not charged, like the death of a runner
+        job.deaths += 1
+        times, is_last = job.deaths, job.deaths >= MAX_DEATHS
+    else:
+        job.failures += 1
+        times = job.failures
+        is_last = not failed.meaning.retry or job.failures >= job.max_attempts
+    if is_last:
         return _give_up(ledger, job, failed)
     mission = ledger.mission(job.mission_id)
-    wait = min(MAX_BACKOFF, backoff * 2.0 ** (job.failures - 1)) * jitter.uniform(0.75, 1.25)
+    wait = min(MAX_BACKOFF, backoff * 2.0 ** (times - 1)) * jitter.uniform(0.75, 1.25)
     error = agent_error(failed, mission.uid, ledger.tx.now)
     run_after: Micros = ledger.tx.now + int(wait * SECOND)
     if not ledger.move(job, BACK_OFF, reason=failed.code, error=error, run_after=run_after, is_leased=True):

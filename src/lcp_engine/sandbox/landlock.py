@@ -41,6 +41,15 @@ class Isolation(StrEnum):
     OFF = "off"
 
 
+def isolation_named(given: str, name: str) -> Isolation:
+    """The mode that `given` states, which messages call `name`. Raises `INVALID_ARGUMENT`."""
+    try:
+        return Isolation(given)
+    except ValueError:
+        message = f"{name} is {given!r}; it must be one of {', '.join(Isolation)}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from None
+
+
 def isolates(mode: Isolation) -> bool:
     """Whether file kinds run in confined processes. Raises `NOT_ISOLATED` if that is required and impossible."""
     if mode is Isolation.OFF:

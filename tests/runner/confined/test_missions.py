@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.conftest import sqlite_url
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
@@ -16,6 +17,7 @@ from lcp_engine.runner.confined.process import ConfinedProcess
 from lcp_engine.runner.confined.remote_files import RemoteBatch, RemoteFile, Steps
 from lcp_engine.sandbox import landlock
 from lcp_engine.sandbox.atomic_write import LockedFile
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation, examine_isolation
 from lcp_engine.sandbox.locks import Put
 
@@ -142,6 +144,18 @@ def test_a_kernel_without_landlock_is_refused_where_isolation_is_required(
     assert examine_isolation(Isolation.REQUIRE).grade == "fail"
     assert examine_isolation(Isolation.AUTO).grade == "warn"
     assert not landlock.isolates(Isolation.AUTO)
+
+
+@pytest.mark.parametrize("mode", ["off", "auto", "require"])
+def test_a_mode_of_isolation_may_be_a_plain_string(tmp_path: Path, place: Path, mode: str) -> None:
+    with Engine(sqlite_url(tmp_path), isolation=mode) as engine:
+        assert confined_threads(engine.instance.isolation).active == (mode != "off")
+
+
+def test_an_unknown_mode_of_isolation_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LcpError, match="isolation is 'on'; it must be one of require, auto, off") as refused:
+        Engine(sqlite_url(tmp_path), isolation="on")
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 def _dies_once(deaths: list[int], step: str) -> Callable[..., tuple[Head, Buffer]]:

@@ -20,6 +20,9 @@ Message: TypeAlias = tuple[Head, Buffer]
 
 MAX_HEAD = 16 * 1024 * 1024
 MAX_BODY = 1024 * 1024 * 1024
+FORKED = b"."
+"""What the fork server answers when it has forked; otherwise it says why not, in at most `MOST_SAID` bytes."""
+MOST_SAID = 200
 _LENGTHS = struct.Struct("<II")
 _FIRST = 64 * 1024
 """Most messages arrive with one call of this size."""
@@ -70,7 +73,7 @@ class Answer(StrEnum):
     READY = "ready"
     """The process is confined."""
     REFUSED = "refused"
-    """The process cannot be confined."""
+    """The kernel cannot confine the process."""
     DONE = "done"
     FAILED = "failed"
     HOLD = "hold"

@@ -66,7 +66,7 @@ class Checks:
         self._end()
 
     def failed(self, checks: Sequence[AcceptCheck]) -> tuple[FailedCheck, ...]:
-        """The checks on files that do not pass now. Raises `NOT_ISOLATED` if no process can be started."""
+        """The checks on files that do not pass now. Raises `NOT_ISOLATED`, `WORKER_DIED` if no process starts."""
         until = time.monotonic() + self._limits.seconds_together
         found = [
             (index, check, self._fault(check, until))
@@ -84,7 +84,7 @@ class Checks:
             return f"it was not run: the checks before it took {self._limits.seconds_together:g} s"
         request: Head = {"do": Request.CHECK, "check": check.model_dump(mode="json"), "setup": self._setup}
         try:
-            head, _ = self._started().exchange(request, b"", self._limits.seconds)
+            head = self._answer(request)
         except TimedOut:
             self._end()
             return f"it took more than {self._limits.seconds:g} s; {self._limits.sentence}"
@@ -97,6 +97,14 @@ class Checks:
                 f"it took more than {self._limits.memory // 2**20:,} MiB of memory; {self._limits.sentence}"
             )
         return None if head.get("fault") is None else text_of(head, "fault")
+
+    def _answer(self, request: Head) -> Head:
+        """What the process answers. One that died is replaced once: something else may have killed it."""
+        try:
+            return self._started().exchange(request, b"", self._limits.seconds)[0]
+        except Disconnected:
+            self._end()
+            return self._started().exchange(request, b"", self._limits.seconds)[0]
 
     def _started(self) -> ConfinedProcess:
         if self._process is None:

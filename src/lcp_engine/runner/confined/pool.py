@@ -113,7 +113,7 @@ class Confinement:
         """The outcomes of jobs that are sent together, in their order; None for those that must be sent alone.
 
         `starts` is called with the index of each job before its answer is waited for; if it returns False, the rest is
-        left. Raises `LcpError` NOT_ISOLATED.
+        left. Raises `LcpError`: WORKER_DIED, NOT_ISOLATED.
         """
         found: list[Succeeded | Hold | Failed | None] = [None] * len(jobs)
         process = self._reader(root)

@@ -10,14 +10,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import (
+    FORKED,
+    MOST_SAID,
     Answer,
     Buffer,
     Channel,
@@ -37,6 +41,10 @@ FILE_KINDS: Mapping[str, str] = {
 """The kinds that confined processes execute, and where their workers are."""
 
 START_SECONDS = 30.0
+BIRTHS = 5
+"""How many processes may die before they are ready until a start is given up."""
+BIRTH_PAUSE = 0.05
+"""Seconds before the second try; each further one waits twice as long."""
 _START = (
     "import sys, json; control, parent, paths, kinds = json.loads(sys.argv[1]); sys.path[:] = paths; "
     "from lcp_engine.runner.confined.server import main; main(control, parent, kinds)"
@@ -67,8 +75,24 @@ class Spawner:
     def spawn(self, root: Root, duty: Duty, memory: int, *, confined: bool = True) -> ConfinedProcess:
         """A process with at most `memory` bytes, confined to `root` unless that is switched off.
 
-        Raises `NOT_ISOLATED`.
+        One that dies before it is ready is started again, a few times. Raises `WORKER_DIED` if all of them died, or if
+        one was not ready in time, and `NOT_ISOLATED` only if the kernel refuses to confine it.
         """
+        for nth in count(1):
+            try:
+                return self._spawn(root, duty, memory, confined=confined)
+            except TimedOut as error:
+                message = f"a process for file kinds was not ready within {START_SECONDS:g} s, and was ended"
+                raise LcpError(ErrorCode.WORKER_DIED, message) from error
+            except Disconnected as error:
+                if nth == BIRTHS:
+                    message = f"{nth} processes for file kinds died before they were ready: {error}"
+                    raise LcpError(ErrorCode.WORKER_DIED, message) from error
+            time.sleep(BIRTH_PAUSE * 2**nth)
+        raise AssertionError
+
+    def _spawn(self, root: Root, duty: Duty, memory: int, *, confined: bool) -> ConfinedProcess:
+        """Raises `Disconnected`, `TimedOut`, `NOT_ISOLATED`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         start: Head = {
             "path": root.path,
@@ -97,27 +121,31 @@ class Spawner:
             self._control = self._process = None
 
     def _fork(self, start: bytes, connection: int, root: int) -> int | None:
-        """The pidfd of a new fork; None if the kernel has none."""
-        for again in (True, False):
-            try:
-                control = self._started()
-                socket.send_fds(control, [start], [connection, root])
-                answer, found, _, _ = socket.recv_fds(control, 1, 1)
-            except OSError as error:
-                answer, found, reason = b"", [], str(error)
-            else:
-                reason = "it ended"
-            if answer:
-                return found[0] if found else None
-            # It was killed, or could not start: try once more.
-            if self._process is not None:
-                self._end(self._process)
-            self._control = self._process = None
-            if not again:
-                raise LcpError(
-                    ErrorCode.NOT_ISOLATED, f"no process for file kinds could be started: {reason}"
-                )
-        raise AssertionError
+        """The pidfd of a new fork; None if the kernel has none. Raises `Disconnected`, `TimedOut`.
+
+        A fork server that died, hangs or could not be started is replaced by the next call.
+        """
+        try:
+            control = self._started()
+            socket.send_fds(control, [start], [connection, root])
+            answer, found, _, _ = socket.recv_fds(control, MOST_SAID, 1)
+        except TimeoutError as error:
+            self._forget_server()
+            raise TimedOut from error
+        except OSError as error:
+            self._forget_server()
+            raise Disconnected(f"the fork server: {error}") from error
+        if not answer:
+            self._forget_server()
+            raise Disconnected("the fork server ended")
+        if answer != FORKED:
+            raise Disconnected(f"the system refused to fork: {answer.decode(errors='replace')}")
+        return found[0] if found else None
+
+    def _forget_server(self) -> None:
+        if self._process is not None:
+            self._end(self._process)
+        self._control = self._process = None
 
     def _started(self) -> socket.socket:
         if self._control is not None and self._owner == os.getpid():
@@ -161,17 +189,19 @@ class ConfinedProcess:
         self._end = weakref.finalize(self, _end, control, pidfd)
 
     def wait_until_confined(self) -> None:
-        """Raises `NOT_ISOLATED`."""
+        """Raises `NOT_ISOLATED` if the kernel refuses, `Disconnected` if the process died, `TimedOut`."""
         self._control_channel.set_timeout(START_SECONDS)
         try:
             head, _ = self._control_channel.receive()
-        except (Disconnected, TimedOut) as error:
+        except (Disconnected, TimedOut):
             self.kill()
-            reason = "it did not answer" if isinstance(error, TimedOut) else str(error)
-        else:
-            if head.get("is") == Answer.READY:
-                return
-            reason = str(head.get("reason"))
+            raise
+        if head.get("is") == Answer.READY:
+            return
+        self.kill()
+        reason = str(head.get("reason"))
+        if head.get("is") == Answer.OUT_OF_MEMORY:
+            raise Disconnected(reason)
         raise LcpError(ErrorCode.NOT_ISOLATED, f"a process for file kinds could not be confined: {reason}")
 
     def channel(self) -> Channel:

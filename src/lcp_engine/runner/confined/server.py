@@ -6,6 +6,7 @@ executes workers, which return what they want written; a writer can also write, 
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -30,6 +31,8 @@ from lcp_engine.engine.acceptance import fault_of, load_parsers
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import Failed, LcpError
 from lcp_engine.runner.confined.channel import (
+    FORKED,
+    MOST_SAID,
     Answer,
     Buffer,
     Channel,
@@ -64,6 +67,8 @@ _PARSER_SECONDS = 120
 """Of CPU, for all checks of a process that its runner has not ended: more than the runner waits for them."""
 _MESSAGE = 1024 * 1024
 _MAX_SETUPS = 256
+_SCARCE = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+"""Errors of a kernel that is short of something now, not of one that cannot."""
 
 
 def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
@@ -92,11 +97,15 @@ def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
         if not start:
             return
         connection, root = given
-        child = os.fork()
-        if child == 0:
-            _run_child(json.loads(start), connection, root, here, workers)
-        pidfds = _pidfds(child)
-        socket.send_fds(requests, [b"."], pidfds)
+        try:
+            child = os.fork()
+        except OSError as error:  # too many processes, too little memory: others may have ended soon
+            pidfds, answer = [], str(error).encode()[:MOST_SAID]
+        else:
+            if child == 0:
+                _run_child(json.loads(start), connection, root, here, workers)
+            pidfds, answer = _pidfds(child), FORKED
+        socket.send_fds(requests, [answer], pidfds)
         for one in (connection, root, *pidfds):
             os.close(one)
 
@@ -144,7 +153,8 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
             if can_filter():
                 refuse_calls(writes=duty is Duty.WRITE)
     except OSError as error:
-        channel.send({"is": Answer.REFUSED, "reason": str(error)})
+        answer = Answer.OUT_OF_MEMORY if error.errno in _SCARCE else Answer.REFUSED
+        channel.send({"is": answer, "reason": str(error)})
         return
     opened = Root(
         text_of(start, "path"),
