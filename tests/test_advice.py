@@ -33,7 +33,6 @@ CLARIFICATION_EXHAUSTED: core/decide:_go_on
 CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:LocalFile._conflict
     web/undo:undo
 DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
-    store/host/writer_queue:WriterQueue._check
 DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade

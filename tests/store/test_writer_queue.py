@@ -16,7 +16,6 @@ import pytest
 from tests.conftest import sqlite_url
 
 from lcp_engine import Engine
-from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.writer_queue import WriterQueue, open_writer_queue
 from lcp_engine.store.maintenance.prune import Work, sweep
@@ -124,14 +123,20 @@ def test_the_death_of_one_that_waits_holds_up_nobody(line: WriterQueue, place: P
     assert _says(third) == "first"
 
 
-def test_a_wait_ends_and_leaves_the_place_to_others(line: WriterQueue, place: Path, start: Start) -> None:
+def test_who_loses_patience_goes_ahead_and_the_queue_goes_on(
+    line: WriterQueue, place: Path, start: Start
+) -> None:
     with closing(_line(place, 0.05)) as hasty:
         with line:
-            with pytest.raises(LcpError) as raised:
-                _pass_through(hasty)
-            third = _waiting(start, place, 3)
-        assert raised.value.code is ErrorCode.DATABASE_BUSY
-        assert _says(third) == "first"
+            _pass_through(hasty)
+            third = start(IN_LINE, place)
+            assert _says(third) == "first"
+            fourth = _waiting(start, place, 4)
+            assert _has_said_nothing(fourth)
+            _leaves(third)
+            assert _says(fourth) == "first"
+        _leaves(fourth)
+    _pass_through(line)
 
 
 def test_an_interrupt_leaves_the_place_to_others(line: WriterQueue, place: Path, start: Start) -> None:

@@ -87,9 +87,7 @@ def open_instance(url: str, options: Options) -> Instance:
     database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
     runtime = runtime_directory(url, os.environ)
     if isinstance(database.backend, Sqlite):
-        database.writer_queue = (
-            open_writer_queue(runtime / "writers.line", options.busy_seconds) or database.writer_queue
-        )
+        database.writer_queue = open_writer_queue(runtime / "writers.line") or database.writer_queue
         if options.clock is None and (shared := open_shared_clock(runtime / "clock")) is not None:
             database.follow(shared, shared.close)
     notifier = make_notifier(database, runtime)

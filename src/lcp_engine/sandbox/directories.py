@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.root import Root, step_into
 
 MAX_NEW_DIRECTORIES = 32
@@ -138,7 +139,7 @@ def _create(root: Root, here: int, existing: str, missing: list[str]) -> tuple[i
 
 def _remove_locked(root: Root, directory: str) -> None:
     parent, _, name = directory.rpartition("/")
-    here = root.open_directory(directory)
+    here = keep_from_children(root.open_directory(directory))
     try:
         fcntl.flock(here, fcntl.LOCK_EX)
         if not is_at(root, directory, here):
@@ -150,4 +151,4 @@ def _remove_locked(root: Root, directory: str) -> None:
         finally:
             os.close(above)
     finally:
-        os.close(here)
+        unlock_and_close(here)

@@ -1,8 +1,8 @@
 """Lock the directories of files, so that what is found of the files stays true until they are written (R20).
 
-A lock is a `flock` on the directory itself: it binds every process of the host and dies with its holder. Two callers
-never wait for each other: one that may wait for several locks takes them in the order of device and inode numbers, and
-any other waits only while it holds none.
+A lock is a `flock` on the directory itself: it binds every process of the host, dies with its holder, and no forked
+child inherits it. Two callers never wait for each other: one that may wait for several locks takes them in the order of
+device and inode numbers, and any other waits only while it holds none.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LocalFile, LockedFile, Run, check_name, run_here
 from lcp_engine.sandbox.directories import is_at, open_parent, remove_made, status_of
+from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.root import Root, not_a_file, refusal
 
 RootedPath: TypeAlias = tuple[Root, str]
@@ -145,7 +146,7 @@ class _LocalFiles:
     def _close(self) -> None:
         for descriptor in self._directories.values():
             if isinstance(descriptor, int):
-                os.close(descriptor)  # this releases the lock
+                unlock_and_close(descriptor)
         self._directories.clear()
 
     def _sync(self, puts: Sequence[Put], starts: Callable[[int], object]) -> None:
@@ -183,7 +184,7 @@ class _LocalFiles:
             return None
         known = self._directories.setdefault(key, descriptor)
         if known != descriptor:
-            os.close(descriptor)
+            unlock_and_close(descriptor)
         assert isinstance(known, int)
         made = tuple(one for where, one in self._made if where is root and path.startswith(f"{one}/"))
         file = LocalFile(path, known, made, self._run)
@@ -196,20 +197,21 @@ class _LocalFiles:
         try:
             for _ in range(_TRIES):
                 descriptor, new = open_parent(root, key[1], path)
+                keep_from_children(descriptor)
                 made += (directory for directory in new if directory not in made)
                 try:
                     _check_target(descriptor, path)
                     if not self._takes(descriptor, key):
-                        os.close(descriptor)
+                        unlock_and_close(descriptor)
                         remove_made(root, made)
                         return None
                     if is_at(root, key[1], descriptor):
                         self._made += ((root, directory) for directory in made)
                         return descriptor
                 except BaseException:  # also an interrupt: the descriptor would stay open
-                    os.close(descriptor)
+                    unlock_and_close(descriptor)
                     raise
-                os.close(descriptor)
+                unlock_and_close(descriptor)
         except BaseException as error:  # also an interrupt: the new directories would remain
             remove_made(root, made)
             if isinstance(error, OSError):
@@ -280,7 +282,7 @@ class _LocalFiles:
 
 def _open_directory(root: Root, path: str) -> int | LcpError:
     try:
-        return root.open_directory(path.rpartition("/")[0])
+        return keep_from_children(root.open_directory(path.rpartition("/")[0]))
     except OSError as error:
         return refusal(error, path)
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.own_places import APP
 from lcp_engine.store.db.sqlite import account_name
 from lcp_engine.store.row_types import RunnerRow
@@ -123,7 +124,7 @@ class LivenessFile:
     def __init__(self, directory: Path, uid: str) -> None:
         self._path = directory / f"{uid}{LOCK}"
         self._guard = threading.Lock()
-        self._descriptor = _open_full(self._path)
+        self._descriptor = keep_from_children(_open_full(self._path))
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def note_start(self, slot: int, job_id: int, attempt: int) -> None:
@@ -137,7 +138,7 @@ class LivenessFile:
         with suppress(FileNotFoundError):
             self._path.unlink()
         with self._guard:
-            os.close(self._descriptor)
+            unlock_and_close(self._descriptor)
             self._descriptor = -1
 
 

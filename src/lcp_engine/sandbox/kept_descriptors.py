@@ -1,0 +1,45 @@
+"""Keep descriptors that hold locks out of forked children.
+
+A lock of an open file lasts until the last process that shares the file has closed it. `O_CLOEXEC` is enough for a
+child that executes a program; one that goes on without, such as those of a worker's process pool, would keep every lock
+until it ends, also when the runner is long dead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from functools import cache
+
+_KEPT: set[int] = set()
+
+
+def keep_from_children(descriptor: int) -> int:
+    """`descriptor`, which every later fork of this process closes in the child. Call it before a lock is taken."""
+    _register()
+    _KEPT.add(descriptor)
+    return descriptor
+
+
+def unlock_and_close(descriptor: int) -> None:
+    """Release the lock of a descriptor that is kept from children, and close it; in a child it is closed already."""
+    if descriptor not in _KEPT:
+        return
+    # A child that was forked past Python, or a moment before `keep_from_children`, has the descriptor open.
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    _KEPT.discard(descriptor)  # first: a fork in between would close whatever has the number by then
+    os.close(descriptor)
+
+
+@cache
+def _register() -> None:
+    os.register_at_fork(after_in_child=_close_all)
+
+
+def _close_all() -> None:
+    for descriptor in _KEPT:
+        with suppress(OSError):
+            os.close(descriptor)
+    _KEPT.clear()
