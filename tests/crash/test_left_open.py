@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +17,13 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.changes.recovery import close_left_open
+from lcp_engine.changes import recovery
+from lcp_engine.changes.recovery import close_left_open, open_root
+from lcp_engine.runner import maintenance
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.maintenance.check import check_database
 
 DIES = """
@@ -129,6 +135,43 @@ def test_nobody_is_waited_for(scene: Scene) -> None:
     finally:
         os.close(descriptor)
     assert scene.close() == ["applied"]
+
+
+def test_a_root_that_hangs_costs_only_its_own_missions(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`open_root` stands for open(2) on a file system that does not answer."""
+    scene.die_and_cancel("after")
+    answers = threading.Event()
+
+    def hang(database: Database, mission_id: int, path: str, place: str | None) -> Root:
+        answers.wait()
+        return open_root(database, mission_id, path, place)
+
+    monkeypatch.setattr(recovery, "open_root", hang)
+    monkeypatch.setattr(maintenance, "END_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "HANG_SECONDS", 0.0)
+    (other := tmp_path / "other").mkdir()
+    runner = scene.engine.runner()
+    works = threading.Thread(target=runner.run)
+    works.start()
+    try:
+        mission = scene.engine.launch(_writing("b.txt", "healthy\n"), root=other).id
+        while scene.engine.mission(mission).status != "completed" or not caplog.messages:
+            assert works.is_alive()
+            time.sleep(0.01)
+        assert caplog.messages == [
+            f"root {scene.root} does not answer; what a dead runner left open there has to wait"
+        ]
+        assert scene.states() == ["intent"]
+        runner.stop()
+        works.join()
+    finally:
+        answers.set()
+    scene.engine.work(until_idle=True)
+    while scene.states() == ["intent"]:
+        time.sleep(0.01)
+    assert scene.states() == ["applied"]
 
 
 def test_the_intent_of_a_job_that_is_leased_is_not_touched(scene: Scene) -> None:

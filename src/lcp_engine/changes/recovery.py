@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from pydantic import BaseModel, JsonValue
@@ -69,10 +69,18 @@ def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFil
 def close_left_open(database: Database, threads: ConfinedThreads) -> None:
     """Close the intents of jobs that are not running: a retry may never come to do it.
 
-    Waits for no lock. Skips files whose directory is locked or whose root cannot be opened, or is on another machine.
-    Raises `DatabaseFailed`.
+    Waits for no lock, but for the file systems of all roots. Raises `DatabaseFailed`.
     """
-    for change in database.read(left_open):
+    close_each(database, database.read(left_open), threads)
+
+
+def close_each(database: Database, changes: Iterable[ChangeRow], threads: ConfinedThreads) -> None:
+    """Close some intents of jobs that are not running.
+
+    Skips files whose directory is locked or whose root cannot be opened, or is on another machine. Raises
+    `DatabaseFailed`.
+    """
+    for change in changes:
         try:
             with _opened(database, change, threads) as (root, files):
                 _close_if_free(database, change, root, files)

@@ -425,9 +425,13 @@ class OpenMissions:
     def of(self, mission_id: int) -> OpenMission:
         """The mission; opened again, and its root checked, if another directory is there now. Raises `LcpError`."""
         with self._lock:
-            known = self._missions.pop(mission_id, None)
-            if known is None or not known.is_current:
-                known = self._open(mission_id)
+            before = self._missions.get(mission_id)
+        # Not under the lock: the file system of one root may hang.
+        known = before if before is not None and before.is_current else self._open(mission_id)
+        with self._lock:
+            now = self._missions.pop(mission_id, None)
+            if now is not None and now is not before:  # another thread was faster
+                known = now
             self._missions[mission_id] = known  # the last one is the one used last
             while len(self._missions) > MAX_OPEN:
                 self._missions.pop(next(iter(self._missions)))

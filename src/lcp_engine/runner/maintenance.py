@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from pydantic import ValidationError
 
-from lcp_engine.changes.recovery import close_left_open
+from lcp_engine.changes.recovery import close_each
 from lcp_engine.clock import Clock, Micros
 from lcp_engine.core.recurrence import go_on
 from lcp_engine.engine.approvals import expire
@@ -19,13 +23,21 @@ from lcp_engine.errors import OF_DATABASE, LcpError
 from lcp_engine.runner.lease_watch import LOOK_SECONDS, LeaseWatch
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.store import queue
+from lcp_engine.store.changes import left_open
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import Host, forget, is_dead, is_stopped, started_jobs
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import due_holds
-from lcp_engine.store.row_types import RunnerRow
+from lcp_engine.store.row_types import ChangeRow, RunnerRow
 from lcp_engine.store.schedules import ScheduleRow, due_schedules, note_trouble
+
+ROOT_SECONDS = 0.5
+"""How long a runner waits for the file system of a root before it goes on with other things."""
+END_SECONDS = 5.0
+"""The same before it ends."""
+HANG_SECONDS = 10.0
+"""After how long it says that a root does not answer."""
 
 
 class Maintenance:
@@ -34,7 +46,7 @@ class Maintenance:
     def __init__(self, instance: Instance, threads: ConfinedThreads, host: Host, *, launches: bool) -> None:
         self._instance = instance
         self._database = instance.database
-        self._threads = threads
+        self._recovery = Recovery(instance.database, threads)
         self._host = host
         self._scheduler = Scheduler(instance.database, instance.clock) if launches else None
         self._lease_watch = LeaseWatch()
@@ -47,7 +59,7 @@ class Maintenance:
             self._scheduler.launch_due()
 
     def rescue(self, runner_id: int) -> None:
-        """Take back the jobs of dead runners, and close the intents that they left open.
+        """Take back the jobs of dead runners, and have the intents closed that they left open.
 
         A runner is dead if the kernel says so, or if this process has seen it not renew its leases for as long as they
         last: a stopped process keeps its lock, and one of another machine has none here.
@@ -62,7 +74,11 @@ class Maintenance:
                 self._take_back(runner, dead)
             if dead:
                 forget(runner, self._instance.runtime)
-        close_left_open(self._database, self._threads)
+        self._recovery.start_due()
+
+    def finish(self) -> None:
+        """Wait a moment for what is under way."""
+        self._recovery.wait(END_SECONDS)
 
     def seconds_until_due(self, most: float) -> float:
         """How long until the next look at other runners' leases, at most `most` seconds."""
@@ -90,6 +106,56 @@ class Maintenance:
         due = self._database.read(lambda tx: due_holds(tx, now))
         if due:
             self._database.write(lambda tx: expire(ledger_of(tx), due))
+
+
+class Recovery:
+    """Closes left-open intents in a thread for each root: where a file system hangs, only its own root waits for it."""
+
+    def __init__(self, database: Database, threads: ConfinedThreads) -> None:
+        self._database = database
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._running: dict[str, threading.Thread] = {}
+        self._since: dict[str, float] = {}
+        self._hanging: set[str] = set()
+
+    def start_due(self) -> None:
+        """Start what is due and is not under way, and wait for it a moment. Re-raises database errors."""
+        due: dict[str, list[ChangeRow]] = defaultdict(list)
+        for change in self._database.read(left_open):
+            due[change.root].append(change)
+        with self._lock:
+            self._running = {root: one for root, one in self._running.items() if one.is_alive()}
+            started = due.keys() - self._running.keys()
+            for root in started:
+                # A daemon: the end of a process does not wait for a file system.
+                thread = threading.Thread(
+                    target=self._close, args=(due[root],), name="lcp-recovery", daemon=True
+                )
+                self._running[root], self._since[root] = thread, time.monotonic()
+                thread.start()
+        if started:
+            self.wait(ROOT_SECONDS)
+        now = time.monotonic()
+        self._report({root for root in list(self._running) if now - self._since[root] > HANG_SECONDS})
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all that is under way has ended, at most `seconds`."""
+        until = time.monotonic() + seconds
+        for thread in list(self._running.values()):
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _close(self, changes: Sequence[ChangeRow]) -> None:
+        with suppress(LcpError):  # of the database: the watchdog meets and reports them
+            close_each(self._database, changes, self._threads)
+
+    def _report(self, waiting: set[str]) -> None:
+        """Say once of each root that its file system does not answer."""
+        for root in waiting - self._hanging:
+            logging.getLogger("lcp_engine").warning(
+                "root %s does not answer; what a dead runner left open there has to wait", root
+            )
+        self._hanging = waiting
 
 
 class Scheduler:

@@ -122,6 +122,7 @@ class Runner:
             self._idle.open(self._instance.notifier.listen(self._uid, self._idle.wake_one))
             leaving.callback(self._idle.close)
             leaving.callback(watch_for_deaths(self._instance.runtime, self._rescue_at_once))
+            leaving.callback(self._maintenance.finish)
             self._maintenance.run_due(self._leases.runner_id)
             for _ in range(self._threads):
                 self._open_lane()
