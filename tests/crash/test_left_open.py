@@ -174,6 +174,36 @@ def test_a_root_that_hangs_costs_only_its_own_missions(
     assert scene.states() == ["applied"]
 
 
+@pytest.mark.proof
+@pytest.mark.skipif(shutil.which("bindfs") is None, reason="it mounts a directory with bindfs")
+def test_a_file_system_that_hangs_stops_no_runner(sqlite_copy_url: str, tmp_path: Path) -> None:
+    (mounted := tmp_path / "mounted").mkdir()
+    (other := tmp_path / "other").mkdir()
+    (tmp_path / "under").mkdir()
+    mounting = subprocess.Popen(["bindfs", "-f", str(tmp_path / "under"), str(mounted)])
+    try:
+        while not mounted.is_mount():
+            assert mounting.poll() is None
+        with Engine(sqlite_copy_url) as engine:
+            scene = Scene(engine, sqlite_copy_url, mounted)
+            scene.die_and_cancel("before")
+            mounting.send_signal(signal.SIGSTOP)
+            mission = engine.launch(_writing("b.txt", "healthy\n"), root=other).id
+            works = subprocess.Popen([sys.executable, "-m", "lcp_engine", "--db", sqlite_copy_url, "work"])
+            while engine.mission(mission).status != "completed":
+                assert works.poll() is None
+            works.terminate()
+            assert works.wait() == 0
+            assert scene.states() == ["intent"]
+            mounting.send_signal(signal.SIGCONT)
+            engine.work(until_idle=True)
+            assert scene.states() == ["void"]
+    finally:
+        mounting.send_signal(signal.SIGCONT)
+        mounting.terminate()
+        mounting.wait()
+
+
 def test_the_intent_of_a_job_that_is_leased_is_not_touched(scene: Scene) -> None:
     scene.die("after")
     assert [job.state for job in scene.engine.jobs(kinds=["write_file"])] == ["running"]
