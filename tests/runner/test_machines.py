@@ -15,7 +15,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine, LcpError
-from lcp_engine.changes.recovery import ELSEWHERE
+from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.errors import ErrorCode
 from lcp_engine.sandbox import root_identity
 from lcp_engine.store.maintenance.check import check_database
@@ -112,7 +112,7 @@ def test_a_write_that_was_killed_on_one_machine_is_not_judged_on_the_other(
     with machines.on("A") as file:
         machines.work()
         for held in machines.engine.jobs(mission_id=mission, states=["held"]):
-            assert held.reason == ELSEWHERE
+            assert held.reason == ReasonCode.ELSEWHERE
             machines.engine.approve(held.id)
             machines.work()
         assert file.read_text() == "line\n"

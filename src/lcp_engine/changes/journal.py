@@ -15,14 +15,13 @@ from typing import Protocol
 from lcp_engine.changes.recovery import (
     APPLIED,
     CONFLICT,
-    ELSEWHERE,
     INTENT,
     VOID,
     close_intents,
     note_late_write,
 )
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.engine.approvals import DRIFT, Drifted, drift_of, note_drift
+from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
@@ -256,7 +255,7 @@ class Journal:
                 write.outcome = Succeeded(write.change.result, write.written)
             else:
                 is_conflict = error.code is ErrorCode.CONFLICT
-                write.outcome = Hold(CONFLICT) if is_conflict else error.failed
+                write.outcome = Hold(ReasonCode.CONFLICT) if is_conflict else error.failed
                 write.state = APPLIED if write.file.replaced else CONFLICT if is_conflict else VOID
 
     def _settle(self, tx: Tx, writes: Sequence[_Write]) -> None:
@@ -284,7 +283,7 @@ class Journal:
 
     def _hold_again(self, tx: Tx, job: JobRow, drifted: Drifted) -> None:
         note_drift(ledger_of(tx), job, drifted)
-        self.settle(tx, job.copy(), Hold(DRIFT))
+        self.settle(tx, job.copy(), Hold(ReasonCode.DRIFT))
 
     def _drift(self, one: JobEffect, found: str | None) -> Drifted | None:
         if not one.job.approved:
@@ -401,7 +400,7 @@ def _earlier_outcome(tx: Tx, write: _Write) -> Succeeded | Hold | None:
         if change.state == APPLIED:
             return None if is_undone(tx, change) else Succeeded(change.result, write.written)
         if change.state == CONFLICT and change.attempt >= write.job.approved:
-            return Hold(CONFLICT)
+            return Hold(ReasonCode.CONFLICT)
         if change.state == INTENT and change.attempt >= write.job.approved:
-            return Hold(ELSEWHERE)
+            return Hold(ReasonCode.ELSEWHERE)
     return None

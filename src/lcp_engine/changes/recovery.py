@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import SETTLED
+from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile
@@ -35,8 +36,6 @@ from lcp_engine.workers.base import ExecutedBy, Hold, Worker, refuse_to_execute
 from lcp_engine.workers.registry import UNDO_KIND
 
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
-ELSEWHERE = "elsewhere"
-"""Why a job is held whose file another machine has to look at."""
 UNDO_SECONDS = 3600.0
 
 
@@ -107,7 +106,7 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
         except DatabaseFailed:
             raise
         except Elsewhere:
-            return Hold(ELSEWHERE)
+            return Hold(ReasonCode.ELSEWHERE)
         except LcpError as error:
             if error.failed.meaning.retry and not is_last:
                 raise

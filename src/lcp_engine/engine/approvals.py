@@ -44,8 +44,6 @@ from lcp_engine.workers.ask_user import KIND, AskUserResult
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 from lcp_engine.workers.params import FileParams
 
-DRIFT = ReasonCode.DRIFT
-"""The reason of a job that is held again because its file is not the one that was approved."""
 BY = "hold_timeout"
 _NUMBER = re.compile(r"#?([+-]?[0-9]+)[.)]?", re.ASCII)
 """A number as people write one before an option: `3`, `3.`, `3)`, `#3`."""
