@@ -353,11 +353,12 @@ def the_database_has_no_room(stage: Stage) -> None:
 
 def the_runtime_directory_is_full(stage: Stage) -> None:
     """There is no room in the runtime directory: the work goes on, or the error names the place."""
-    memory = Memory(stage.here.runtime, stage.stack, 64)
+    place = Path(f"{stage.database}-run") if stage.kind == SQLITE else stage.here.runtime
+    memory = Memory(place, stage.stack, 64)
     stage.appends(5)
     memory.fill()
     runner = stage.runner("--until-idle")
-    if runner.wait(600) != 0 and str(stage.here.runtime) not in stage.log.read_text():
+    if runner.wait(600) != 0 and str(place) not in stage.log.read_text():
         raise Failed(f"no place is named: {stage.log.read_text()[-300:]}")
     memory.free()
     stage.must("work", "--until-idle")
