@@ -28,16 +28,21 @@ class SharedClock:
             self._words = memoryview(mmap.mmap(self._descriptor, _BYTES)).cast("q")
             with suppress(BlockingIOError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._words[0] = _offset()
+                self._words[0] = system_clock() - since_start()
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
         except BaseException:
             os.close(self._descriptor)
             raise
 
     def __call__(self) -> Micros:
-        offset = _offset()
-        self._words[0] = max(self._words[0], offset)
-        return since_start() + self._words[0]
+        system, running = (
+            system_clock(),
+            since_start(),
+        )  # in this order: a stop in between makes the offset smaller
+        offset: Micros = self._words[0]
+        if system - running > offset:
+            self._words[0] = offset = system - running
+        return running + offset
 
     def close(self) -> None:
         """Stop using the file. The clock still tells the time."""
@@ -53,8 +58,3 @@ def open_shared_clock(path: Path) -> SharedClock | None:
         return SharedClock(path)
     except OSError:
         return None
-
-
-def _offset() -> Micros:
-    """What the system's clock is ahead, at least: a process that is stopped between the two sees less."""
-    return system_clock() - since_start()
