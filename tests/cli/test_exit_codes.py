@@ -77,6 +77,7 @@ CANNOT_BE_USED = """
     policy explain one
     check --dialect odd
     try read_file {
+    kinds --odd
     schema --odd
     schedule add t m.yaml --root root
     schedule add t m.yaml --root root --every often
@@ -140,6 +141,7 @@ IS_NOT_THERE_OR_NOT_VALID = """
     try nothing {} --root root
     try read_file '{"path": "nothing"}' --root root
     try read_file '{"path": "nothing"}' --root nowhere
+    kinds nothing
     schema nothing
     schedule add t nothing.yaml --every 1h
     schedule remove nothing

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from lcp_engine.core.secret_files import is_secret
+from lcp_engine.planners.base import is_secret
 from lcp_engine.planners.surveyor.languages import Language, Sort, language_of
 
 # Excluded from the listing: directories of tools and of installed packages. Plain names only, because a walk can skip a

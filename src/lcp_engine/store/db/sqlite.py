@@ -71,7 +71,7 @@ class Sqlite:
         connection.execute(f"PRAGMA foreign_keys={'OFF' if self._sweeps else 'ON'}")
         # A sweep does it between its transactions.
         connection.execute(f"PRAGMA wal_autocheckpoint={0 if self._sweeps else LOG_PAGES}")
-        OWN_FILES.add(self.path)
+        self._guard(connection)
         return connection
 
     def sweeping(self) -> Sqlite:
@@ -100,8 +100,13 @@ class Sqlite:
     def connect_to_read(self) -> Connection:
         connection = self._open("rw")
         connection.execute("PRAGMA query_only=ON")
-        OWN_FILES.add(self.path)
+        self._guard(connection)
         return connection
+
+    def _guard(self, connection: Connection) -> None:
+        """Keep jobs from the files of the database: with the first read, those beside it are there, too."""
+        connection.cursor().execute("PRAGMA schema_version")
+        OWN_FILES.add(self.path)
 
     def clock(self, lend: Lend) -> Clock:
         """One machine has one clock: the system's, kept from going back. Processes that write follow a shared one."""
