@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import os
+import select
 import shlex
+import signal
 import sys
 import termios
 import tty
@@ -58,6 +60,8 @@ def read_line(question: str) -> str:
         sys.stderr.write(question)
         sys.stderr.flush()
         try:
+            if sys.stdin.isatty():
+                _await_line()
             line = sys.stdin.readline()
         except UnicodeDecodeError:
             print_line("  this is not UTF-8; type it again")
@@ -71,6 +75,23 @@ def read_line(question: str) -> str:
             print_line(f"  a terminal delivers at most {LONGEST_LINE} bytes of a line; use a shorter text")
             continue
         return line.strip()
+
+
+def _await_line() -> None:
+    """Wait until the terminal has a line, or raise what a signal raises.
+
+    A signal that arrives a moment before a blocking read would be noticed only after it.
+    """
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    before = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    try:
+        while sys.stdin not in select.select([sys.stdin, woken], [], [])[0]:
+            os.read(woken, 1)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(woken)
+        os.close(wakes)
 
 
 def choose(question: str, choices: Sequence[Choice]) -> str:
