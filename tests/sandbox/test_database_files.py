@@ -21,6 +21,7 @@ from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import read_unlocked
+from lcp_engine.sandbox.database_files import OwnFiles
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2
 from lcp_engine.store.db.database import Database
@@ -151,3 +152,13 @@ def test_a_copy_of_the_database_is_a_file_like_any_other(database: Database, pla
         os.close(root.open_file("copy").descriptor)
         if root.kernel:
             os.close(root.open_file("l").descriptor)
+
+
+def test_a_database_that_is_gone_is_forgotten_when_another_is_opened(tmp_path: Path) -> None:
+    own = OwnFiles()
+    for name in ("first.db", "second.db"):
+        (tmp_path / name).write_bytes(b"")
+        own.add(tmp_path / name)
+    (tmp_path / "first.db").unlink()
+    own.add(tmp_path / "second.db")
+    assert own.beneath(str(tmp_path)) == {"second.db", "second.db-wal", "second.db-shm"}

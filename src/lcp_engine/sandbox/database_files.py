@@ -22,10 +22,14 @@ class OwnFiles:
         self._kept: list[int] = []
 
     def add(self, database: str | os.PathLike[str]) -> None:
-        """Refuse the SQLite database at this path to jobs from now on; repeat it whenever its files may be new."""
+        """Refuse the SQLite database at this path to jobs from now on; repeat it whenever its files may be new.
+
+        Others that are gone are forgotten: each that is known costs a look whenever a job opens a file.
+        """
         path = os.path.realpath(database)
         found = (_status(f"{path}{suffix}") for suffix in _SUFFIXES)
-        self._by_path |= {path: tuple(status.st_ino for status in found if status is not None)}
+        known = {other: inodes for other, inodes in self._by_path.items() if os.path.exists(other)}
+        self._by_path = known | {path: tuple(status.st_ino for status in found if status is not None)}
         self.inodes = frozenset(inode for inodes in [*self._by_path.values()] for inode in inodes)
 
     def beneath(self, root: str) -> frozenset[str]:
