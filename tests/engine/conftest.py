@@ -16,7 +16,11 @@ from lcp_engine.core.job_states import REFUSE, TRANSITIONS, State
 from lcp_engine.core.policy import Rule
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.runner.runner import Runner
+from lcp_engine.store import queue
+from lcp_engine.store.host.liveness import LOCK, this_host
+from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queries.records import Job, Mission
+from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import Context, Outcome, Permission, Worker
 
 PLUGIN = Path(__file__).parent / "plugin"
@@ -82,6 +86,17 @@ class Lab:
         self.meanwhile: list[Callable[[], object]] = []
         self.failures: Counter[str] = Counter()
         self.engine = Engine(url, workers=self._workers(), user_rules=user_rules, clock=clock)
+
+    def claim_and_die(self) -> JobRow:
+        """The next job, leased by a runner of this host that is dead: the lock of its file is free."""
+        instance, host = self.engine.instance, this_host()
+        database, scope = instance.database, queue.Scope(tuple(sorted(self.engine.workers)))
+        (instance.runtime / f"gone{LOCK}").touch()
+        runner = database.write(
+            lambda tx: queue.add_runner(tx, uid="gone", host=host.name, boot=host.boot, pid=1)
+        )
+        (job,) = database.write(lambda tx: queue.claim(ledger_of(tx), scope, runner, 1))
+        return job
 
     def launch(
         self, *replies: JsonValue, planner: Object | None = None, each_result: bool = False, **spec: JsonValue

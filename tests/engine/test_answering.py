@@ -11,7 +11,6 @@ from lcp_engine.engine.approvals import pick
 from lcp_engine.engine.messages import MOST_CHARACTERS
 from lcp_engine.engine.question import open_question
 from lcp_engine.errors import LcpError
-from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 
 if TYPE_CHECKING:
@@ -220,11 +219,8 @@ def test_what_is_said_while_jobs_run_is_heard_once(lab: Lab, each_result: bool) 
 
 def ask_and_die(lab: Lab) -> None:
     """A runner asks the mission's question, and is gone before there is a reply."""
-    database, kinds = lab.engine.instance.database, tuple(sorted(lab.engine.workers))
-    runner = database.write(lambda tx: queue.add_runner(tx, uid="gone", host="elsewhere", boot="1", pid=1))
-    (turn,) = database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(kinds), runner, 1))
-    assert database.write(lambda tx: open_question(ledger_of(tx), turn.copy()))
-    database.write(lambda tx: queue.leave(tx, runner))
+    turn = lab.claim_and_die()
+    assert lab.engine.instance.database.write(lambda tx: open_question(ledger_of(tx), turn.copy()))
 
 
 def test_what_is_said_while_the_planner_is_asked_comes_before_the_end(lab: Lab) -> None:

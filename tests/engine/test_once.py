@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from lcp_engine.core.protocol.actions import MissionComplete
 from lcp_engine.engine.question import Asked, keep_reply, open_question
 from lcp_engine.engine.reply import apply_reply
-from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.turns import StoredReply
 
@@ -58,15 +57,6 @@ def test_per_result_continues_once_for_each_of_many_at_once(open_lab: OpenLab) -
     assert labs[0].mission(mission_id).status == "waiting"
 
 
-def leased_turn(lab: Lab) -> JobRow:
-    """The mission's turn, leased by a runner that is gone."""
-    database, kinds = lab.engine.instance.database, tuple(sorted(lab.engine.workers))
-    runner = database.write(lambda tx: queue.add_runner(tx, uid="gone", host="elsewhere", boot="1", pid=1))
-    claimed = database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(kinds), runner, 1))
-    database.write(lambda tx: queue.leave(tx, runner))
-    return claimed[0]
-
-
 def question(lab: Lab, job: JobRow) -> Asked:
     asked = lab.engine.instance.database.write(lambda tx: open_question(ledger_of(tx), copy(job)))
     assert asked is not None
@@ -75,7 +65,7 @@ def question(lab: Lab, job: JobRow) -> Asked:
 
 def test_a_reply_that_is_stored_is_used_and_the_planner_not_asked_again(lab: Lab) -> None:
     mission_id = lab.launch("never asked")
-    asked = question(lab, leased_turn(lab))
+    asked = question(lab, lab.claim_and_die())
     reply = StoredReply(
         '{"ok": true, "action": "mission_complete", "summary": "paid for"}', "as asked", 7, 5, 0.1
     )
@@ -90,7 +80,7 @@ def test_a_reply_that_is_stored_is_used_and_the_planner_not_asked_again(lab: Lab
 
 def test_a_question_that_was_stored_is_asked_again_under_the_same_number(lab: Lab) -> None:
     mission_id = lab.launch(DONE)
-    question(lab, leased_turn(lab))
+    question(lab, lab.claim_and_die())
     lab.work()
     assert lab.mission(mission_id).turns == 1
     assert [each.number for each in lab.questions] == [1]
@@ -98,7 +88,7 @@ def test_a_question_that_was_stored_is_asked_again_under_the_same_number(lab: La
 
 def test_of_two_replies_to_one_question_the_first_counts(lab: Lab) -> None:
     mission_id = lab.launch(DONE)
-    asked = question(lab, leased_turn(lab))
+    asked = question(lab, lab.claim_and_die())
     database = lab.engine.instance.database
     first, second = (StoredReply(text, None, 1, 1, 0.1) for text in ("first", "second"))
     assert database.write(lambda tx: keep_reply(ledger_of(tx), asked.turn, first)).reply == "first"
@@ -109,7 +99,7 @@ def test_of_two_replies_to_one_question_the_first_counts(lab: Lab) -> None:
 
 def test_a_turn_that_lost_its_lease_decides_nothing(lab: Lab) -> None:
     mission_id = lab.launch(DONE)
-    job = leased_turn(lab)
+    job = lab.claim_and_die()
     question(lab, job)
     lab.work()
     events = lab.events(mission_id)
@@ -123,7 +113,7 @@ def test_a_turn_that_lost_its_lease_decides_nothing(lab: Lab) -> None:
 
 def test_a_turn_of_a_mission_that_was_cancelled_meanwhile_is_dropped(lab: Lab) -> None:
     mission_id = lab.launch(DONE)
-    job = leased_turn(lab)
+    job = lab.claim_and_die()
     lab.engine.cancel(mission_id)
     assert lab.engine.instance.database.write(lambda tx: open_question(ledger_of(tx), copy(job))) is None
     lab.work()

@@ -9,8 +9,6 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.errors import LcpError
-from lcp_engine.store import queue
-from lcp_engine.store.ledger import ledger_of
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
@@ -91,11 +89,7 @@ def test_a_reply_that_was_brought_counts_although_its_runner_dies(lab: Lab) -> N
     start(lab)
     turn = held_turn(lab)
     lab.engine.answer(turn.id, json.dumps(DONE))
-    database, kinds = lab.engine.instance.database, tuple(sorted(lab.engine.workers))
-    runner = database.write(lambda tx: queue.add_runner(tx, uid="gone", host="elsewhere", boot="1", pid=1))
-    claimed = database.write(lambda tx: queue.claim(ledger_of(tx), queue.Scope(kinds), runner, 1))
-    assert [job.id for job in claimed] == [turn.id]
-    database.write(lambda tx: queue.leave(tx, runner))
+    assert lab.claim_and_die().id == turn.id
     lab.work()
     assert lab.mission().status == "completed"
     assert len(lab.engine.turns(1)) == 1
