@@ -101,6 +101,11 @@ def serving(play: Play) -> Iterator[Dripping]:
             server.over.set()
 
 
+def _stored(home: Path) -> list[Path]:
+    """The files of the database and those of the directory beside it."""
+    return [*home.glob("lcp.db*"), *home.glob("lcp.db-run/*")]
+
+
 def meet(name: str, play: Play) -> Met:
     """Run a mission whose planner is at that server."""
     with serving(play) as server, tempfile.TemporaryDirectory(prefix="lcp-model-") as directory:
@@ -108,7 +113,7 @@ def meet(name: str, play: Play) -> Met:
         began = time.monotonic()
         code, said, most_bytes = _run(home, f"http://127.0.0.1:{server.port}/v1")
         met = Met(name, time.monotonic() - began, most_bytes)
-        stored = said + b"".join(path.read_bytes() for path in home.glob("lcp.db*"))
+        stored = said + b"".join(path.read_bytes() for path in _stored(home) if path.is_file())
         met.faults += [f"{spelled!r} is told or stored" for spelled in _spellings() if spelled in stored]
         if code is None or b"Traceback" in said:
             met.faults.append("it did not end" if code is None else "it ended with a traceback")
