@@ -168,7 +168,10 @@ class Journal:
         """Close intents that were left open on the files, and find the outcomes of earlier attempts."""
 
         def look(tx: Tx) -> list[tuple[Sequence[ChangeRow], Succeeded | Hold | None]]:
-            return [(self._left_open(tx, write), _earlier_outcome(tx, write)) for write in writes]
+            made = [(write, changes_of(tx, write.job.id)) for write in writes]
+            return [
+                (self._left_open(tx, write, own), _earlier_outcome(tx, write, own)) for write, own in made
+            ]
 
         found = self.database.read(look)
         if any(left for left, _ in found):
@@ -181,12 +184,12 @@ class Journal:
             if isinstance(earlier, Succeeded):
                 write.file.sync()  # the attempt may have failed because of that
 
-    def _left_open(self, tx: Tx, write: _Write) -> Sequence[ChangeRow]:
-        """The open intents on a file; those of this job may name it by the path that its root had elsewhere."""
+    def _left_open(self, tx: Tx, write: _Write, own: Sequence[ChangeRow]) -> Sequence[ChangeRow]:
+        """The open intents on a file; those of the job itself may name it by the path that its root had elsewhere."""
         place = place_of(self.root)
-        own = [change for change in changes_of(tx, write.job.id) if change.state == INTENT]
         found = [*open_intents(tx, self._file(write), place)]
-        return [*found, *(one for one in own if one not in found and is_same_place(one.root_identity, place))]
+        mine = [one for one in own if one.state == INTENT and is_same_place(one.root_identity, place)]
+        return [*found, *(one for one in mine if one not in found)]
 
     def _prepare(self, write: _Write) -> None:
         """Read what the effect replaces and make the new content; or note why it is not written."""
@@ -390,13 +393,13 @@ def _record(tx: Tx, write: _Write) -> int | None:
     return intend(tx, write.change)
 
 
-def _earlier_outcome(tx: Tx, write: _Write) -> Succeeded | Hold | None:
+def _earlier_outcome(tx: Tx, write: _Write, own: Sequence[ChangeRow]) -> Succeeded | Hold | None:
     """The outcome of an earlier attempt of the job: done, whatever the file is now; or in conflict.
 
     What was undone since is to be done again. An intent that could not be closed here is one of another machine. The
     last approval settles these and conflicts before it.
     """
-    for change in changes_of(tx, write.job.id):
+    for change in own:
         if change.state == APPLIED:
             return None if is_undone(tx, change) else Succeeded(change.result, write.written)
         if change.state == CONFLICT and change.attempt >= write.job.approved:
