@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from hashlib import sha256
 from pathlib import Path
 
-from tests.faults.kinds import FILE
+from tests.faults.program import FILE
 from tests.faults.stage import ENDED, Stage
 
 

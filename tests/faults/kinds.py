@@ -7,11 +7,10 @@ import time
 from multiprocessing import get_context
 
 from pydantic import BaseModel
+from tests.faults.program import FILE
 
 from lcp_engine import worker
 from lcp_engine.workers.base import Context, FileEffect, Outcome
-
-FILE = "log.txt"
 
 
 class Line(BaseModel):

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+FILE = "log.txt"
+"""Where the kinds of `tests.faults.kinds` append their lines."""
 CLOCK = struct.Struct("<dd")
 STEADY = (time.CLOCK_MONOTONIC, time.CLOCK_MONOTONIC_RAW)
 """The clocks of a process that stand still while its machine sleeps."""

@@ -16,8 +16,8 @@ from random import Random
 
 import psycopg
 from pydantic import JsonValue
-from tests.faults.kinds import FILE
 from tests.faults.machine import Machine, signal_family
+from tests.faults.program import FILE
 from tests.faults.proxy import Proxy
 from tests.faults.server import Server
 
