@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,17 @@ def test_every_rule_that_is_cited_is_written_down() -> None:
         for rule in re.findall(r"\bR\d{1,2}\b", path.read_text(encoding="utf-8"))
     }
     assert {(rule, path) for rule, path in cited if rule not in rules} == set()
+
+
+def test_the_reference_is_what_the_models_say() -> None:
+    written = runpy.run_path(str(PROJECT / "tools" / "reference.py"))["page"]()
+    assert (PROJECT / "docs" / "reference.md").read_text(encoding="utf-8") == written, (
+        "python tools/reference.py"
+    )
+
+
+def test_the_reference_names_every_variable_of_the_environment() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    read = set(re.findall(r"\bLCP_[A-Z_]*[A-Z]\b", code)) - {"LCP_COMPLETE"}
+    text = (PROJECT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert {name for name in read if f"`{name}`" not in text} == set()

@@ -26,10 +26,13 @@ class CapSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    read_bytes: _Bytes = Caps.read_bytes
-    write_bytes: _Bytes = Caps.write_bytes
-    preimage_bytes: _Bytes = Caps.preimage_bytes
-    listed_paths: _Bytes = Caps.listed_paths
+    read_bytes: _Bytes = Field(default=Caps.read_bytes, description="Bytes that one job reads.")
+    write_bytes: _Bytes = Field(default=Caps.write_bytes, description="Bytes that one job writes.")
+    preimage_bytes: _Bytes = Field(
+        default=Caps.preimage_bytes,
+        description="Bytes of a replaced file that are stored so that it can be undone.",
+    )
+    listed_paths: _Bytes = Field(default=Caps.listed_paths, description="Paths that one job lists.")
 
 
 _SECRET = re.compile(r"(^|_)(key|apikey|token|secret|password|authorization)$", re.IGNORECASE)
@@ -55,14 +58,35 @@ class ConfigFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    database_url: str | None = None
-    on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = ()
-    busy_seconds: Annotated[float, Field(ge=0, le=3600)] = BUSY_SECONDS
-    away_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
-    isolation: Isolation = Isolation.AUTO
-    policy: tuple[Rule, ...] = ()
-    caps: CapSettings = CapSettings()
-    planners: Annotated[dict[str, dict[str, JsonValue]], AfterValidator(_without_keys)] = {}
+    database_url: str | None = Field(
+        default=None,
+        description="`sqlite:///PATH` or `postgresql://HOST/NAME`; without it, a file in the data directory.",
+    )
+    on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = Field(
+        default=(),
+        description="A command that a runner starts when a mission begins to wait for a person; a text is "
+        "split as a shell would.",
+    )
+    busy_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=BUSY_SECONDS, description="How long to wait for a database that another process has locked."
+    )
+    away_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
+        default=None,
+        description="How long commands wait for a database that was there and is away (reliability.md); without it, "
+        "what suits its kind.",
+    )
+    isolation: Isolation = Field(
+        default=Isolation.AUTO, description="Whether jobs run in confined processes (isolation.md)."
+    )
+    policy: tuple[Rule, ...] = Field(
+        default=(),
+        description="Rules for every mission; they come after a mission's own, but for `final` ones.",
+    )
+    caps: CapSettings = Field(default=CapSettings(), description="The limits of one job.")
+    planners: Annotated[dict[str, dict[str, JsonValue]], AfterValidator(_without_keys)] = Field(
+        default={},
+        description="Options of planners by the name of the planner, such as an endpoint; never a key.",
+    )
 
 
 def parse_config(text: str, path: Path) -> ConfigFile:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
+import yaml
 from pydantic import JsonValue
+
+from lcp_engine.shipped_missions import shipped_missions
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
@@ -125,6 +128,17 @@ def test_every_schema_is_one(lcp: Lcp, name: str) -> None:
     done = lcp("schema", *filter(None, [name]))
     jsonschema.Draft202012Validator.check_schema(done.object)
     assert done.object["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("shipped", shipped_missions().values(), ids=lambda path: str(path.name))
+def test_the_schema_of_a_mission_accepts_what_ships(lcp: Lcp, shipped: Path) -> None:
+    schema = jsonschema.Draft202012Validator(lcp("schema", "mission").object)
+    stated = yaml.safe_load(shipped.read_text(encoding="utf-8"))
+    schema.validate(stated)
+    schema.validate(
+        {**stated, "planner": "human", "variables": {"a": {"description": "what", "default": "b"}}}
+    )
+    assert not schema.is_valid({**stated, "allow_admin": True})
 
 
 @pytest.mark.parametrize("name", ["lcp", "universal"])

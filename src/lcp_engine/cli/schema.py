@@ -12,7 +12,7 @@ from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_out
 from lcp_engine.config_file import ConfigFile
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.protocol.actions import Action, Problem
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
 from lcp_engine.core.protocol.universal import universal_schema
@@ -99,7 +99,7 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
     return {
         **{kind: _of(worker.params) for kind, worker in workers.items()},
         **{f"{kind}_result": _of(worker.result) for kind, worker in workers.items()},
-        "mission": _of(MissionSpec),
+        "mission": _of(MissionFile),
         "config": _of(ConfigFile),
         "check": _of(Check),
         "error": _of(Error),

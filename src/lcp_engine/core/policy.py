@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from lcp_engine.core.patterns import RulePatterns, compile_rule
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -25,14 +25,21 @@ class Verdict(StrEnum):
 
 
 class Rule(BaseModel):
-    """One rule: kinds (`*` is all), gitignore-style paths, verdict; `final` counts in a user's rules only."""
+    """One rule: which jobs it is about, and what it does with them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kinds: tuple[str, ...] = ("*",)
-    paths: tuple[str, ...] | None = None
-    do: Verdict
-    final: bool = False
+    kinds: tuple[str, ...] = Field(
+        default=("*",), description="The kinds of jobs that it is about; `*` stands for all."
+    )
+    paths: tuple[str, ...] | None = Field(
+        default=None,
+        description="The paths that it is about, as gitignore-style patterns; without it, all jobs.",
+    )
+    do: Verdict = Field(description="`auto` runs the job, `hold` holds it for a person, `deny` refuses it.")
+    final: bool = Field(
+        default=False, description="In the configuration only: the rule comes before those of every mission."
+    )
 
 
 @dataclass(frozen=True)

@@ -70,16 +70,19 @@ def test_what_the_reference_refuses_is_refused(broken: JsonValue) -> None:
     assert not PUBLISHED.is_valid(broken)
 
 
+@pytest.mark.parametrize("course", [a_course(30, 20), a_course(20, 20)], ids=["a milestone", "none"])
 @pytest.mark.parametrize(("status", "outcome"), [
     ("running", None), ("waiting", None), ("completed", "mission_complete"), ("failed", "limit:max_turns"),
     ("failed", "error"), ("cancelled", "cancelled"),
 ])  # fmt: skip
-def test_a_mission_in_every_status_fits_the_reference(status: str, outcome: str | None) -> None:
+def test_a_mission_in_every_status_fits_the_reference(
+    status: str, outcome: str | None, course: Course
+) -> None:
     jobs = [
         a_job(2, "write_file", reason="policy", rel_path="a.md"),
         a_job(3, "ask_user", question="Which?", options=["a"]),
     ]
-    response = rendered(*jobs, status=status, outcome=outcome, course=a_course(30, 20))
+    response = rendered(*jobs, status=status, outcome=outcome, course=course)
     PUBLISHED.validate(response)
     REFERENCE.validate(response)
 

@@ -34,12 +34,14 @@ class NotFilled(ValueError):
 
 
 class Variable(BaseModel):
-    """A variable as a mission file declares it; a bare text is the description."""
+    """A variable as a mission file declares it; a bare text is its description."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    description: str = Field(min_length=1)
-    default: str | None = None
+    description: str = Field(min_length=1, description="What it is for.")
+    default: str | None = Field(
+        default=None, description="Its value if none is given; without it, one has to be."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -48,6 +50,20 @@ class Variable(BaseModel):
 
 
 VARIABLES = TypeAdapter(dict[Name, Variable])
+
+
+def _need_no_planner(schema: dict[str, JsonValue]) -> None:
+    schema["required"] = ["goal"]
+
+
+class MissionFile(MissionSpec):
+    """A mission file before its variables are filled in and its planner is chosen, for its published schema."""
+
+    model_config = ConfigDict(json_schema_extra=_need_no_planner)
+
+    variables: dict[Name, str | Variable] = Field(
+        default={}, description="The variables of the file by name: a description, or a mapping."
+    )
 
 
 def with_defaults(declared: Mapping[str, Variable], given: Mapping[str, str]) -> dict[str, str]:

@@ -12,11 +12,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     JsonValue,
     field_validator,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema
 
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Rule
@@ -30,18 +32,42 @@ class _Frozen(BaseModel):
 
 
 class Limits(_Frozen):
-    """Caps of one mission. Seconds are of running time, bytes of file content; None is without limit."""
+    """Caps of one mission. Seconds are of running time, bytes of file content; null is without limit."""
 
-    max_followups: int = Field(default=5, ge=1)
-    overflow: Literal["refuse", "hold"] = "refuse"
-    max_jobs: int = Field(default=100, ge=0)
-    max_turns: int = Field(default=25, ge=1)
-    max_seconds: float | None = Field(default=1800, gt=0)
-    max_tokens: int | None = Field(default=None, ge=0)
-    max_depth: int = Field(default=5, ge=0)
-    max_bytes_written: int | None = Field(default=100 * 1024 * 1024, ge=0)
-    max_corrections: int = Field(default=2, ge=0)
-    max_stalled: int = Field(default=3, ge=1)
+    max_followups: int = Field(default=5, ge=1, description="Jobs of one reply.")
+    overflow: Literal["refuse", "hold"] = Field(
+        default="refuse",
+        description="What becomes of the jobs of a reply beyond `max_followups`: the planner is told to send fewer, or "
+        "a person decides about them.",
+    )
+    max_jobs: int = Field(default=100, ge=0, description="Jobs of the whole mission.")
+    max_turns: int = Field(
+        default=25,
+        ge=1,
+        description="Turns; then the planner gets a last one, in which it can only end the mission.",
+    )
+    max_seconds: float | None = Field(
+        default=1800,
+        gt=0,
+        description="Seconds in which at least one job runs; waiting for a person is free.",
+    )
+    max_tokens: int | None = Field(default=None, ge=0, description="Tokens of all prompts and replies.")
+    max_depth: int = Field(
+        default=5,
+        ge=0,
+        description="How deep plans may be nested: a job `agent_plan` in a plan is one level deeper.",
+    )
+    max_bytes_written: int | None = Field(
+        default=100 * 1024 * 1024, ge=0, description="Bytes that the jobs of the mission write into files."
+    )
+    max_corrections: int = Field(
+        default=2, ge=0, description="How often the planner may correct one malformed reply in the same turn."
+    )
+    max_stalled: int = Field(
+        default=3,
+        ge=1,
+        description="Replies in a row that request nothing new; then the mission ends as `no_progress`.",
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -59,13 +85,22 @@ class PlannerSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    type: str = Field(min_length=1)
-    dialect: Dialect = "lcp"
+    type: str = Field(
+        min_length=1, description="The name of the planner (planners.md); further keys are its options."
+    )
+    dialect: Dialect = Field(default="lcp", description="What its replies are read as.")
 
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: JsonValue) -> JsonValue:
         return {"type": value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> dict[str, JsonValue]:
+        """Like `_from_name`, the schema accepts a bare name."""
+        return {"anyOf": [{"type": "string", "minLength": 1}, handler.resolve_ref_schema(handler(schema))]}
 
     @property
     def options(self) -> dict[str, JsonValue]:
@@ -97,8 +132,8 @@ ConfinedPath = Annotated[str, AfterValidator(_is_confined)]
 class FileMatch(_Frozen):
     """A file, and a regular expression (RE2) that matches somewhere in it."""
 
-    path: ConfinedPath
-    pattern: Annotated[str, AfterValidator(_is_pattern)]
+    path: ConfinedPath = Field(description="The file.")
+    pattern: Annotated[str, AfterValidator(_is_pattern)] = Field(description="A regular expression (RE2).")
 
 
 def _is_file_pattern(pattern: str) -> str:
@@ -112,9 +147,13 @@ def _is_file_pattern(pattern: str) -> str:
 class FileQuotes(_Frozen):
     """A file that quotes every line of `files` in which `pattern` (RE2) is found, and makes none up."""
 
-    path: ConfinedPath
-    pattern: Annotated[str, AfterValidator(_is_pattern)]
-    files: Annotated[str, AfterValidator(_is_file_pattern)] = "*"
+    path: ConfinedPath = Field(description="The file that quotes.")
+    pattern: Annotated[str, AfterValidator(_is_pattern)] = Field(
+        description="What a line to be quoted contains (RE2)."
+    )
+    files: Annotated[str, AfterValidator(_is_file_pattern)] = Field(
+        default="*", description="The files whose lines are quoted, as a gitignore-style pattern."
+    )
 
 
 class AcceptCheck(_Frozen):
@@ -123,11 +162,18 @@ class AcceptCheck(_Frozen):
     `verify` is a question that the planner answers in a separate turn once all other checks pass.
     """
 
-    file_exists: ConfinedPath | None = None
-    file_matches: FileMatch | None = None
-    file_parses: ConfinedPath | None = None
-    file_quotes: FileQuotes | None = None
-    verify: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")] | None = None
+    file_exists: ConfinedPath | None = Field(default=None, description="This file exists.")
+    file_matches: FileMatch | None = Field(default=None, description="An expression is found in a file.")
+    file_parses: ConfinedPath | None = Field(
+        default=None, description="This file (`.json`, `.toml`, `.yaml`, `.py`) has no syntax error."
+    )
+    file_quotes: FileQuotes | None = Field(
+        default=None,
+        description="A file quotes every line of others in which an expression is found, and no other.",
+    )
+    verify: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")] | None = Field(
+        default=None, description="A question that the planner answers with yes, in a turn of its own."
+    )
 
     @model_validator(mode="after")
     def _states_one_check(self) -> AcceptCheck:
@@ -164,21 +210,55 @@ class MissionSpec(_Frozen):
     A held job without a decision is rejected after `hold_timeout` seconds.
     """
 
-    name: str = Field(default="mission", min_length=1, max_length=200)
-    description: str | None = Field(default=None, max_length=500)
-    goal: str = Field(min_length=1, pattern=r"\S")
-    root: str | None = Field(default=None, min_length=1)
-    root_aliases: tuple[str, ...] = ()
-    planner: PlannerSpec
-    limits: Limits = Limits()
-    policy: tuple[Rule, ...] = ()
-    accept: tuple[AcceptCheck, ...] = ()
-    continue_: Literal["per_batch", "per_result"] = Field(default="per_batch", alias="continue")
-    on_job_failure: Literal["report", "fail"] = "report"
-    unfulfilled: Literal["report", "accept"] = "report"
+    name: str = Field(default="mission", min_length=1, max_length=200, description="For lists and reports.")
+    description: str | None = Field(default=None, max_length=500, description="One line, for lists.")
+    goal: str = Field(
+        min_length=1, pattern=r"\S", description="What is to be reached, in words for the planner."
+    )
+    root: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The directory that the mission is confined to, relative to the file; without it, "
+        "the directory of the file. `--root` comes first.",
+    )
+    root_aliases: tuple[str, ...] = Field(
+        default=(),
+        description="Further names that a planner may use for the root: a path of another machine, as in a recorded "
+        "conversation.",
+    )
+    planner: PlannerSpec = Field(
+        description="Who answers: the name of a planner, or a mapping with its options. A file may leave it out "
+        "(planners.md)."
+    )
+    limits: Limits = Field(default=Limits(), description="The caps of the mission.")
+    policy: tuple[Rule, ...] = Field(
+        default=(), description="Rules about jobs; the first that matches decides (approvals.md)."
+    )
+    accept: tuple[AcceptCheck, ...] = Field(
+        default=(),
+        description="Checks that have to pass before the mission can be completed; each states one.",
+    )
+    continue_: Literal["per_batch", "per_result"] = Field(
+        default="per_batch",
+        alias="continue",
+        description="When the planner gets its next turn: when all jobs of a reply are settled, or after each of them.",
+    )
+    on_job_failure: Literal["report", "fail"] = Field(
+        default="report", description="What a failed job does: the planner is told, or the mission ends."
+    )
+    unfulfilled: Literal["report", "accept"] = Field(
+        default="report",
+        description="How a mission ends that is complete though a change that it asked for was refused or failed: with "
+        "exit code 4, or 0.",
+    )
     allow_admin: SkipJsonSchema[bool] = False
     """Granted by who launches it; a file with this key is refused."""
-    hold_timeout: float | None = Field(default=None, gt=0, le=LONGEST_HOLD)
+    hold_timeout: float | None = Field(
+        default=None,
+        gt=0,
+        le=LONGEST_HOLD,
+        description="Seconds after which a held job without a decision is rejected.",
+    )
 
 
 @lru_cache(maxsize=256)

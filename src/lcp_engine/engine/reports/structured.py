@@ -47,7 +47,7 @@ _CHOSEN = ("radio", "checkbox", "select")
 
 
 def _describe_absence(schema: dict[str, JsonValue]) -> None:
-    """An optional property is absent rather than null; only a milestone may be null."""
+    """An optional property is absent rather than null; only a milestone is read as null, too."""
     properties = schema.get("properties")
     assert isinstance(properties, dict)
     for name, stated in properties.items():
@@ -177,14 +177,8 @@ class StructuredResponse(_Part):
     meta: Meta
 
     def as_json(self) -> dict[str, JsonValue]:
-        """The object as it is published: what is not there is left out, but a milestone is null."""
-        shown: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
-        if self.meta.progress is not None and self.meta.progress.milestone is None:
-            meta = shown["meta"]
-            assert isinstance(meta, dict)
-            assert isinstance(meta["progress"], dict)
-            meta["progress"]["milestone"] = None
-        return shown
+        """The object as it is published: what is not there is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 def respond(facts: Facts, course: Course) -> StructuredResponse:
