@@ -104,8 +104,9 @@ DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/
     store/maintenance/check:_sizes
 FILE_SYSTEM: cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal workers/list_files:execute
     workers/read_file:execute
-INVALID_ARGUMENT: cli/serve:_load store/db/open:_postgres workers/registry:check_description
-INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable
+INVALID_ARGUMENT: cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
+    workers/registry:check_description
+INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
 LIMIT_REACHED: replay/fork:_answer
 NOT_ALLOWED: changes/preview:preview_of engine/approvals:_reject_expired engine/approvals:_rejection

@@ -102,7 +102,9 @@ def _default(value: JsonValue) -> str:
     """The default; nothing for a mapping, whose parts have their own."""
     if isinstance(value, dict):
         return ""
-    return f"`{value if isinstance(value, str) else json.dumps(value)}`" if value else "none"
+    if value is None or value == []:
+        return "none"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 
 def _type(stated: Mapping[str, JsonValue], models: Mapping[str, Mapping[str, JsonValue]]) -> str:

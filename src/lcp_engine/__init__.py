@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Problem,
         WriteFile,
     )
+    from lcp_engine.core.protocol.request import AgentRequest
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.engine.run_job import JobResult, run_job
     from lcp_engine.engine.schedules import Overlap
@@ -106,6 +107,7 @@ __all__ = [
     "AcceptCheck",
     "Action",
     "AgentError",
+    "AgentRequest",
     "AnalysisResult",
     "Applied",
     "Caps",
@@ -224,6 +226,7 @@ _MODULES = {
         "Problem",
         "WriteFile",
     ),
+    "core.protocol.request": ("AgentRequest",),
     "core.reasons": ("Reason", "ReasonCode"),
     "engine.run_job": ("JobResult", "run_job"),
     "engine.schedules": ("Overlap",),

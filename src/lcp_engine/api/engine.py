@@ -28,6 +28,7 @@ from lcp_engine.clock import Clock
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
+from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.recurrence import read_recurrence
 from lcp_engine.engine import missions, schedules
 from lcp_engine.engine.approvals import answer, approve, reject
@@ -134,19 +135,24 @@ class Engine(History):
         root: str | os.PathLike[str],
         key: str | None = None,
         allow_admin: bool = False,
+        request: AgentRequest | None = None,
     ) -> Mission:
         """Store a mission over the directory `root`; nothing runs until a runner is started.
 
         `allow_admin` lets it request kinds of the permission level `admin`, which are held for a person; without it
         they are refused. The mission itself cannot grant that.
-        With a `key` that was used before, returns the mission that was launched with it. Raises `INVALID_MISSION`,
+        With a `key` that was used before, returns the mission that was launched with it. So does a
+        `request` that a mission was launched for; its id becomes the mission's `uid`, its session and user are stored.
+        Raises `INVALID_MISSION`,
         `PATH_NOT_FOUND`, `NOT_A_FILE`, `NO_PLANNER`.
         """
         checked = checked_spec(self.instance, spec, allow_admin=allow_admin)
         directory = existing_directory(root)
         identity = identity_at(directory)
         return self.mission(
-            self.instance.write(missions.launch, checked, directory, key=key, identity=identity)
+            self.instance.write(
+                missions.launch, checked, directory, key=key, identity=identity, request=request
+            )
         )
 
     def enqueue(

@@ -57,11 +57,14 @@ class History:
         """The mission as it is now. Raises `NOT_FOUND`."""
         return Mission.read(self._read(history.find_mission, mission_id))
 
-    def missions(self, *, limit: int | None = None, schedule: str | None = None) -> list[Mission]:
-        """Missions, newest first; with `schedule` those that the schedule of that name launched."""
-        return [
-            Mission.read(row) for row in self._read(history.find_missions, limit=limit, schedule=schedule)
-        ]
+    def missions(
+        self, *, limit: int | None = None, schedule: str | None = None, session: str | None = None
+    ) -> list[Mission]:
+        """Missions, newest first; with `schedule` those that the schedule of that name launched, with `session` those
+        that were launched for requests of that session.
+        """
+        found = self._read(history.find_missions, limit=limit, schedule=schedule, session=session)
+        return [Mission.read(row) for row in found]
 
     def job(self, job_id: int) -> Job:
         """The job with its attempts. Raises `NOT_FOUND`."""

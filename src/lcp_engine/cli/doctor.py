@@ -123,7 +123,7 @@ def _examine(
     spec = None if planner is None else PlannerSpec(type=planner)
     if options is not None:
         try:
-            loaded, root = load(options, PlannerEnvironment(settings.planners))
+            loaded, root, _ = load(options, PlannerEnvironment(settings.planners))
         except LcpError as error:
             yield broken("mission", error.failed)
             return

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from lcp_engine.core.mission.parse import outline_mission, parse_mission
+from lcp_engine.core.mission.parse import mission_of, outline_mission, parse_mission, parse_request
 from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
@@ -35,14 +37,23 @@ class MissionOptions:
     allow_admin: bool = False
 
 
-def load(
-    options: MissionOptions, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
-) -> tuple[MissionSpec, Path]:
-    """The mission and its root.
+class Loaded(NamedTuple):
+    """A mission, its root, and the request that it is for."""
+
+    spec: MissionSpec
+    root: Path
+    request: AgentRequest | None
+
+
+def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT) -> Loaded:
+    """The mission that a file or a request (AgentRequest) states.
 
     Raises `NOT_FOUND`, `INVALID_MISSION`, `INVALID_ARGUMENT`, `PATH_NOT_FOUND`, `NO_PLANNER`.
     """
     text, source, base = _read(options.mission)
+    request = parse_request(text, source=source)
+    if request is not None:
+        text = mission_of(request)
     settings = [*options.settings]
     if options.planner is not None:
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
@@ -54,7 +65,21 @@ def load(
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):
         check_script(planner, spec.planner, params_of(find_workers()), source=source)
-    return spec, resolve_root(spec.root, base, options.root)
+    root = resolve_root(spec.root, base, options.root)
+    if request is not None:
+        _check_root(request, root, source)
+    return Loaded(spec, root, request)
+
+
+def _check_root(request: AgentRequest, root: Path, source: str) -> None:
+    """A request may name the root, but never chooses it."""
+    named = request.metadata.project.root_directory
+    if named is not None and Path(named).resolve() != root:
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{source}: metadata.project.root_directory is {named!r}, but the mission's root is {str(root)!r}",
+            advice="Name the root with --root if the request is right; a request does not choose it.",
+        )
 
 
 def _parse(

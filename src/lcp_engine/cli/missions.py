@@ -57,9 +57,12 @@ MOST_LINES = 20
     metavar="NAME",
     help="Only missions launched by this schedule.",
 )
+@click.option("--session", metavar="ID", help="Only missions launched for requests of this session.")
 @click.option("--shipped", is_flag=True, help="List the shipped missions, for `lcp run NAME`.")
 @pass_invocation
-def missions_command(invocation: Invocation, limit: int | None, schedule: str | None, shipped: bool) -> int:
+def missions_command(
+    invocation: Invocation, limit: int | None, schedule: str | None, session: str | None, shipped: bool
+) -> int:
     """List missions, newest first."""
     if shipped:
         from lcp_engine.shipped_missions import offers
@@ -68,7 +71,7 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
         return Exit.DONE
     with invocation.history() as history:
         most = limit or (None if invocation.json else 50)
-        found = history.missions(limit=most, schedule=schedule)
+        found = history.missions(limit=most, schedule=schedule, session=session)
         if schedule is not None and not found:
             with invocation.engine() as engine:
                 engine.schedule(schedule)  # raises if it does not exist
@@ -78,7 +81,9 @@ def missions_command(invocation: Invocation, limit: int | None, schedule: str | 
         print_table(missions_table(found), sys.stdout)
         note_idle(invocation, history, found)
     if not (found or invocation.quiet):
-        print_err("No missions." if schedule is None else f"No missions of schedule {schedule}.")
+        of = f" of schedule {schedule}" if schedule is not None else ""
+        of += f" of session {one_line(session)}" if session is not None else ""
+        print_err(f"No missions{of}.")
     return Exit.DONE
 
 
@@ -173,6 +178,13 @@ def _counts(mission: Mission) -> str:
     return ", ".join(f"{count} {state}" for state, count in mission.jobs.items() if count) or "-"
 
 
+def asked_by(mission: Mission) -> str:
+    """Who asked for a mission, and in which session."""
+    by = f" by {one_line(mission.user)}" if mission.user else ""
+    within = f" in session {mission.session}" if mission.session else ""
+    return f"requested{by}{within}"
+
+
 def _tree(
     mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int], notes: Mapping[JsonValue, Sequence[Text]]
 ) -> Tree:
@@ -186,6 +198,8 @@ def _tree(
     title.append(f" {one_line(mission.outcome or '')}  {one_line(mission.root or '')}", style="dim")
     tree = Tree(title, guide_style="dim")
     tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
+    if mission.user or mission.session:
+        tree.add(Text(asked_by(mission), style="dim"))
     children: Mapping[int | None, list[Job]] = defaultdict(list)
     known = {job.id for job in jobs}
     for job in sorted(jobs, key=_place):

@@ -117,7 +117,8 @@ def run_command(
 ) -> int:
     """Launch MISSION and work on it until it ends or waits for a person; then print its report.
 
-    MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission. On a terminal you are asked about
+    MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission; a file may also be a request
+    (AgentRequest), which is launched once. On a terminal you are asked about
     held jobs; without one they stay held, and the exit code is 3.
     """
     named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
@@ -126,11 +127,11 @@ def run_command(
 
         _check_kinds(named, find_workers())
         return print_dry_run(invocation, options, named)
-    spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
+    spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine.workers)
-        launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin)
+        launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin, request=request)
         worst = print_worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
         with showing(invocation, engine) as progress:
@@ -156,9 +157,11 @@ def launch_command(
     key: str | None,
 ) -> int:
     """Queue MISSION without running it, and print its id; a runner (lcp work) executes it."""
-    spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
+    spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
     with invocation.engine() as engine:
-        launched = engine.launch(spec, root=directory, key=key, allow_admin=options.allow_admin)
+        launched = engine.launch(
+            spec, root=directory, key=key, allow_admin=options.allow_admin, request=request
+        )
         worst = print_worst_case(invocation, engine, spec)
         if invocation.json:
             print_json({"id": launched.id, "worst_case": worst.json, "runners": engine.runner_count()})

@@ -29,6 +29,7 @@ from lcp_engine.cli.tables import (
 )
 from lcp_engine.core.recurrence import is_timezone, read_recurrence
 from lcp_engine.engine.schedules import Overlap
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.store.queries.records import Schedule
 
@@ -90,7 +91,13 @@ def add_command(
         raise click.UsageError("--timezone belongs to --cron", context)
     zone = timezone if timezone is not None else here(os.environ)
     read_recurrence(every=every, cron=cron, timezone=zone)  # before the mission is read, which may be stdin
-    spec, directory = load(options, PlannerEnvironment(invocation.settings.planners))
+    spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
+    if request is not None:
+        raise LcpError(
+            ErrorCode.INVALID_MISSION,
+            f"{options.mission} is a request, which a mission is launched for once; a schedule needs a mission file",
+            advice="Write a mission file with the goal of the request.",
+        )
     with invocation.engine() as engine:
         added = engine.add_schedule(
             name,

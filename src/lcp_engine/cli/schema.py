@@ -15,6 +15,7 @@ from lcp_engine.config_file import ConfigFile
 from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.protocol.actions import Action, Problem
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
+from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.protocol.universal import universal_schema
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
@@ -76,8 +77,8 @@ class Error(BaseModel):
 def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
-    lcp (the default) and universal are the dialects of planners; mission and config describe files; error, check,
-    structured and agent (reports) describe output; KIND and KIND_result are the params and the result of each
+    lcp (the default) and universal are the dialects of planners; mission, request and config describe files; error,
+    check, structured and agent (reports) describe output; KIND and KIND_result are the params and the result of each
     installed kind of job.
     """
     known = _schemas()
@@ -100,6 +101,7 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
         **{kind: _of(worker.params) for kind, worker in workers.items()},
         **{f"{kind}_result": _of(worker.result) for kind, worker in workers.items()},
         "mission": _of(MissionFile),
+        "request": _of(AgentRequest),
         "config": _of(ConfigFile),
         "check": _of(Check),
         "error": _of(Error),

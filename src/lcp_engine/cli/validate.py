@@ -53,7 +53,7 @@ def print_dry_run(invocation: Invocation, options: MissionOptions, approved: Col
 
     settings, url = invocation.settings, invocation.database_url
     environment = PlannerEnvironment(settings.planners)
-    spec, root = load(options, environment)
+    spec, root, _ = load(options, environment)
     place = url if has_room(url) else None
     with naming(url):
         found = dry_run(spec, root, place, admission_for(place, settings.policy), environment)

@@ -13,6 +13,7 @@ from lcp_engine.core.job_states import OPEN, RETRY, RETRY_BLOCKED, RETRY_HELD, R
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import locked_job, worker_of
 from lcp_engine.engine.progress import cancel_mission, refresh
@@ -32,6 +33,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import (
     NewMission,
     find_by_key,
+    find_by_uid,
     find_open_by_key,
     insert_mission,
     move_root,
@@ -54,14 +56,18 @@ def launch(
     key: str | None = None,
     about: Mapping[str, JsonValue] | None = None,
     identity: RootIdentity | None = None,
+    request: AgentRequest | None = None,
 ) -> int:
     """Store a mission with its first turn; its id. With a `key` that was used before, the id of that mission.
 
-    `about` is added to the data of its first event. `identity` says which directory the root is.
+    The same holds for a `request` that a mission was launched for. `about` is added to the data of its first event.
+    `identity` says which directory the root is.
     """
     if key is not None and (known := find_by_key(ledger.tx, key)) is not None:
         return known
-    mission_id = _insert(ledger, spec, root, key, identity)
+    if request is not None and (known := find_by_uid(ledger.tx, request.id)) is not None:
+        return known
+    mission_id = _insert(ledger, spec, root, key=key, identity=identity, request=request)
     mission = ledger.mission(mission_id)
     if mission.root_plan is not None:
         return mission_id
@@ -98,7 +104,7 @@ def open_queue(ledger: Ledger, name: str, last: int | None = None) -> int:
     spec = MissionSpec.model_validate(
         {"name": name, "goal": "Run the jobs that are put here.", "planner": {"type": "none"}}
     )
-    mission_id = _insert(ledger, spec, None, key, None)
+    mission_id = _insert(ledger, spec, None, key=key)
     mission = ledger.mission(mission_id)
     if mission.events == 0:
         ledger.note(mission, "launched", None, {"name": name})
@@ -305,10 +311,16 @@ def _wait_again(ledger: Ledger, step: JobRow, reason: str) -> None:
 
 
 def _insert(
-    ledger: Ledger, spec: MissionSpec, root: Path | None, key: str | None, identity: RootIdentity | None
+    ledger: Ledger,
+    spec: MissionSpec,
+    root: Path | None,
+    *,
+    key: str | None,
+    identity: RootIdentity | None = None,
+    request: AgentRequest | None = None,
 ) -> int:
     new = NewMission(
-        uid=f"req-{uuid4()}",
+        uid=f"req-{uuid4()}" if request is None else request.id,
         key=key,
         name=spec.name,
         goal=spec.goal,
@@ -316,6 +328,8 @@ def _insert(
         root_identity=None if identity is None else identity.text,
         planner=spec.planner.type,
         spec=spec.model_dump_json(by_alias=True),
+        session_id=None if request is None else request.session_id,
+        user_id=None if request is None else request.user_id,
     )
     return insert_mission(ledger.tx, new)
 

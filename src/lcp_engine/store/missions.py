@@ -27,17 +27,20 @@ class NewMission:
     root_identity: str | None
     planner: str
     spec: str
+    session_id: str | None
+    user_id: str | None
 
 
 _COLUMNS = (*(field.name for field in fields(NewMission)), "status", "created_at")
-# Of two launches with one key at the same moment the database lets one in.
+# Of two launches with one key, or for one request, at the same moment the database lets one in.
 _INSERT = Statement(
     text(
         f"INSERT INTO missions ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)}) "
-        "ON CONFLICT (key) DO NOTHING RETURNING id"
+        "ON CONFLICT DO NOTHING RETURNING id"
     )
 )
 _BY_KEY = Statement(select(missions.c.id).where(missions.c.key == bindparam("wanted")))
+_BY_UID = Statement(select(missions.c.id).where(missions.c.uid == bindparam("wanted")))
 _OPEN_BY_KEY = Statement(
     select(missions.c.id).where(missions.c.key == bindparam("wanted"), text("ended_at IS NULL"))
 )
@@ -97,18 +100,25 @@ _EVENT_DATA = Statement(
 
 
 def insert_mission(tx: Tx, new: NewMission) -> int:
-    """Create a mission; its id, or that of the mission that has its key."""
+    """Create a mission; its id, or that of the mission that has its key or its uid."""
     row = tx.row(_INSERT, **vars(new), status="running", created_at=tx.now)
-    mission_id = find_by_key(tx, new.key) if row is None and new.key is not None else None
-    if mission_id is not None:
-        return mission_id
-    assert row is not None
-    return int(row[0])
+    if row is not None:
+        return int(row[0])
+    known = None if new.key is None else find_by_key(tx, new.key)
+    known = find_by_uid(tx, new.uid) if known is None else known
+    assert known is not None
+    return known
 
 
 def find_by_key(tx: Tx, key: str) -> int | None:
     """The mission that was launched with a key."""
     row = tx.row(_BY_KEY, wanted=key)
+    return None if row is None else int(row[0])
+
+
+def find_by_uid(tx: Tx, uid: str) -> int | None:
+    """The mission that has a uid, which is that of its request."""
+    row = tx.row(_BY_UID, wanted=uid)
     return None if row is None else int(row[0])
 
 

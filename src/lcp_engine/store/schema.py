@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.core.job_states import Role, State
-from lcp_engine.store.conditions import DELAYED, LIVE, OVERLAPS, READY, SCHEDULED, STATUSES, TICKS
+from lcp_engine.store.conditions import DELAYED, LIVE, OF_SESSION, OVERLAPS, READY, SCHEDULED, STATUSES, TICKS
 
 metadata = MetaData(
     naming_convention={
@@ -102,13 +102,16 @@ missions = Table(
     Column("pruned_at", Micros),
     Column("schedule", Text),
     Column("root_identity", Text),
+    Column("session_id", Text),
+    Column("user_id", Text),
     _one_of("status", STATUSES),
     _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
+    _partial("ix_missions_session", "session_id", where=OF_SESSION),
 )
 """`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
 that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
 launched it, which may be gone by now. `root_identity` says which directory the root was at the launch, if that is
-known."""
+known. `session_id` and `user_id` are those of the request that it is for."""
 
 plans = Table(
     "plans",
@@ -455,7 +458,8 @@ VIEWS = (
 SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.summary, m.deliverables, m.metrics,
     m.error, {{limits}} AS limits, m.turns, {{object:{_COUNTS}}} AS jobs,
     {{unfulfilled}} AS unfulfilled, {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
-    {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at
+    {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at,
+    m.session_id, m.user_id
 FROM missions m WHERE m.pruned_at IS NULL
 """,
     ),

@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 
 from lcp_engine.core.mission.spec import AcceptCheck, FileMatch, FileQuotes, Limits, MissionSpec, PlannerSpec
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.protocol.request import AgentRequest, is_request
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -172,6 +173,23 @@ def parse_mission(
     return build_mission(replaced, source=source, settings=settings)
 
 
+def parse_request(text: str, *, source: str) -> AgentRequest | None:
+    """The request that `text` (JSON or YAML) states; None if it is a mission. Raises `INVALID_MISSION`."""
+    stated = _read(text, source)
+    if not is_request(stated):
+        return None
+    try:
+        return AgentRequest.model_validate(stated)
+    except ValidationError as refused:
+        lines = _lines(refused)
+        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+
+
+def mission_of(request: AgentRequest) -> str:
+    """The text of a mission file with the goal of a request."""
+    return json.dumps({"name": "request", "goal": request.input.replace("${", "$${")})
+
+
 def _read(text: str, source: str) -> dict[str, JsonValue]:
     from lcp_engine.core.mission.yaml import NotReadable, read_document  # yaml is slow
 
@@ -287,6 +305,12 @@ _EXPECTATIONS: Mapping[str, str] = {
 }
 
 
+_FORMS: Mapping[str, str] = {
+    "id": "req- and a UUID in lower case",
+    "session_id": "sess- and a UUID in lower case",
+}
+
+
 def _lines(refused: ValidationError, *parents: str) -> list[str]:
     """A line for each problem: unknown keys first, since a misspelt key is why another one is missing."""
     errors = sorted(refused.errors(include_url=False), key=_is_missing)
@@ -306,6 +330,8 @@ def _explain(error: ErrorDetails, above: Sequence[str]) -> str:
             return f"{where}: is required and missing" if near is None else _unknown((*parents, near))
         case "extra_forbidden":
             return _unknown(path)
+    if error["type"] == "string_pattern_mismatch" and (form := _FORMS.get(str(path[-1]))):
+        return f"{where}: should be {form}, not {_fact(error['input'])}"
     said = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
     return f"{where}: {_EXPECTATIONS.get(error['type'], said)}, not {_fact(error['input'])}"
 

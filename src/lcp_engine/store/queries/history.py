@@ -24,7 +24,8 @@ from lcp_engine.store.queries.selection import Columns, Condition, among, equal,
 _MISSIONS = Columns(
     "mission_overview",
     ("id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
-     "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at"),
+     "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at",
+     "session_id", "user_id"),
 )  # fmt: skip
 _JOBS = Columns(
     "job_history",
@@ -75,10 +76,15 @@ def find_mission(tx: Tx, mission_id: int) -> JsonObject:
     return found[0]
 
 
-def find_missions(tx: Tx, *, limit: int | None = None, schedule: str | None = None) -> list[JsonObject]:
-    """Missions, the newest first; with `schedule` those that a schedule of that name launched."""
-    launched = "id IN (SELECT id FROM missions WHERE schedule = :schedule)"
-    where = () if schedule is None else (Condition(launched, {"schedule": schedule}),)
+def find_missions(
+    tx: Tx, *, limit: int | None = None, schedule: str | None = None, session: str | None = None
+) -> list[JsonObject]:
+    """Missions, the newest first; with `schedule` those that it launched, with `session` those of its requests."""
+    where = [
+        Condition(f"id IN (SELECT id FROM missions WHERE {column} = :{column})", {column: wanted})
+        for column, wanted in (("schedule", schedule), ("session_id", session))
+        if wanted is not None
+    ]
     return _MISSIONS.read(tx, *where, newest_first=True, limit=_most(limit))
 
 

@@ -64,6 +64,10 @@ class Mission:
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    session: str | None
+    """The session of the request that it was launched for."""
+    user: str | None
+    """Who made that request."""
     json: JsonObject = field(repr=False)
     """The whole object, as `lcp show --json` prints it."""
 
@@ -91,6 +95,8 @@ class Mission:
             created_at=datetime.fromisoformat(str(json["created_at"])),
             started_at=_time(json["started_at"]),
             ended_at=_time(json["ended_at"]),
+            session=_text(json["session_id"]),
+            user=_text(json["user_id"]),
             json=json,
         )
 
