@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Problem,
         WriteFile,
     )
-    from lcp_engine.core.protocol.request import AgentRequest
+    from lcp_engine.core.protocol.request import AgentRequest, RequestMetadata, RequestProject
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.engine.run_job import JobResult, run_job
     from lcp_engine.engine.schedules import Overlap
@@ -182,6 +182,8 @@ __all__ = [
     "Relayed",
     "Replayed",
     "Reply",
+    "RequestMetadata",
+    "RequestProject",
     "Root",
     "Rule",
     "Ruling",
@@ -226,7 +228,7 @@ _MODULES = {
         "Problem",
         "WriteFile",
     ),
-    "core.protocol.request": ("AgentRequest",),
+    "core.protocol.request": ("AgentRequest", "RequestMetadata", "RequestProject"),
     "core.reasons": ("Reason", "ReasonCode"),
     "engine.run_job": ("JobResult", "run_job"),
     "engine.schedules": ("Overlap",),
