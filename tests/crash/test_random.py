@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lcp_engine.sandbox.landlock import Isolation, isolates
+
 pytestmark = pytest.mark.proof
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -33,6 +35,14 @@ def test_runners_that_are_killed_at_random_lose_nothing_and_do_nothing_twice(
 ) -> None:
     found = _run("kills", database_url, f"{tmp_path}", "--kills", "40")
     assert (found["kills"], found["lost"], found["twice"]) == (40, 0, 0)
+
+
+def test_helpers_that_are_killed_ended_and_frozen_cost_no_job(database_url: str, tmp_path: Path) -> None:
+    if not isolates(Isolation.AUTO):
+        pytest.skip("this kernel has no Landlock")
+    found = _run("kills", database_url, f"{tmp_path}", "--kills", "30", "--helpers")
+    assert (found["kills"], found["lost"], found["twice"]) == (30, 0, 0)
+    assert sum(int(str(found.get(name, 0))) for name in ("SIGKILL", "SIGTERM", "SIGSTOP")) > 0
 
 
 def test_sixteen_runners_share_a_database_while_they_are_killed(database_url: str, tmp_path: Path) -> None:
