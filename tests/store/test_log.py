@@ -27,4 +27,4 @@ def test_the_log_of_a_database_that_is_written_all_the_time_stays_small(tmp_path
 
 
 def _add(tx: Tx, name: str, size: int) -> None:
-    tx.plain(f"INSERT INTO blobs VALUES ('{name}', {size}, zeroblob({size}))")
+    tx.plain(f"INSERT INTO blobs VALUES ('{name}', {size}, zeroblob({size}), NULL)")

@@ -239,7 +239,7 @@ class Journal:
 
         def record(tx: Tx) -> list[int | None]:
             ledger_of(tx).lock(write.job.mission_id for write in writes)
-            _keep(tx, [write.before for write in writes if write.before is not None])
+            _keep(tx, writes)
             return [_record(tx, write) for write in writes]
 
         for write, change_id in zip(writes, self.database.write(record) if writes else (), strict=True):
@@ -357,6 +357,7 @@ class _Write:
     change: ChangeRow | None = None
     change_id: int | None = None
     state: str = APPLIED
+    kept: int = 0
 
     @property
     def job(self) -> JobRow:
@@ -374,16 +375,19 @@ class _Write:
 
     @property
     def written(self) -> int:
-        return len(self.effect.content.encode())
+        """What counts toward the limit: bytes that are written, and those that are kept of the file before."""
+        return len(self.effect.content.encode()) + self.kept
 
 
-def _keep(tx: Tx, contents: Iterable[_Before]) -> None:
-    """Keep contents, in the order of their hashes, so that two that keep the same ones never deadlock."""
-    for one in sorted(contents, key=lambda one: one.sha256):
-        if one.is_kept and one.data is not None:
-            keep(tx, one.sha256, one.data)
+def _keep(tx: Tx, writes: Iterable[_Write]) -> None:
+    """Keep the contents before, in the order of their hashes, so that two that keep the same ones never deadlock."""
+    replaced = [(write, write.before) for write in writes if write.before is not None]
+    for write, before in sorted(replaced, key=lambda one: one[1].sha256):
+        if before.is_kept and before.data is not None:
+            assert write.change is not None
+            write.kept = keep(tx, before.sha256, before.data, write.change.file)
         else:
-            name_unkept(tx, one.sha256, one.size)
+            name_unkept(tx, before.sha256, before.size)
 
 
 def _record(tx: Tx, write: _Write) -> int | None:

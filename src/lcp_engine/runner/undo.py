@@ -448,7 +448,7 @@ def _keep(instance: Instance, scope: Scope, one: Restoration, held: Held) -> Non
     if current is None or current.sha256 != sha:  # a program that takes no locks may write at any time
         raise _refusal(scope, {one.path: _difference(one, is_there=current is not None)})
     data = current.data
-    instance.database.write(lambda tx: keep(tx, sha, data))
+    instance.database.write(lambda tx: keep(tx, sha, data, one.file))
 
 
 def _refusal(scope: Scope, faults: Mapping[str, str]) -> LcpError:

@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from typing import TypeAlias
 
 from sqlalchemy import bindparam, func, insert, select, text, update
 
@@ -67,10 +68,29 @@ _FILL_BLOB = Statement(
 )
 _BLOB = Statement(
     text(
-        "INSERT INTO blobs (sha256, size, data) VALUES (:sha256, :size, :data) ON CONFLICT (sha256) DO NOTHING"
+        "INSERT INTO blobs (sha256, size, data, base) VALUES (:sha256, :size, :data, :base) "
+        "ON CONFLICT (sha256) DO NOTHING"
     )
 )
-_CONTENT = Statement(select(blobs.c.data).where(blobs.c.sha256 == bindparam("hash")))
+_CONTENT = Statement(
+    text(
+        "WITH RECURSIVE chain (base, data, depth) AS ("
+        "SELECT base, data, 0 FROM blobs WHERE sha256 = :hash "
+        "UNION ALL SELECT b.base, b.data, chain.depth + 1 FROM blobs b JOIN chain ON b.sha256 = chain.base"
+        ") SELECT base, data FROM chain ORDER BY depth DESC"
+    )
+)
+_APPENDED_TO = Statement(
+    select(blobs.c.sha256, blobs.c.size)
+    .join_from(changes, blobs, blobs.c.sha256 == changes.c.sha256_before)
+    .where(changes.c.file == bindparam("file"), changes.c.sha256_after == bindparam("hash"))
+    .where(text("changes.mode = 'append' AND length(blobs.data) > 0"))
+    .with_for_update(read=True, key_share=True, of=blobs)
+)
+_Stored: TypeAlias = tuple[bytes, str | None]
+"""What is stored of a content, and the hash of the content that it follows."""
+MOST_WHOLE = 16 * 1024
+"""Bytes; a smaller content is always stored whole."""
 _APPLIED = Statement(
     select(changes.c.id, changes.c.path).where(
         changes.c.mission_id == bindparam("mission"), text("state = 'applied'"), changes.c.undoes.is_(None)
@@ -137,18 +157,37 @@ def intend(tx: Tx, change: ChangeRow) -> int:
     return int(row[0])
 
 
-def keep(tx: Tx, sha: str, data: bytes) -> None:
-    """Store a content once."""
-    if _reserve(tx, sha, len(data), lambda: zlib.compress(data, 6)) == 0:
-        tx.run(_FILL_BLOB, hash=sha, new_data=zlib.compress(data, 6))
+def keep(tx: Tx, sha: str, data: bytes, file: str | None = None) -> int:
+    """Store a content once; how many bytes that took.
+
+    Of a content that an append to `file` has made only what was appended is stored.
+    """
+    made: list[bytes] = []
+
+    def make() -> _Stored:
+        base, start = _appended_to(tx, sha, file) if file and len(data) > MOST_WHOLE else (None, 0)
+        made.append(zlib.compress(data[start:], 6))
+        return made[-1], base
+
+    known = _reserve(tx, sha, len(data), make)
+    if known == 0:
+        made.append(zlib.compress(data, 6))
+        tx.run(_FILL_BLOB, hash=sha, new_data=made[-1])
+    return 0 if known else len(made[-1])
+
+
+def _appended_to(tx: Tx, sha: str, file: str) -> tuple[str | None, int]:
+    """The hash and the size of the content that an append has made this one of, if it is stored."""
+    row = tx.row(_APPENDED_TO, file=file, hash=sha)
+    return (None, 0) if row is None else (str(row[0]), int(row[1]))
 
 
 def name_unkept(tx: Tx, sha: str, size: int) -> None:
     """Name a content that is too large to store: its row has no bytes (compressed, even an empty content has some)."""
-    _reserve(tx, sha, size, lambda: b"")
+    _reserve(tx, sha, size, lambda: (b"", None))
 
 
-def _reserve(tx: Tx, sha: str, size: int, make: Callable[[], bytes]) -> int | None:
+def _reserve(tx: Tx, sha: str, size: int, make: Callable[[], _Stored]) -> int | None:
     """Make the row of a content, or lock the one that is there; how many bytes that one has stored.
 
     A row that another transaction made at the same moment is not locked by the attempt to make it.
@@ -157,13 +196,17 @@ def _reserve(tx: Tx, sha: str, size: int, make: Callable[[], bytes]) -> int | No
         row = tx.row(_KEEP_BLOB, hash=sha)
         if row is not None:
             return int(row[1])
-        if tx.run(_BLOB, sha256=sha, size=size, data=make()) == 1:
+        data, base = make()
+        if tx.run(_BLOB, sha256=sha, size=size, data=data, base=base) == 1:
             return None
 
 
 def content(tx: Tx, sha: str) -> bytes | None:
-    row = tx.row(_CONTENT, hash=sha)
-    return zlib.decompress(row[0]) if row is not None and row[0] else None
+    """A content that is stored; None if it is not."""
+    parts = tx.rows(_CONTENT, hash=sha)
+    if not parts or parts[0][0] is not None or not all(data for _, data in parts):
+        return None
+    return b"".join(zlib.decompress(data) for _, data in parts)
 
 
 def kept_size(tx: Tx, sha: str) -> int | None:

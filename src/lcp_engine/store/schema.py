@@ -24,7 +24,17 @@ from sqlalchemy import (
 )
 
 from lcp_engine.core.job_states import Role, State
-from lcp_engine.store.conditions import DELAYED, LIVE, OF_SESSION, OVERLAPS, READY, SCHEDULED, STATUSES, TICKS
+from lcp_engine.store.conditions import (
+    APPENDED,
+    DELAYED,
+    LIVE,
+    OF_SESSION,
+    OVERLAPS,
+    READY,
+    SCHEDULED,
+    STATUSES,
+    TICKS,
+)
 
 metadata = MetaData(
     naming_convention={
@@ -283,8 +293,10 @@ blobs = Table(
     Column("sha256", Text, primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
+    Column("base", Text),
+    _partial("ix_blobs_base", "base", where=APPENDED),
 )
-"""Contents by their hash, compressed with zlib."""
+"""Contents by their hash, compressed with zlib. With a `base`, `data` is only what follows the content of that hash."""
 
 changes = Table(
     "changes",

@@ -58,7 +58,9 @@ class Limits(_Frozen):
         description="How deep plans may be nested: a job `agent_plan` in a plan is one level deeper.",
     )
     max_bytes_written: int | None = Field(
-        default=100 * 1024 * 1024, ge=0, description="Bytes that the jobs of the mission write into files."
+        default=100 * 1024 * 1024,
+        ge=0,
+        description="Bytes that jobs write into files, and that the database keeps of what they replace.",
     )
     max_corrections: int = Field(
         default=2, ge=0, description="How often the planner may correct one malformed reply in the same turn."

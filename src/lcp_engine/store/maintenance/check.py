@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, func, select
 
@@ -133,7 +134,7 @@ _PIECE = 1 << 20
 _SOME = 1000
 _NEXT = Statement(
     select(blobs.c.sha256, blobs.c.size, func.length(blobs.c.data))
-    .where(blobs.c.sha256 > bindparam("after"))
+    .where(blobs.c.sha256 > bindparam("after"), blobs.c.base.is_(None))
     .order_by(blobs.c.sha256)
     .limit(bindparam("most"))
     .offset(bindparam("none"))
@@ -146,6 +147,11 @@ _NEXT_RESULT = Statement(
     .offset(bindparam("none"))
 )
 _DATA = Statement(select(blobs.c.data).where(blobs.c.sha256 == bindparam("hash")))
+_STORED_ON = Statement(select(blobs.c.sha256, blobs.c.size).where(blobs.c.base == bindparam("hash")))
+_WITHOUT_BASE = (
+    "SELECT d.sha256, d.base FROM blobs d LEFT JOIN blobs b ON b.sha256 = d.base "
+    "WHERE d.base IS NOT NULL AND (b.sha256 IS NULL OR length(b.data) = 0) ORDER BY d.sha256"
+)
 
 
 def content_faults(tx: Tx, kept_bytes: int | None) -> Iterator[str]:
@@ -154,11 +160,13 @@ def content_faults(tx: Tx, kept_bytes: int | None) -> Iterator[str]:
     One content is in memory at a time, as it is stored.
     """
     yield from _result_faults(tx)
+    for sha, base in tx.query_plain(_WITHOUT_BASE):
+        yield f"content {sha}: it follows the content {base}, of which nothing is stored"
     after = ""
     while True:
         rows = tx.rows(_NEXT, after=after, most=_SOME, none=0)
         for sha, size, stored in rows:
-            yield from _content_fault(tx, sha, size, stored) if stored else _absent(sha, size, kept_bytes)
+            yield from _content_fault(tx, sha, size) if stored else _absent(sha, size, kept_bytes)
         if len(rows) < _SOME:
             return
         after = rows[-1][0]
@@ -179,23 +187,39 @@ def _absent(sha: str, size: int, kept_bytes: int | None) -> Iterator[str]:
         yield f"content {sha}: its {size} bytes should be kept, as all {caps}; none is"
 
 
-def _content_fault(tx: Tx, sha: str, size: int, stored: int) -> Iterator[str]:
-    row = tx.row(_DATA, hash=sha)
-    assert row is not None
-    try:
-        found, length = _measure(row[0])
-    except zlib.error as error:
-        yield f"content {sha}: its {stored} stored bytes cannot be read: {error}"
-        return
-    if found != sha:
-        yield f"content {sha}: it should have this SHA-256; what is stored has {found}"
-    elif length != size:
-        yield f"content {sha}: it should have {size} bytes; what is stored has {length}"
+def _content_fault(tx: Tx, sha: str, size: int) -> Iterator[str]:
+    """Faults of a content, and of all that are stored as what follows it."""
+    pending: list[tuple[str, int, _Measured]] = [(sha, size, _Measured(hashlib.sha256(), 0))]
+    while pending:
+        sha, size, before = pending.pop()
+        row = tx.row(_DATA, hash=sha)
+        assert row is not None
+        try:
+            found = _measure(row[0], before)
+        except zlib.error as error:
+            yield f"content {sha}: its {len(row[0])} stored bytes cannot be read: {error}"
+            continue
+        if found.sha256 != sha:
+            yield f"content {sha}: it should have this SHA-256; what is stored has {found.sha256}"
+        elif found.size != size:
+            yield f"content {sha}: it should have {size} bytes; what is stored has {found.size}"
+        pending += [(after, length, found) for after, length in tx.rows(_STORED_ON, hash=sha)]
 
 
-def _measure(data: bytes) -> tuple[str, int]:
-    """SHA-256 and length of what was compressed, piece by piece. Raises `zlib.error`."""
-    reader, digest, length = zlib.decompressobj(), hashlib.sha256(), 0
+class _Measured(NamedTuple):
+    """The hash and the length of a content up to its end."""
+
+    digest: hashlib._Hash
+    size: int
+
+    @property
+    def sha256(self) -> str:
+        return self.digest.hexdigest()
+
+
+def _measure(data: bytes, before: _Measured) -> _Measured:
+    """What follows `before`, decompressed piece by piece. Raises `zlib.error`."""
+    reader, digest, length = zlib.decompressobj(), before.digest.copy(), before.size
     rest = data
     while not reader.eof:
         piece = reader.decompress(rest, _PIECE)
@@ -205,4 +229,4 @@ def _measure(data: bytes) -> tuple[str, int]:
             raise zlib.error(message)
         digest.update(piece)
         length += len(piece)
-    return digest.hexdigest(), length
+    return _Measured(digest, length)

@@ -11,7 +11,7 @@ have to wait, so that the WAL can start anew.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from sqlalchemy import bindparam, delete, distinct, func, select, text
 from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import CREATIONS
 from lcp_engine.store.changes import changed_paths
+from lcp_engine.store.conditions import APPENDED
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Connection, Row, Tx
@@ -31,10 +32,17 @@ from lcp_engine.store.schema import events, metadata, plans
 _MARKED_AT_ONCE = 20
 """Missions that are marked in one transaction; each is locked, checked again and written."""
 _SETTLED = "queued = 0 AND running = 0 AND blocked = 0 AND held = 0"
-_UNREFERENCED = {
+_MAY_GO = {
     "blobs": "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256)",
     "results": "NOT EXISTS (SELECT 1 FROM jobs j WHERE j.result_sha256 = results.sha256)",
 }
+"""When nothing that happened refers to a content."""
+_UNREFERENCED = {
+    "blobs": f"{_MAY_GO['blobs']} AND NOT EXISTS (SELECT 1 FROM blobs d WHERE d.base = blobs.sha256)",
+    "results": _MAY_GO["results"],
+}
+"""When nothing refers to it, other contents included."""
+_BASES = f"SELECT sha256, base FROM blobs WHERE {APPENDED}"
 
 _OF_JOB = (
     ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"), ("approvals", "job_id"),
@@ -179,13 +187,41 @@ def _remove_named(tx: Tx, found: Sequence[Row]) -> int:
 
 
 def _sweep_contents(sweeping: Sweep, database: Database, table: str) -> int:
-    hashes = database.read(partial(_unreferenced, table=table))
-    return sweeping.remove([Work(hashes, partial(_remove_contents, table=table))])
+    levels = database.read(partial(_unreferenced, table=table))
+    return sweeping.remove([Work(hashes, partial(_remove_contents, table=table)) for hashes in levels])
 
 
-def _unreferenced(tx: Tx, table: str) -> list[str]:
-    rows = tx.query_plain(f"SELECT sha256 FROM {table} WHERE {_UNREFERENCED[table]} ORDER BY sha256")
-    return [str(row[0]) for row in rows]
+def _unreferenced(tx: Tx, table: str) -> list[list[str]]:
+    """Contents that may go, those first that are stored on others of them."""
+    rows = tx.query_plain(f"SELECT sha256 FROM {table} WHERE {_MAY_GO[table]} ORDER BY sha256")
+    found = [str(row[0]) for row in rows]
+    return (
+        levels_of(found, {str(sha): str(base) for sha, base in tx.query_plain(_BASES)})
+        if table == "blobs"
+        else [found]
+    )
+
+
+def levels_of(found: Iterable[str], base_of: Mapping[str, str]) -> list[list[str]]:
+    """`found` without what the others are stored on, by the length of the chain beneath, the longest first."""
+    going = set(found)
+    for sha in base_of:
+        base = base_of.get(sha) if sha not in going else None
+        while base in going:
+            going.remove(base)
+            base = base_of.get(base)
+    levels: dict[int, list[str]] = {}
+    depths: dict[str, int] = {}
+    for sha in sorted(going):
+        chain = [sha]
+        while chain[-1] not in depths and chain[-1] in base_of:
+            chain.append(base_of[chain[-1]])
+        depth = depths.setdefault(chain.pop(), 0)
+        for one in reversed(chain):
+            depth += 1
+            depths[one] = depth
+        levels.setdefault(depths[sha], []).append(sha)
+    return [levels[depth] for depth in sorted(levels, reverse=True)]
 
 
 def _remove_contents(tx: Tx, hashes: Sequence[str], table: str) -> int:
