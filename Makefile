@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test proof coverage check lowest audit crash soak faults chaos attack races bench smoke lock clean
+.PHONY: help survey test proof coverage check lowest audit crash soak faults chaos model attack races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -41,6 +41,7 @@ help:
 	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
 	@echo "make faults   stalls, clocks, two machines, hung and full disks, forks, lost connections (ONLY=NAME: some, LIST=1: which)"
 	@echo "make chaos    restart the server, cut, exhaust, kill, press: recovery, lost and twice of each cell (SECONDS=300: longer)"
+	@echo "make model    runners on two machines in virtual time that stall, sleep, die: 1,000 examples on each database (SEED=N)"
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
 	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
@@ -143,6 +144,13 @@ RATE ?= 100
 chaos: SECONDS = 24
 chaos: $(READY)
 	@$(BIN)/python -m benchmarks.chaos --seconds $(SECONDS) --rate $(RATE)
+
+# A failure names the SEED that repeats its example: make model SEED=N EXAMPLES=1
+EXAMPLES ?= 1000
+model: $(READY)
+	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
+	LCP_TEST_EXAMPLES=$(EXAMPLES) LCP_TEST_SEED=$(or $(SEED),$$(date +%s)) $$server $(BIN)/pytest -q -rP --numprocesses 2 \
+		tests/model/test_machines.py
 
 # SEED repeats an earlier run.
 attack: SECONDS = 1

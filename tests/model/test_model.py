@@ -288,7 +288,9 @@ class EngineAndRules(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        lease = data.draw(st.sampled_from(self.leases))
+        self.give_back_lease(data.draw(st.sampled_from(self.leases)))
+
+    def give_back_lease(self, lease: Lease) -> None:
         is_held = self.world.holds(lease.job, lease.attempt)
         assert self.write(lambda ledger: queue.release(ledger, lease.row.copy())) == is_held
         if is_held:

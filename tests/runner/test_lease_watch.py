@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from pydantic import BaseModel
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, system_clock
-from lcp_engine.runner import maintenance
 from lcp_engine.runner.lease_watch import LONGEST_GAP, LOOK_SECONDS, LeaseWatch
 from lcp_engine.runner.maintenance import Maintenance
 from lcp_engine.sandbox.file_access import ConfinedThreads
@@ -37,14 +35,17 @@ def _unused(params: Anything, context: Context) -> Outcome:
 class Pair:
     """A runner of another machine that holds a job, and an observer, each with a clock of its own."""
 
-    def __init__(self, url: str, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, url: str, shift: int) -> None:
         worker = Worker(kind="a", params=Anything, result=Anything, execute=_unused).for_any_params()
         self._seconds = 1000.0
-        monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: self._seconds))
         self.shifted = Engine(url, workers=[worker], clock=lambda: system_clock() + shift)
         self.observer = Engine(url, workers=[worker])
         self._maintenance = Maintenance(
-            self.observer.instance, ConfinedThreads(active=False), this_host(), launches=False
+            self.observer.instance,
+            ConfinedThreads(active=False),
+            this_host(),
+            launches=False,
+            monotonic=lambda: self._seconds,
         )
         self.job = self.observer.enqueue("a", {})
         self.runner = self.write(lambda tx: queue.add_runner(tx, uid="far", host="far", boot="far", pid=1))
@@ -70,10 +71,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[Pair]:
-    pair = Pair(database_url, getattr(request, "param", 0), monkeypatch)
+def pair(database_url: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    pair = Pair(database_url, getattr(request, "param", 0))
     yield pair
     pair.close()
 

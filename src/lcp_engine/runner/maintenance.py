@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -43,13 +43,22 @@ HANG_SECONDS = 10.0
 class Maintenance:
     """What one runner does for all missions; it launches due schedules if it `launches`. Any thread may call."""
 
-    def __init__(self, instance: Instance, threads: ConfinedThreads, host: Host, *, launches: bool) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        threads: ConfinedThreads,
+        host: Host,
+        *,
+        launches: bool,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._instance = instance
         self._database = instance.database
         self._recovery = Recovery(instance.database, threads)
         self._host = host
         self._scheduler = Scheduler(instance.database, instance.clock) if launches else None
         self._lease_watch = LeaseWatch()
+        self._monotonic = monotonic
 
     def run_due(self, runner_id: int) -> None:
         """Do all that is due, as runner `runner_id`."""
@@ -65,7 +74,7 @@ class Maintenance:
         last: a stopped process keeps its lock, and one of another machine has none here.
         """
         others = self._database.read(lambda tx: queue.leasing_runners(tx, runner_id))
-        self._lease_watch.look(others, time.monotonic())
+        self._lease_watch.look(others, self._monotonic())
         if self._lease_watch.has_doubts():
             self._database.write(lambda tx: queue.beat(tx, runner_id))
         for runner in others:

@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
@@ -336,12 +336,18 @@ class Leases:
     """The leases of one runner: which jobs of a scope it claims. Any thread may call; `register` comes first."""
 
     def __init__(
-        self, database: Database, scope: queue.Scope, served: ServedMissions, jitter: random.Random
+        self,
+        database: Database,
+        scope: queue.Scope,
+        served: ServedMissions,
+        jitter: random.Random,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._scope = scope
         self._served = served
         self._jitter = jitter
+        self._monotonic = monotonic
         self._renewed = -math.inf
         self.runner_id = 0
 
@@ -359,7 +365,7 @@ class Leases:
         self, finished: Sequence[Finished], returned: Sequence[JobRow], most: int
     ) -> list[JobRow]:
         """Settle finished jobs, release those not started, and claim up to `most` others, in one transaction."""
-        now = time.monotonic()
+        now = self._monotonic()
         # An idle runner does not renew its leases.
         is_stale = now - self._renewed > queue.LEASE_SECONDS / 2
 
@@ -385,7 +391,7 @@ class Leases:
 
     def renew(self) -> None:
         """Renew all leases, if it is time for that."""
-        now = time.monotonic()
+        now = self._monotonic()
         if now - self._renewed > HEARTBEAT_SECONDS:
             self._database.write(lambda tx: queue.beat(tx, self.runner_id))
             self._renewed = now
