@@ -28,7 +28,7 @@ GENERAL = """
 *: core/policy:_named changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
     engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed
     replay/reenact:_failure runner/undo:_check_done
-BINARY: cli/decide:_read sandbox/new_content:compose sandbox/read_text:_binary
+BINARY: cli/decide:_read sandbox/new_content:compose sandbox/new_content:edit sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED: core/decide:_go_on
 CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:LocalFile._conflict
     web/undo:undo
@@ -57,13 +57,14 @@ INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._c
     planners/simple:check_script settings:resolve_root web/actions:_limit
 INVALID_PARAMS: cli/decide:_revised engine/run_job:_read_params replay/fork:_result
     sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
-    sandbox/new_content:_compose sandbox/paths:_checked sandbox/paths:_collapse sandbox/root:refusal
+    sandbox/new_content:_compose sandbox/new_content:edit sandbox/paths:_checked sandbox/paths:_collapse
+    sandbox/root:refusal
     web/edit:read_value workers/base:Worker.read
 INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_tree:Effort.pieces
 INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
-    store/maintenance/backup:_check_target workers/read_file:_read workers/write_file:execute
+    store/maintenance/backup:_check_target workers/edit_file:execute workers/read_file:_read workers/write_file:execute
 NOT_FOUND: cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
@@ -76,7 +77,8 @@ NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
 NO_WORKER: engine/approvals:worker_of
 OUT_OF_MEMORY: runner/confined/pool:_death
 PATH_DENIED: engine/acceptance:_open
-PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/root:refusal settings:resolve_root
+PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/new_content:edit sandbox/root:refusal
+    settings:resolve_root
     store/maintenance/backup:_check_target web/launch:_directory
 PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
@@ -115,6 +117,7 @@ NOT_A_FILE: api/arguments:existing_directory
 NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
+NO_SINGLE_MATCH: sandbox/new_content:_check_matches
 NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds engine/run_job:_worker
     runner/runner:Runner.__init__
 PATH_DENIED: sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
@@ -126,7 +129,8 @@ PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
 ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
 TOO_LARGE: cli/decide:_read cli/replay:_text engine/outcome:_stored sandbox/read_text:_too_large web/edit:_job
-    workers/base:too_large_to_append workers/base:too_large_to_write workers/write_file:execute
+    workers/base:too_large_to_change workers/base:_too_large_to_write workers/edit_file:execute
+    workers/write_file:execute
 WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
 WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already

@@ -24,7 +24,6 @@ from lcp_engine.runner.confined.process import Spawner, spawner
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import only
-from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
 from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
@@ -151,7 +150,7 @@ def _apply(confinement: Confinement, root: Root, effect: FileEffect) -> Mapping[
     with confinement.files(20).lock([(root, effect.path)]) as locked:
         target = only(locked)
         before = target.read(CAPS.write_bytes)
-        data = compose(None if before is None else before.data, effect.content, effect.mode)
+        data = effect.compose(None if before is None else before.data, CAPS.write_bytes)
         applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
         target.replace(data, temporary_name())
         found: Mapping[str, JsonValue] = effect.result(applied).model_dump(mode="json")

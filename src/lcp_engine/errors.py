@@ -41,6 +41,7 @@ class ErrorCode(StrEnum):
     NOT_A_FILE = "NOT_A_FILE"
     TOO_LARGE = "TOO_LARGE"
     BINARY = "BINARY"
+    NO_SINGLE_MATCH = "NO_SINGLE_MATCH"
     CONFLICT = "CONFLICT"
     ROOT_CHANGED = "ROOT_CHANGED"
     FILE_SYSTEM = "FILE_SYSTEM"
@@ -100,6 +101,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         "Use less at once, or raise the cap in the configuration file.",
     ),
     ErrorCode.BINARY: Meaning(_T.INPUT, "The file is not text.", "Read text files only."),
+    ErrorCode.NO_SINGLE_MATCH: Meaning(
+        _T.INPUT,
+        "The text to replace is not in the file, or more than once.",
+        "Read the file, and give the text exactly as it is there, with enough of what surrounds it.",
+    ),
     ErrorCode.CONFLICT: Meaning(
         _T.EXECUTION,
         "The file, or the row, has changed since the change was made or approved.",

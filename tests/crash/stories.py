@@ -117,6 +117,11 @@ def _write(path: str, content: str, mode: str = "overwrite") -> tuple[str, Objec
     return "write_file", {"rel_path": path, "content": content, "mode": mode}
 
 
+def _edit(path: str, old: str, new: str) -> tuple[str, Object]:
+    """An edit that another one like it would not leave the same."""
+    return "edit_file", {"rel_path": path, "old_text": old, "new_text": new, "replace_all": True}
+
+
 def _spec(name: str, *replies: JsonValue, dialect: str = "lcp") -> Object:
     return {
         "name": name,
@@ -144,6 +149,7 @@ WORK = _spec(
     _followup(
         _write("log.txt", "two\n", "append"),
         ("rewrite_file", {"rel_path": "a.txt", "content": "second\n"}),
+        _edit("log.txt", "zero\n", "zero\nhalf\n"),
         ("break", {}),
         ("agent_plan", {"user_prompt": "Write c.txt.", "scope": "step"}),
     ),
@@ -186,7 +192,7 @@ CHANGE = _spec(
         _write("new/deep/c.txt", "c\n"),
         _write("new/d.txt", "d\n"),
     ),
-    _followup(_write("a.txt", "B\n", "append")),
+    _followup(_write("a.txt", "B\n", "append"), _edit("log.txt", "o", "0")),
     DONE,
 )
 
@@ -202,7 +208,7 @@ STORIES = (
             Act("work on", _work),
         ),
         {
-            "a.txt": "second\n", "log.txt": "zero\none\ntwo\n", "sub/deep/b.txt": "b\n", "sub/c.txt": "c\n",
+            "a.txt": "second\n", "log.txt": "zero\nhalf\none\ntwo\n", "sub/deep/b.txt": "b\n", "sub/c.txt": "c\n",
             "held/d.txt": "d\n",
         },
     ),
@@ -221,7 +227,7 @@ STORIES = (
             Act("undo", _undo, by_runner=True),
             Act("redo", _redo, by_runner=True),
         ),
-        {"a.txt": "A\nB\n", "log.txt": "zero\none\n", "new/deep/c.txt": "c\n", "new/d.txt": "d\n"},
+        {"a.txt": "A\nB\n", "log.txt": "zer0\n0ne\n", "new/deep/c.txt": "c\n", "new/d.txt": "d\n"},
     ),
 )  # fmt: skip
 

@@ -27,7 +27,6 @@ from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted
 from lcp_engine.sandbox.locks import LockedFiles, Put
-from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import is_same_place, place_of
 from lcp_engine.store.changes import (
@@ -39,6 +38,7 @@ from lcp_engine.store.changes import (
     name_unkept,
     open_intents,
     sha256,
+    stored_bytes,
 )
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import to_json
@@ -46,7 +46,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import ChangeRow, JobRow
-from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, too_large_to_append, too_large_to_write
+from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, too_large_to_change
 
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
@@ -209,23 +209,21 @@ class Journal:
         write.refusal = self._drift(write.source, None if before is None else before.sha256)
         if write.refusal is not None:
             return
-        data = compose(None if before is None else before.data, effect.content, effect.mode)
-        if len(data) > self.cap:
-            raise LcpError.of(too_large_to_write(effect.path, len(data), self.cap))
-        write.before, write.data = before, data
+        write.data = effect.compose(None if before is None else before.data, self.cap)
+        write.before = before
         write.change = self._intent(write)
 
     def _read_before(self, write: _Write) -> _Before | Hold | None:
         """What the effect replaces, None if there is no file.
 
         A content that is too large to keep holds the job, unless a person approved it after it was held for that.
-        Raises `TOO_LARGE` for an append to a file that is above the cap already.
+        Raises `TOO_LARGE` for a change within a file that is above the cap already.
         """
         file, there = write.file, write.file.read_within(self.keeps)
         if not isinstance(there, int):
             return None if there is None else _Before(there.sha256, len(there.data), there.data, True)
-        if write.effect.mode == "append" and there > self.cap:
-            raise LcpError.of(too_large_to_append(file.path, there, self.cap))
+        if write.effect.needs_content and there > self.cap:
+            raise LcpError.of(too_large_to_change(file.path, there, self.cap))
         if not self.database.read(lambda tx: was_held_for(tx, write.job, ReasonCode.IRREVERSIBLE)):
             return Hold(because(ReasonCode.IRREVERSIBLE, size=there, most=self.keeps))
         if there > self.cap:
@@ -405,7 +403,10 @@ def _earlier_outcome(tx: Tx, write: _Write, own: Sequence[ChangeRow]) -> Succeed
     """
     for change in own:
         if change.state == APPLIED:
-            return None if is_undone(tx, change) else Succeeded(change.result, write.written)
+            if is_undone(tx, change):
+                return None
+            write.kept = stored_bytes(tx, change.sha256_before) if change.sha256_before else 0
+            return Succeeded(change.result, write.written)
         if change.state == CONFLICT and change.attempt >= write.job.approved:
             return Hold(ReasonCode.CONFLICT)
         if change.state == INTENT and change.attempt >= write.job.approved:

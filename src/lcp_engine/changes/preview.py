@@ -17,7 +17,6 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import outcome_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted, confined_threads
-from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import sha256
@@ -29,8 +28,7 @@ from lcp_engine.workers.base import (
     FileEffect,
     Hold,
     Worker,
-    too_large_to_append,
-    too_large_to_write,
+    too_large_to_change,
 )
 
 
@@ -172,14 +170,12 @@ def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Previe
         return Preview(effect.path, error.code, refused=error.failed)
     before = None if current is None else current.data
     found = None if current is None else current.sha256
-    if current is not None and current.data is None and effect.mode == "append":
-        return Preview(effect.path, found, refused=too_large_to_append(effect.path, current.size, cap))
+    if current is not None and current.data is None and effect.needs_content:
+        return Preview(effect.path, found, refused=too_large_to_change(effect.path, current.size, cap))
     try:
-        after = compose(before, effect.content, effect.mode)
+        after = effect.compose(before, cap)
     except LcpError as error:
         return Preview(effect.path, found, before, refused=error.failed)
-    if len(after) > cap:
-        return Preview(effect.path, found, before, refused=too_large_to_write(effect.path, len(after), cap))
     return Preview(
         effect.path,
         found,

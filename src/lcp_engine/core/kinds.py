@@ -20,7 +20,9 @@ class KindRole(StrEnum):
     READS = "reads"
     """It reads the file that its params name, from line `offset` on; `total` of its result counts all lines."""
     WRITES = "writes"
-    """It changes the file that its params name."""
+    """It writes the file that its params name."""
+    EDITS = "edits"
+    """It changes the file that its params name, which has to be there."""
     SEARCHES = "searches"
     RUNS = "runs"
     ASKS = "asks"
@@ -30,5 +32,6 @@ class KindRole(StrEnum):
     OTHER = "other"
 
 
-ON_FILES = frozenset({KindRole.LISTS, KindRole.READS, KindRole.WRITES})
+CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS})
+ON_FILES = frozenset({KindRole.LISTS, KindRole.READS, *CHANGES})
 """What a planner learns from these, it learns about files of the root."""

@@ -18,7 +18,6 @@ from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
-from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.own_places import beneath, own_directories
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
@@ -30,7 +29,6 @@ from lcp_engine.workers.base import (
     Hold,
     Worker,
     Workers,
-    too_large_to_write,
 )
 
 
@@ -130,9 +128,7 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
         with lock([(context.root, effect.path)]) as locked:
             file = only(locked)
             before = file.read(context.caps.write_bytes)
-            data = compose(None if before is None else before.data, effect.content, effect.mode)
-            if len(data) > context.caps.write_bytes:
-                return too_large_to_write(effect.path, len(data), context.caps.write_bytes)
+            data = effect.compose(None if before is None else before.data, context.caps.write_bytes)
             applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
             result = effect.result(applied)
             file.replace(data, temporary_name())

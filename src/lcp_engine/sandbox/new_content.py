@@ -29,6 +29,80 @@ def compose(current: bytes | None, content: str, mode: Literal["overwrite", "app
     return _compose(current, content, mode, encoding)
 
 
+def edit(current: bytes | None, old: str, new: str, *, everywhere: bool = False) -> bytes:
+    """The whole file with `new` in the place of `old`. Its byte order mark, its encoding, and its line ends if all of
+    them are CRLF, are kept.
+
+    Raises `LcpError`: NO_SINGLE_MATCH unless `old` is in the file once (or, `everywhere`, at least once),
+    PATH_NOT_FOUND without a file, BINARY for a binary one, INVALID_PARAMS if `new` cannot be encoded.
+    """
+    _check(new)
+    if current is None:
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, "there is no file whose text could be replaced")
+    encoding = encoding_of(current)
+    if encoding is None:
+        raise LcpError(ErrorCode.BINARY, "the file is binary, text can only be replaced in a text file")
+    mark, codec = _mark(current, encoding)
+    text = current[len(mark) :].decode(codec)
+    if _ends_in_crlf_only(text):
+        old, new = (_BARE_LINE_FEED.sub("\r\n", part) for part in (old, new))
+    _check_matches(text, old, everywhere=everywhere)
+    try:
+        return mark + text.replace(old, new).encode(codec)
+    except UnicodeEncodeError as error:
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS, f"the file is {codec}, which has no {error.object[error.start]!r}"
+        ) from error
+
+
+_MOST_LINES = 8
+"""Line numbers that a message names."""
+
+
+def _check_matches(text: str, old: str, *, everywhere: bool) -> None:
+    found = text.count(old)
+    if found == 1 or (found and everywhere):
+        return
+    if found:
+        lines = _numbers(_lines_of_matches(text, old), found)
+        fact = f"is in the file {found} times, beginning in {lines}; once is expected"
+        advice = "Give more of the text around the place that is meant, or set replace_all to replace each."
+    else:
+        fact = f"is not in the file{_near_miss(text, old)}"
+        advice = "Read the file, and give the text exactly as it is there, with its white space."
+    raise LcpError(ErrorCode.NO_SINGLE_MATCH, f"the text to replace {fact}", advice=advice)
+
+
+def _lines_of_matches(text: str, old: str) -> list[int]:
+    """The numbers of the lines in which the first matches begin."""
+    lines, at, line = list[int](), 0, 1
+    while len(lines) < _MOST_LINES and (match := text.find(old, at)) >= 0:
+        line += text.count("\n", at, match)
+        lines.append(line)
+        line += old.count("\n")
+        at = match + len(old)
+    return lines
+
+
+def _near_miss(text: str, old: str) -> str:
+    """The lines that are the first line of `old`, apart from white space."""
+    first = next((line.split() for line in old.splitlines() if line.strip()), None)
+    if first is None:
+        return ""
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if line.split() == first]
+    if not lines:
+        return "; no line of the file is like its first line"
+    found = _numbers(lines[:_MOST_LINES], len(lines))
+    return f"; its first line is like {found}, so white space or what follows differs"
+
+
+def _numbers(lines: list[int], count: int) -> str:
+    """Says some of `count` line numbers."""
+    left = count - len(lines)
+    listed = ", ".join(map(str, lines)) + (f" and {left} more" if left else "")
+    return f"{'line' if count == 1 else 'lines'} {listed}"
+
+
 def _check(content: str) -> None:
     try:
         content.encode()

@@ -158,7 +158,7 @@ def intend(tx: Tx, change: ChangeRow) -> int:
 
 
 def keep(tx: Tx, sha: str, data: bytes, file: str | None = None) -> int:
-    """Store a content once; how many bytes that took.
+    """Store a content once; how many bytes of it are stored, already or now.
 
     Of a content that an append to `file` has made only what was appended is stored.
     """
@@ -173,7 +173,7 @@ def keep(tx: Tx, sha: str, data: bytes, file: str | None = None) -> int:
     if known == 0:
         made.append(zlib.compress(data, 6))
         tx.run(_FILL_BLOB, hash=sha, new_data=made[-1])
-    return 0 if known else len(made[-1])
+    return known or len(made[-1])
 
 
 def _appended_to(tx: Tx, sha: str, file: str) -> tuple[str | None, int]:
@@ -213,6 +213,12 @@ def kept_size(tx: Tx, sha: str) -> int | None:
     """The size of a content in bytes; None if it was too large to store."""
     row = tx.row(_HAS_BLOB, hash=sha)
     return int(row[0]) if row is not None and row[1] else None
+
+
+def stored_bytes(tx: Tx, sha: str) -> int:
+    """How many bytes of a content are stored, as `keep` counted them."""
+    row = tx.row(_HAS_BLOB, hash=sha)
+    return 0 if row is None else int(row[1])
 
 
 def is_undone(tx: Tx, change: ChangeRow) -> bool:

@@ -14,6 +14,7 @@ from lcp_engine.core.policy import PathPolicy, Policy, Verdict
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.new_content import compose, edit
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root import Root
 
@@ -115,9 +116,28 @@ class FileEffect:
     """Relative to the mission's root, resolved and checked, with `/`."""
     content: str
     """The text to write. Byte order mark, encoding and line ends of an existing file are kept."""
-    mode: Literal["overwrite", "append"]
+    mode: Literal["overwrite", "append", "edit"]
     result: Callable[[Applied], BaseModel]
     """Makes the job's result once the change is applied."""
+    replaced: str = ""
+    """In mode edit, the text that `content` takes the place of; it must be in the file."""
+    everywhere: bool = False
+    """In mode edit, whether `replaced` may be in the file more than once; each is replaced then."""
+
+    @property
+    def needs_content(self) -> bool:
+        """Whether the new file depends on the content of the current one."""
+        return self.mode != "overwrite"
+
+    def compose(self, before: bytes | None, cap: int) -> bytes:
+        """The whole new file. Raises `LcpError`: TOO_LARGE above `cap` bytes, and what `compose` and `edit` raise."""
+        if self.mode == "edit":
+            data = edit(before, self.replaced, self.content, everywhere=self.everywhere)
+        else:
+            data = compose(before, self.content, self.mode)
+        if len(data) > cap:
+            raise LcpError.of(_too_large_to_write(self.path, len(data), cap))
+        return data
 
 
 @dataclass(frozen=True)
@@ -275,14 +295,14 @@ WRITE_LESS = "Write less at once, or raise caps.write_bytes in the configuration
 """The advice to a write above the cap."""
 
 
-def too_large_to_write(path: str, size: int, cap: int) -> Failed:
+def _too_large_to_write(path: str, size: int, cap: int) -> Failed:
     """The failure of a write that would make a file larger than the cap."""
     message = f"{path!r} would have {size} bytes, at most {cap} are written"
     return Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
 
 
-def too_large_to_append(path: str, size: int, cap: int) -> Failed:
-    """The failure of a write at the end of a file that is larger than the cap."""
+def too_large_to_change(path: str, size: int, cap: int) -> Failed:
+    """The failure of a change within a file that is larger than the cap."""
     message = f"{path!r} has {size} bytes already, at most {cap} are written"
     return Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.workers import agent_plan, ask_user, list_files, read_file, write_file
+from lcp_engine.workers import agent_plan, ask_user, edit_file, list_files, read_file, write_file
 from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _BUILT_IN = (
     read_file.WORKER.for_any_params(),
     write_file.WRITE_FILE.for_any_params(),
     write_file.REWRITE_FILE.for_any_params(),
+    edit_file.WORKER.for_any_params(),
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
 )

@@ -309,7 +309,7 @@ def test_a_name_cannot_begin_a_line_of_its_own() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.text(st.characters(codec="utf-8"), max_size=3000), max_size=6),
-    st.integers(1400, 3000),
+    st.integers(1460, 3000),
     st.sampled_from([about_tokens, len, lambda text: len(text.split())]),
 )
 def test_a_prompt_fits_its_budget_as_it_is_counted(contents: list[str], budget: int, count: object) -> None:

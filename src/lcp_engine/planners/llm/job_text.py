@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from lcp_engine.core.kinds import ON_FILES, KindRole
+from lcp_engine.core.kinds import CHANGES, ON_FILES, KindRole
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.planners.base import SeenJob
 from lcp_engine.planners.llm.known_files import View, line_count
@@ -63,7 +63,7 @@ def body(job: SeenJob, view: View) -> Body | None:
     if role is KindRole.LISTS and isinstance(found, list):
         lines = "\n".join(listed_name(str(name)) for name in found)
         return Body(job, lines, total=total if isinstance(total, int) else len(found), items="files")
-    if role in (KindRole.WRITES, KindRole.ASKS):
+    if role in (*CHANGES, KindRole.ASKS):
         return None
     whole = _whole(result, found)
     return Body(job, whole, total=line_count(whole)) if whole else None
@@ -179,7 +179,7 @@ def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
         lines = line_count(found)
         part = f" (from line {first + 1} on, of {total:,})" if isinstance(total, int) else ""
         return _counted(lines, "line") + part
-    if role is KindRole.WRITES:
+    if role in CHANGES:
         size = result.get("size_bytes")
         return "written" + (f", it has {_counted(size, 'byte')} now" if isinstance(size, int) else "")
     summary = result.get("summary") or result.get("answer")

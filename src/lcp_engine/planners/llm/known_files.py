@@ -123,7 +123,7 @@ class _Files:
                 self._list(job, result, index)
             case KindRole.READS if path := self.view.target(job):
                 self._read(path, job, result)
-            case KindRole.WRITES if result is not None and (path := self.view.target(job)):
+            case KindRole.WRITES | KindRole.EDITS if result is not None and (path := self.view.target(job)):
                 self._write(path, result, index)
 
     def unread(self) -> list[str]:

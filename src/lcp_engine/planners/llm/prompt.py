@@ -362,6 +362,8 @@ def _slashed(path: str) -> str:
 def _kinds(question: Question) -> Iterator[str]:
     params, _ = strict_params({kind.name: kind.params for kind in question.kinds})
     for kind in question.kinds:
+        if kind.included_in in params:
+            continue
         waits = " Waits for a person." if kind.is_held else ""
         yield f"- {kind.name}: {plain(kind.description)}{waits}"
         for key, schema in properties_of(params.get(kind.name, {})).items():

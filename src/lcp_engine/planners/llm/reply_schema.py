@@ -7,7 +7,7 @@ and in a narrowed schema the names of jobs and the `auto_dispatch` of jobs that 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import assert_never
@@ -249,6 +249,8 @@ def _jobs(
             params = _asks(given, narrowing)
         elif kind.role is KindRole.WRITES and not question.writable.get(kind.name, (ROOT,)):
             params = None
+        elif kind.role is KindRole.EDITS:
+            params = _edits(given, question.writable.get(kind.name), known, narrowing)
         elif kind.role is not KindRole.OTHER:
             params = _in_root(given, _files(question, kind.name))
         if params is not None:
@@ -276,6 +278,15 @@ def _in_root(params: Schema, place: Schema) -> Schema:
 def _fixed(params: Schema, parts: Mapping[str, Schema]) -> Schema:
     """The params with these schemas in the place of their own."""
     return closed({key: parts.get(key, part) for key, part in properties_of(params).items()})
+
+
+def _edits(
+    params: Schema, writable: Sequence[str] | None, known: Known, narrowing: Narrowing
+) -> Schema | None:
+    """The params for files that were read or written: an edit quotes what is there."""
+    seen = dict.fromkeys((*known.read, *known.partly, *known.written))
+    files = [path for path in seen if writable is None or path in writable]
+    return _in_root(params, one_of_texts(files[-narrowing.most_files :])) if files else None
 
 
 def _asks(params: Schema, narrowing: Narrowing) -> Schema:

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -257,10 +257,25 @@ def _checked_result(worker: Worker[BaseModel], body: Buffer) -> str:
 
 
 def _effect(process: ConfinedProcess, job: Assignment, head: Head, body: Buffer) -> FileEffect:
-    mode: Literal["overwrite", "append"] = "append" if head.get("mode") == "append" else "overwrite"
-    param = head.get("param")
-    content = str(body, "utf-8", "surrogatepass") if param is None else _param(job, param)
-    return FileEffect(text_of(head, "path"), content, mode, partial(_result, process, job))
+    mode = _MODES.get(text_of(head, "mode"))
+    if mode is None:
+        raise Disconnected(f"it answered with the mode {head['mode']!r}")
+    param, replaced = head.get("param"), head.get("replaced_param")
+    return FileEffect(
+        text_of(head, "path"),
+        str(body, "utf-8", "surrogatepass") if param is None else _param(job, param),
+        mode,
+        partial(_result, process, job),
+        replaced=text_of(head, "replaced") if replaced is None else _param(job, replaced),
+        everywhere=head.get("everywhere") is True,
+    )
+
+
+_MODES: Mapping[str, Literal["overwrite", "append", "edit"]] = {
+    "overwrite": "overwrite",
+    "append": "append",
+    "edit": "edit",
+}
 
 
 def _param(job: Assignment, name: JsonValue) -> str:

@@ -313,12 +313,26 @@ def _outcome_message(outcome: Succeeded | Hold | Failed) -> Message:
 
 
 def _effect_message(effect: FileEffect, params: BaseModel | None) -> Message:
-    """An effect; content that is one of the params is not sent back."""
-    head: Head = {"is": Answer.EFFECT, "path": effect.path, "mode": effect.mode}
-    for name in type(params).model_fields if params is not None else ():
-        if getattr(params, name) is effect.content:
-            return {**head, "param": name}, b""
+    """An effect; texts that are params are not sent back."""
+    head: Head = {
+        "is": Answer.EFFECT,
+        "path": effect.path,
+        "mode": effect.mode,
+        "everywhere": effect.everywhere,
+    }
+    if (replaced := _param_of(params, effect.replaced)) is not None:
+        head["replaced_param"] = replaced
+    else:
+        head["replaced"] = effect.replaced
+    if (content := _param_of(params, effect.content)) is not None:
+        return {**head, "param": content}, b""
     return head, effect.content.encode()
+
+
+def _param_of(params: BaseModel | None, text: str) -> str | None:
+    """The name of the param that is the text."""
+    names = type(params).model_fields if params is not None else ()
+    return next((name for name in names if getattr(params, name) is text), None)
 
 
 # -- the checker

@@ -1,0 +1,105 @@
+"""The kind `edit_file`: replace a part of a text file."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
+from lcp_engine.workers.params import ContentText, FileParams, Result, requested_paths
+
+
+class EditFileParams(FileParams):
+    """Replaces a text that is in the file once; all of the rest stays as it is."""
+
+    old_text: Annotated[ContentText, Field(min_length=1)] = Field(
+        description="Exactly as it is in the file, and only once."
+    )
+    new_text: ContentText = Field(description="What to put there.")
+    replace_all: bool = Field(default=False, description="Replace it each time it is there.")
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> EditFileParams:
+        if self.old_text == self.new_text:
+            raise PydanticCustomError("no_change", "old_text and new_text are the same; nothing would change")
+        return self
+
+
+class EditFileResult(Result):
+    """Hashes are SHA-256 in hex."""
+
+    action: Literal["edit_file_result"] = "edit_file_result"
+    path: str
+    size_bytes: int
+    sha256_before: str
+    sha256_after: str
+
+
+def execute(params: EditFileParams, context: Context) -> FileEffect | Hold | Failed:
+    """Checks path and size without opening the file, and returns the change for the runner to apply."""
+    try:
+        place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
+        if (refused := context.judge(place.path)) is not None:
+            return refused
+        context.root.check_place(place)
+    except LcpError as error:
+        return error.failed
+    if place.is_directory or not place.path:
+        return Failed(
+            ErrorCode.NOT_A_FILE, f"{place.shown or '.'!r} is named as a directory, a file is needed"
+        )
+    size, cap = written_bytes(params), context.caps.write_bytes
+    if size > cap:
+        message = f"new_text for {place.shown!r} has {size} bytes, at most {cap} are written at once"
+        return Failed(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
+    return FileEffect(
+        place.path,
+        params.new_text,
+        "edit",
+        partial(_result, place.shown),
+        replaced=params.old_text,
+        everywhere=params.replace_all,
+    )
+
+
+def written_bytes(params: EditFileParams) -> int:
+    """What the job counts for `max_bytes_written`: its new text as UTF-8."""
+    return len(params.new_text.encode())
+
+
+def _result(shown: str, applied: Applied) -> EditFileResult:
+    assert applied.sha256_before is not None
+    return EditFileResult(
+        path=shown,
+        size_bytes=applied.size_bytes,
+        sha256_before=applied.sha256_before,
+        sha256_after=applied.sha256_after,
+    )
+
+
+WORKER = Worker(
+    kind="edit_file",
+    params=EditFileParams,
+    result=EditFileResult,
+    execute=execute,
+    description="Replace a part of a text file.",
+    writes=True,
+    role=KindRole.EDITS,
+    paths=requested_paths,
+    written_bytes=written_bytes,
+    preview=execute,
+    reads_files=False,
+    examples=(
+        Example(
+            params={"root": ".", "rel_path": "notes.txt", "old_text": "frist", "new_text": "first"},
+            result={"path": "notes.txt", "size_bytes": 6},
+            files={"notes.txt": "frist\n"},
+        ),
+    ),
+    confined="lcp_engine.workers.edit_file:WORKER",
+)
