@@ -1,8 +1,9 @@
-"""Compare confined file jobs with plain file operations: open, read, list."""
+"""Compare confined file jobs with plain file operations: open, read, list, search."""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -11,13 +12,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from string import ascii_lowercase
 from tempfile import TemporaryDirectory
 
 from pydantic import JsonValue
 
 from benchmarks.figures import Contender, Figure, Goal, race, ratio
 from benchmarks.setting import Setting
-from lcp_engine import Engine
+from lcp_engine import Engine, run_job
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Policy
 from lcp_engine.engine import missions
@@ -47,6 +49,13 @@ LISTS: tuple[tuple[str, list[str], float], ...] = (
 )
 
 
+SEARCHES: tuple[tuple[str, dict[str, JsonValue], list[str]], ...] = (
+    ("a text", {"text": "needle"}, ["-F", "needle"]),
+    ("a pattern", {"text": "n[e]+dle", "is_pattern": True}, ["n[e]+dle"]),
+    ("a text in any case", {"text": "NeedLe", "ignore_case": True}, ["-Fi", "NeedLe"]),
+)
+
+
 def run(setting: Setting) -> list[Figure]:
     """Three times as many rounds: each takes only some milliseconds."""
     rounds = 3 * setting.rounds
@@ -59,6 +68,7 @@ def run(setting: Setting) -> list[Figure]:
             compare_isolation(setting, place / "read"),
             weigh_reading(setting, place),
             *compare_listing(generate(place / "tree"), rounds),
+            *compare_searching(write_texts(place / "texts"), rounds),
         ]
 
 
@@ -247,6 +257,43 @@ def compare_listing(tree: Path, rounds: int) -> list[Figure]:
             engine = timed(partial(list_files, root, "", compiled, limit=100_000), 1e3)
             measured = race({"engine": engine, "plain": timed(partial(list_by, command, tree), 1e3)}, rounds)
             figures.append(against(f"list_files, {label}", "ms", measured, plain=RG, wanted=wanted))
+    return figures
+
+
+def write_texts(tree: Path) -> Path:
+    """20,000 files of some hundred bytes to 3 KB, of which every 500th contains the text that is searched."""
+    chance = random.Random(1)
+    words = ["".join(chance.choices(ascii_lowercase, k=chance.randint(2, 9))) for _ in range(5000)]
+    for number in range(20_000):
+        file = tree / f"pkg{number % 20}" / f"mod{number % 200}" / f"file{number}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = [
+            " ".join(chance.choices(words, k=chance.randint(1, 9))) for _ in range(chance.randint(5, 60))
+        ]
+        if number % 500 == 0:
+            lines.append("a needle")
+        file.write_text("\n".join(lines))
+    return tree
+
+
+def compare_searching(tree: Path, rounds: int) -> list[Figure]:
+    """Jobs of the kind search_files, judged and confined path by path like any other."""
+    rg = shutil.which("rg")
+    if rg is None:
+        return [Figure("search_files", "ms", note="rg is not installed")]
+    figures = []
+    with Root(tree) as root:
+        for label, params, options in SEARCHES:
+            command = [rg, "-j1", "--hidden", "--no-ignore", "-n", "--no-heading", *options, "."]
+            ours = run_job("search_files", params, root).result
+            theirs = {line.removeprefix("./") for line in list_by(command, tree)}
+            assert isinstance(ours, dict)
+            assert isinstance(ours["lines"], list)
+            if set(ours["lines"]) != theirs:
+                raise SystemExit(f"search_files, {label}: other lines than rg's")
+            engine = timed(partial(run_job, "search_files", params, root), 1e3)
+            measured = race({"engine": engine, "plain": timed(partial(list_by, command, tree), 1e3)}, rounds)
+            figures.append(against(f"search_files, {label}", "ms", measured, plain="rg -j1", wanted=2.0))
     return figures
 
 

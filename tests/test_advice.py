@@ -105,11 +105,12 @@ DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner sto
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes
 FILE_SYSTEM: cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal workers/list_files:execute
-    workers/read_file:execute
+    workers/read_file:execute workers/search_files:execute
 INVALID_ARGUMENT: cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/registry:check_description
 INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
+INVALID_PATTERN: sandbox/search_text:finder
 LIMIT_REACHED: replay/fork:_answer
 NOT_ALLOWED: changes/preview:preview_of engine/approvals:_reject_expired engine/approvals:_rejection
     engine/run_job:_answer workers/base:refuse_to_execute.execute

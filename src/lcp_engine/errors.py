@@ -376,6 +376,7 @@ class InvalidInput(LcpError):
             _C.CLARIFICATION_EXHAUSTED,
             _C.NOT_A_FILE,
             _C.BINARY,
+            _C.NO_SINGLE_MATCH,
         }
     )
 

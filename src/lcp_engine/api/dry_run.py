@@ -218,16 +218,16 @@ _PATHS = {"rel_path", "path", "root"}
 def _kind(worker: Worker[BaseModel], spec: MissionSpec, policy: Policy, users: Sequence[Rule]) -> KindOutlook:
     kind, has_effects = worker.kind, worker.has_effects
     if worker.writes or not _PATHS.isdisjoint(worker.params.model_fields):
-        ruling = policy.elsewhere(kind, has_effects=has_effects)
+        ruling = policy.elsewhere(worker.named, has_effects=has_effects)
     else:
-        ruling = policy.judge(kind, has_effects=has_effects, writes=worker.writes)
+        ruling = policy.judge(worker.named, has_effects=has_effects, writes=worker.writes)
     verdict, reason = ruling.verdict, ruling.reason
     by_kind = permission_ruling(worker, spec)
     if by_kind is not None and verdict is not Verdict.DENY:
         verdict, reason = by_kind
     by_path = [
         f"{name} ({', '.join(rule.paths or ())}): {rule.do}"
-        for name, rule in rules_by_path(spec.policy, users, kind)
+        for name, rule in rules_by_path(spec.policy, users, worker.named)
         if by_kind is None and worker.executed_by is ExecutedBy.RUNNER
     ]
     return KindOutlook(kind, verdict, str(reason), tuple(by_path))
@@ -281,7 +281,9 @@ def _not_lifted(rules: Sequence[Rule], policy: Policy, workers: Workers) -> list
         kinds = [worker for kind, worker in workers.items() if "*" in rule.kinds or kind in rule.kinds]
         for path in named if rule.do is not Verdict.DENY else ():
             rulings = [
-                policy.judge(worker.kind, has_effects=worker.has_effects, writes=worker.writes, paths=(path,))
+                policy.judge(
+                    worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=(path,)
+                )
                 for worker in kinds
                 if worker.executed_by is ExecutedBy.RUNNER
             ]

@@ -104,7 +104,7 @@ class Previews:
         spec_text, root, files = self._missions[mission_id]
         spec = spec_of(spec_text)
         policy = self._instance.admission.policy(spec, None if root is None else root.path)
-        judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+        judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
         return Context(root, spec.root_aliases, judge, self._instance.caps, approved=True), files
 
     def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess]:

@@ -23,6 +23,8 @@ class KindRole(StrEnum):
     """It writes the file that its params name."""
     EDITS = "edits"
     """It changes the file that its params name, which has to be there."""
+    FINDS = "finds"
+    """It finds lines in the files of the root."""
     SEARCHES = "searches"
     RUNS = "runs"
     ASKS = "asks"

@@ -71,6 +71,8 @@ class Explained:
     looked: tuple[Looked, ...]
 
 
+Named: TypeAlias = str | tuple[str, ...]
+"""A kind; or, with those whose rules are about it, too, all their names."""
 PathPolicy: TypeAlias = Callable[[str], Ruling]
 
 
@@ -112,30 +114,33 @@ class Policy:
         )
         self._relative = relative
         self._engine_paths = frozenset(path.casefold() for path in engine_paths)
+        self._in_engine_paths = tuple(f"{path}/" for path in self._engine_paths if path)
 
-    def judge(self, kind: str, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
+    def judge(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
         """The ruling on a job when it is requested; of several paths the strictest counts."""
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
         return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
 
-    def elsewhere(self, kind: str, *, has_effects: bool) -> Ruling:
+    def elsewhere(self, kind: Named, *, has_effects: bool) -> Ruling:
         """The ruling on a path that no rule about certain paths, and no denial of the default, is about."""
         rules = (rule for group in self._rules for rule in group if rule.has_kind(kind))
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
         return next((rule.ruling for rule in rules if rule.covers_most), default)
 
-    def for_kind(self, kind: str, *, has_effects: bool, writes: bool) -> PathPolicy:
+    def for_kind(self, kind: Named, *, has_effects: bool, writes: bool) -> PathPolicy:
         """The function that rules on one resolved path (relative to the root) while a job of that kind executes."""
         rules = _Rules(*([rule for rule in group if rule.has_kind(kind)] for group in self._rules))
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
 
         def judge(path: str) -> Ruling:
-            return _walk(rules, path, default, self._denial(path, writes=writes), _first)
+            denial = self._denial(path, writes=writes)
+            return _walk(rules, path, default, denial, _first) if has_rules else denial or default
 
+        has_rules = any(rules)
         denies = any(rule.ruling.verdict is Verdict.DENY for group in rules for rule in group)
         return Judge(judge, has_denying_rules=denies)
 
-    def only_files(self, kind: str, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
+    def only_files(self, kind: Named, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
         """The files that jobs of that kind may use, if rules list them one by one and deny all others.
 
         None if any file may be used. A name without a suffix may be a directory, and then covers all beneath it.
@@ -152,7 +157,7 @@ class Policy:
         return None
 
     def explain(
-        self, kind: str, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()
+        self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()
     ) -> list[Explained]:
         """Like `judge`, with every rule that was considered: one entry for each path, or one if there is no path."""
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
@@ -179,7 +184,8 @@ class Policy:
         return None
 
     def _is_engine_path(self, folded: str) -> bool:
-        return any(own in (folded, "") or folded.startswith(f"{own}/") for own in self._engine_paths)
+        own = self._engine_paths
+        return bool(own) and (folded in own or "" in own or folded.startswith(self._in_engine_paths))
 
 
 _STRICTNESS = {Verdict.AUTO: 0, Verdict.HOLD: 1, Verdict.DENY: 2}
@@ -208,8 +214,9 @@ class _NamedRule:
     exact: RulePatterns | None
     ruling: Ruling
 
-    def has_kind(self, kind: str) -> bool:
-        return "*" in self.kinds or kind in self.kinds
+    def has_kind(self, kind: Named) -> bool:
+        names = (kind,) if isinstance(kind, str) else kind
+        return "*" in self.kinds or not self.kinds.isdisjoint(names)
 
     @property
     def covers_most(self) -> bool:
@@ -268,7 +275,7 @@ def _strictest(rulings: Sequence[Ruling]) -> Ruling:
 class _Notes:
     """Records which rules are considered for jobs of one kind."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: Named) -> None:
         self._kind = kind
         self._groups: dict[str, list[tuple[_NamedRule, bool, bool | None]]] = {}
 

@@ -11,6 +11,15 @@ import re
 
 def is_secret(folded: str) -> bool:
     """Whether the name of a file, or the directory it is in, is one that secrets have."""
+    return not is_source(folded) and _is_secret(folded)
+
+
+def is_source(folded: str) -> bool:
+    """Whether the path is one as most files of a project have it: none of a secret, and quick to tell."""
+    return _SOURCE.fullmatch(folded) is not None and "keychains" not in folded
+
+
+def _is_secret(folded: str) -> bool:
     place = _seen(folded)
     if _DIRECTORY.search(place) or _ALWAYS.search(folded) or (place != folded and _ALWAYS.search(place)):
         return True
@@ -25,6 +34,8 @@ def is_secret(folded: str) -> bool:
 
 def is_git_secret(folded: str) -> bool:
     """Whether the file is a configuration of a repository, which may contain tokens: also of a bare one."""
+    if "config" not in folded:
+        return False
     directory, _, name = folded.rpartition("/")
     return _GIT_CONFIG.search(f"{directory}/{_without_marks(name)}") is not None
 
@@ -40,9 +51,14 @@ def is_git_file(folded: str) -> bool:
 
 def is_engine_file(folded: str) -> bool:
     """Whether the file has a name of the engine's own, such as a temporary file of a replacement."""
-    return _ENGINE_FILE.search(folded) is not None
+    return ".lcp" in folded and _ENGINE_FILE.search(folded) is not None
 
 
+_SOURCE = re.compile(
+    r"(?:[a-z0-9_-]+/)*(?!id_|secring)[a-z0-9_-]+"
+    r"\.(?:pyi?|[cm]?[jt]sx?|[ch]|cc|[ch]pp|go|rs|java|kt|swift|cs|scala|lua|pl|r|sh|sql|vue|md|rst|html?|s?css)"
+)
+"""No pattern below matches such a path."""
 _DIRECTORY = re.compile(
     r"""(?:^|/)(?:
         \.ssh | \.aws | \.gnupg | \.kube | \.azure | \.oci | \.password-store | \.mozilla | \.thunderbird

@@ -229,7 +229,7 @@ def ruling_on(
 ) -> tuple[Verdict, Reason, ErrorCode]:
     """The strictest of policy and the kind's permission level (R5)."""
     ruling = policy.judge(
-        worker.kind, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
+        worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
     )
     if ruling.verdict is Verdict.DENY:
         return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
@@ -283,8 +283,8 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
     """The kinds that policy does not deny outright; a rule about paths may still hold or deny a job."""
     policy = admission.policy(spec, root)
     kinds: list[Kind] = []
-    for name, worker in admission.workers.items():
-        verdict = policy.judge(name, has_effects=worker.has_effects, writes=worker.writes).verdict
+    for worker in admission.workers.values():
+        verdict = policy.judge(worker.named, has_effects=worker.has_effects, writes=worker.writes).verdict
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
         if verdict is Verdict.DENY or is_refused:
             continue
@@ -315,7 +315,7 @@ def writable(admission: Admission, spec: MissionSpec, root: str | None) -> Mappi
     """The files that each kind may write, if policy lists them one by one; other kinds may write any."""
     policy = admission.policy(spec, root)
     named = {
-        kind: policy.only_files(kind, has_effects=worker.has_effects, writes=True)
+        kind: policy.only_files(worker.named, has_effects=worker.has_effects, writes=True)
         for kind, worker in admission.workers.items()
         if worker.writes
     }

@@ -49,7 +49,7 @@ def _explained(
     params = params_of(worker, stated if isinstance(stated, dict) else {})
     paths = () if params is None else worker.paths(params)
     return admission.policy(spec, root).explain(
-        worker.kind, has_effects=worker.has_effects, writes=worker.writes, paths=paths
+        worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=paths
     )
 
 

@@ -158,8 +158,8 @@ def _is_denied(admission: Admission, mission: MissionRow, spec: MissionSpec, pat
     """Whether policy denies the file to every kind that writes."""
     policy = admission.policy(spec, mission.root)
     verdicts = {
-        policy.judge(kind, has_effects=worker.has_effects, writes=True, paths=(path,)).verdict
-        for kind, worker in admission.workers.items()
+        policy.judge(worker.named, has_effects=worker.has_effects, writes=True, paths=(path,)).verdict
+        for worker in admission.workers.values()
         if worker.writes
     }
     return verdicts == {Verdict.DENY}

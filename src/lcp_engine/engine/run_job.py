@@ -59,7 +59,7 @@ def run_job(
         worker = _worker(kind, workers)
         with _opened(root) as opened:
             judge = policy or Policy(engine_paths=beneath(own_directories(), opened.path))
-            rules = judge.for_kind(kind, has_effects=worker.has_effects, writes=worker.writes)
+            rules = judge.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
             context = Context(opened, aliases, rules, caps or Caps(), approved=True)
             outcome = outcome_of(worker, kind, lambda: worker.execute(_read_params(worker, params), context))
             if isinstance(outcome, FileEffect):

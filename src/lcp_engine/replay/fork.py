@@ -265,7 +265,7 @@ def _compare_result(
 
 def _result(instance: Instance, past: Archive, job: PastJob, root: Root) -> JsonObject | Failed:
     worker, spec = instance.admission.workers[job.kind], spec_of(past.spec)
-    judge = instance.admission.policy(spec, root.path).for_kind(job.kind, has_effects=False, writes=False)
+    judge = instance.admission.policy(spec, root.path).for_kind(worker.named, has_effects=False, writes=False)
     context = Context(root, spec.root_aliases, judge, instance.caps, approved=True)
     try:
         outcome = worker.execute(worker.params.model_validate(from_json(job.params)), context)

@@ -443,7 +443,7 @@ class OpenMissions:
         if judge is None:
             root = None if mission.root is None else mission.root.path
             policy = self._instance.admission.policy(mission.spec, root)
-            judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+            judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
             mission.judges[worker.kind] = judge
         return Context(mission.root, mission.aliases, judge, self._instance.caps, approved=bool(job.approved))
 

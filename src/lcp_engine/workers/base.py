@@ -214,6 +214,8 @@ class Worker(Generic[P]):
     examples: tuple[Example, ...] = ()
     included_in: str | None = None
     """A kind that can do all that this one can: a model that may use both is offered only that one."""
+    judged_as: tuple[str, ...] = ()
+    """Kinds whose rules are about this one, too, since it does to files what they do."""
     confined: str | None = None
     """Where a process confined to the root finds this worker, as "module:attribute"; None runs it in the runner's."""
 
@@ -235,6 +237,11 @@ class Worker(Generic[P]):
             return KindRole.ASKS
         return KindRole.WRITES if self.writes else KindRole.OTHER
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The names by which rules of a policy are about this kind."""
+        return (self.kind, *self.judged_as)
+
     def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
         """The params as this kind's model; a null for a known param reads as absent.
 
@@ -254,7 +261,7 @@ class Worker(Generic[P]):
 
     def allowed_paths(self, policy: Policy) -> Callable[[str], bool]:
         """Returns whether policy does not deny jobs of this kind a path."""
-        judge = policy.for_kind(self.kind, has_effects=self.has_effects, writes=self.writes)
+        judge = policy.for_kind(self.named, has_effects=self.has_effects, writes=self.writes)
         return lambda path: judge(path).verdict is not Verdict.DENY
 
     def for_any_params(self) -> Worker[BaseModel]:
@@ -287,6 +294,7 @@ class Worker(Generic[P]):
             shows=self.shows,
             examples=self.examples,
             included_in=self.included_in,
+            judged_as=self.judged_as,
             confined=self.confined,
         )
 

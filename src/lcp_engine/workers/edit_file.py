@@ -101,5 +101,6 @@ WORKER = Worker(
             files={"notes.txt": "frist\n"},
         ),
     ),
+    judged_as=("write_file",),
     confined="lcp_engine.workers.edit_file:WORKER",
 )

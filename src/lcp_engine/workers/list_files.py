@@ -55,7 +55,7 @@ def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold
         cap = context.caps.listed_paths
         limit = cap if params.limit is None else min(params.limit, cap)
         listing = list_files(
-            context.root, base, patterns, limit=limit, sizes=bool(params.details), filters=_filters(context)
+            context.root, base, patterns, limit=limit, sizes=bool(params.details), filters=filters_of(context)
         )
     except LcpError as error:
         return error.failed
@@ -79,7 +79,7 @@ def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold
     )
 
 
-def _filters(context: Context) -> Filters:
+def filters_of(context: Context) -> Filters:
     """What a listing leaves out: directories that the default denies, and all that a rule denies."""
     judge = context.policy
 

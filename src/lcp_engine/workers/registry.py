@@ -13,7 +13,15 @@ from pydantic import BaseModel
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.workers import agent_plan, ask_user, edit_file, list_files, read_file, write_file
+from lcp_engine.workers import (
+    agent_plan,
+    ask_user,
+    edit_file,
+    list_files,
+    read_file,
+    search_files,
+    write_file,
+)
 from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
 
 if TYPE_CHECKING:
@@ -25,6 +33,7 @@ GROUP = "lcp_engine.workers"
 _BUILT_IN = (
     list_files.WORKER.for_any_params(),
     read_file.WORKER.for_any_params(),
+    search_files.WORKER.for_any_params(),
     write_file.WRITE_FILE.for_any_params(),
     write_file.REWRITE_FILE.for_any_params(),
     edit_file.WORKER.for_any_params(),

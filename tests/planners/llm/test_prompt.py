@@ -6,6 +6,7 @@ The snapshots are the whole prompts. To change one, delete its file, run the tes
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from lcp_engine.engine.admission import kind_of
 from lcp_engine.planners.base import Correction, Question, SeenJob
 from lcp_engine.planners.llm.chat import about_tokens
 from lcp_engine.planners.llm.job_text import fenced
-from lcp_engine.planners.llm.prompt import Prompt, system_message, write_prompt
+from lcp_engine.planners.llm.prompt import Prompt, for_context, system_message, write_prompt
 from lcp_engine.workers.registry import BUILT_IN
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -195,10 +196,26 @@ def test_a_job_that_read_a_part_says_how_to_read_on() -> None:
     assert prompt.cut == {"a": 7}
 
 
+def test_a_small_context_is_kept_for_files() -> None:
+    """What can be done without some kinds leaves these out, in the prompt and in the schema alike."""
+    question = asked(history=lambda: (LIST,), results=(LIST,))
+    small, large = (for_context(question, tokens) for tokens in (2999, 3000))
+    assert large == question
+    assert {kind.name for kind in question.kinds} - {kind.name for kind in small.kinds} == {
+        "edit_file",
+        "search_files",
+    }
+    assert "edit_file" not in write_prompt(question, budget_tokens=2999).text
+    assert "edit_file" in write_prompt(question, budget_tokens=3000).text
+    alone = replace(question, kinds=tuple(kind for kind in question.kinds if kind.name == "edit_file"))
+    assert for_context(alone, 100) == alone
+
+
 def test_what_was_read_earlier_is_shown_while_there_is_room() -> None:
     question = asked(history=lambda: (LIST, README, OVEN), results=(OVEN,))
-    assert "bakery plan" in write_prompt(question, budget_tokens=4000).text
-    small = write_prompt(question, budget_tokens=write_prompt(question, budget_tokens=4000).tokens - 10)
+    whole = write_prompt(question, budget_tokens=2900)
+    assert "bakery plan" in whole.text
+    small = write_prompt(question, budget_tokens=whole.tokens - 10)
     assert "bakery plan" not in small.text
     assert 'turn 2: read_file "README.md": 7 lines' in small.text
     assert "slots = 4" in small.text
@@ -309,7 +326,7 @@ def test_a_name_cannot_begin_a_line_of_its_own() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.text(st.characters(codec="utf-8"), max_size=3000), max_size=6),
-    st.integers(1460, 3000),
+    st.integers(1400, 3000),
     st.sampled_from([about_tokens, len, lambda text: len(text.split())]),
 )
 def test_a_prompt_fits_its_budget_as_it_is_counted(contents: list[str], budget: int, count: object) -> None:

@@ -191,6 +191,23 @@ def test_a_tree_that_is_known_is_not_listed_again_unless_it_is_too_large_to_be_o
     assert "list_files" in jobs_of(reply_schema(question, narrowing=Narrowing(most_files=2)))
 
 
+def test_a_search_is_offered_for_more_files_than_are_named() -> None:
+    question = asked(listing(1, *FILES))
+    assert "search_files" not in jobs_of(reply_schema(question))
+    params = jobs_of(reply_schema(question, narrowing=Narrowing(most_files=2)))["search_files"]
+    assert at(params, "properties").keys() == {"text", "root", "patterns"}
+
+
+def test_only_files_that_were_read_or_written_are_edited() -> None:
+    read, written = reading(2, "README.md"), writing(3, "NEW.md")
+    assert "edit_file" not in jobs_of(reply_schema(asked(listing(1, *FILES))))
+    params = jobs_of(reply_schema(asked(listing(1, *FILES), read, written)))["edit_file"]
+    assert at(params, "properties", "rel_path")["enum"] == ["README.md", "NEW.md"]
+    allowed = {"edit_file": ("NEW.md",)}
+    params = jobs_of(reply_schema(asked(listing(1, *FILES), read, written, writable=allowed)))["edit_file"]
+    assert at(params, "properties", "rel_path")["const"] == "NEW.md"
+
+
 def test_patterns_that_matched_nothing_leave_a_list_of_everything() -> None:
     schema = reply_schema(asked(listing(1, patterns=["**/*.java"])))
     assert at(jobs_of(schema)["list_files"], "properties", "patterns") == {"type": "null"}

@@ -23,9 +23,13 @@ def idle_rules(rules: Sequence[Rule], user_rules: Sequence[Rule], has_paths: Map
     return found
 
 
-def rules_by_path(rules: Sequence[Rule], user_rules: Sequence[Rule], kind: str) -> list[tuple[str, Rule]]:
-    """The rules about certain paths that may decide about jobs of a kind with paths, each with its name."""
-    own = [(name, rule) for name, rule in _in_order(rules, user_rules) if _has(rule, kind)]
+def rules_by_path(
+    rules: Sequence[Rule], user_rules: Sequence[Rule], named: Sequence[str]
+) -> list[tuple[str, Rule]]:
+    """The rules about certain paths that may decide about jobs of a kind of these names, each with its name."""
+    own = [
+        (name, rule) for name, rule in _in_order(rules, user_rules) if any(_has(rule, kind) for kind in named)
+    ]
     return [
         (name, rule)
         for at, (name, rule) in enumerate(own)

@@ -152,13 +152,14 @@ INSTALL_LLM = install("llm")
 def _planner_of(
     chat: Chat, settings: ModelSettings, *, narrow: bool, probes: ProbeCache | None
 ) -> ModelPlanner:
-    from lcp_engine.planners.llm.prompt import write_prompt
+    from lcp_engine.planners.llm.prompt import for_context, write_prompt
     from lcp_engine.planners.llm.reply_schema import reply_schema
 
     def word(question: Question, budget: int) -> Wording:
         prompt = write_prompt(question, budget_tokens=budget, dialect=question.dialect)
         return Wording(
-            prompt.messages, reply_schema(question, question.dialect, narrow=narrow, cut=prompt.cut)
+            prompt.messages,
+            reply_schema(for_context(question, budget), question.dialect, narrow=narrow, cut=prompt.cut),
         )
 
     return ModelPlanner(

@@ -69,6 +69,7 @@ def write_prompt(
     share what is left; a long one is cut, and followed by how to read on. Then come a line for each earlier turn, the
     files that can be read, and what earlier turns found, with a note of each result that is left out.
     """
+    question = for_context(question, budget_tokens)
     system = system_message(question, dialect)
     taken = count(system) + FRAME
     turn = _Turn(question, known_of(question), count, budget_tokens - taken, most_files, dialect)
@@ -81,6 +82,19 @@ def write_prompt(
         tokens = count(content)
     messages = (Message("system", system), Message("user", content))
     return Prompt(messages, taken + tokens, taken + tokens <= budget_tokens, turn.cut)
+
+
+def for_context(question: Question, tokens: int) -> Question:
+    """The question without kinds that a model with few tokens of context can do without: files need the room."""
+    if tokens >= _ROOMY:
+        return question
+    roles = {kind.role for kind in question.kinds}
+    spared = {role for role, other in _INSTEAD.items() if other in roles}
+    return replace(question, kinds=tuple(kind for kind in question.kinds if kind.role not in spared))
+
+
+_ROOMY = 3000
+_INSTEAD = {KindRole.FINDS: KindRole.READS, KindRole.EDITS: KindRole.WRITES}
 
 
 def system_message(question: Question, dialect: Dialect) -> str:

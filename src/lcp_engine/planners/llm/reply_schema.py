@@ -95,7 +95,9 @@ _TEXTS = list_of(_TEXT)
 _PATH: Schema = {"type": "string", "pattern": CONFINED_PATH}
 _MOST_ENTRIES = 5
 _MODE = one_of_texts(["overwrite", "append"])
-_LOOKS = frozenset({KindRole.LISTS, KindRole.READS, KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER})
+_LOOKS = frozenset(
+    {KindRole.LISTS, KindRole.READS, KindRole.FINDS, KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER}
+)
 """What a kind is for that can be of use before anything is known."""
 _GOING_ON = (GOES_ON, WRITE)
 _LEADS_TO = {"planning": TURN, "verification": TURN, "clarity": QUESTION}
@@ -245,17 +247,29 @@ def _jobs(
             params = None
         elif kind.role is KindRole.LISTS:
             params = _lists(given, known, narrowing, has_tried=bool(listing & known.tried))
-        elif kind.role is KindRole.ASKS:
-            params = _asks(given, narrowing)
-        elif kind.role is KindRole.WRITES and not question.writable.get(kind.name, (ROOT,)):
-            params = None
-        elif kind.role is KindRole.EDITS:
-            params = _edits(given, question.writable.get(kind.name), known, narrowing)
-        elif kind.role is not KindRole.OTHER:
-            params = _in_root(given, _files(question, kind.name))
+        else:
+            params = _others(given, kind, question, known, narrowing)
         if params is not None:
             jobs[kind.name] = _job(kind, params)
     return jobs
+
+
+def _others(
+    params: Schema, kind: Kind, question: Question, known: Known, narrowing: Narrowing
+) -> Schema | None:
+    match kind.role:
+        case KindRole.FINDS:
+            return _finds(params, known, narrowing)
+        case KindRole.ASKS:
+            return _asks(params, narrowing)
+        case KindRole.EDITS:
+            return _edits(params, question.writable.get(kind.name), known, narrowing)
+        case KindRole.WRITES if not question.writable.get(kind.name, (ROOT,)):
+            return None
+        case KindRole.OTHER:
+            return params
+        case _:
+            return _in_root(params, _files(question, kind.name))
 
 
 def _job(kind: Kind, params: Schema) -> Schema:
@@ -278,6 +292,16 @@ def _in_root(params: Schema, place: Schema) -> Schema:
 def _fixed(params: Schema, parts: Mapping[str, Schema]) -> Schema:
     """The params with these schemas in the place of their own."""
     return closed({key: parts.get(key, part) for key, part in properties_of(params).items()})
+
+
+def _finds(params: Schema, known: Known, narrowing: Narrowing) -> Schema | None:
+    """The params without optional numbers. None while every file can be offered by its name."""
+    if len(known.unread) <= narrowing.most_files:
+        return None
+    line: Schema = {"type": "string", "pattern": LINE}
+    patterns = nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))
+    parts = {"root": constant(ROOT), "text": line, "patterns": patterns}
+    return closed({key: parts[key] for key in properties_of(params) if key in parts})
 
 
 def _edits(

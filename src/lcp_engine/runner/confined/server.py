@@ -220,7 +220,7 @@ class Setup:
     def context_maker(self, root: Root, worker: Worker[BaseModel]) -> Callable[[bool], Context]:
         """What makes the context of a job of that kind, given whether a person approved the job."""
         policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths)
-        judge = policy.for_kind(worker.kind, has_effects=worker.has_effects, writes=worker.writes)
+        judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
         return lambda approved: Context(root, self.aliases, judge, self.caps, approved=approved)
 
     def may_read(self) -> Callable[[str], bool]:
