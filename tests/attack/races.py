@@ -12,6 +12,7 @@ from pydantic import JsonValue
 CANARY = "CANARY"
 """Content of every file that no job may reveal."""
 READ, WRITE, LIST = "read_file", "write_file", "list_files"
+SEARCH, EDIT = "search_files", "edit_file"
 FILES = {
     "root/a.txt": "in\n",
     "root/secret.txt": "in\n",
@@ -71,6 +72,10 @@ def _exchange(one: str, other: str) -> tuple[tuple[str, ...], ...]:
     return (("exchange", f"root/{one}", f"root/{other}"),)
 
 
+ANYTHING: Mapping[str, JsonValue] = {"text": ".", "is_pattern": True, "context": 1}
+"""A search that shows every line that it may."""
+EDITED: Mapping[str, JsonValue] = {"old_text": "n", "new_text": "new"}
+"""An edit that fits what is in the root and what is outside."""
 OUT = {"root/d.alt": "../outside"}
 FILE_OUT = {"root/f.alt": "../outside/secret.txt"}
 HARD = (
@@ -91,6 +96,14 @@ RACES = (
     Race("a directory turns into a link out, it is listed", LIST, {"root": "d"}, _exchange("d", "d.alt"), OUT),
     Race("a directory turns into a link out, the whole root is listed", LIST, {"patterns": ["*.txt"]},
          _exchange("d", "d.alt"), OUT),
+    Race("a directory turns into a link out, it is searched", SEARCH, {"root": "d", **ANYTHING},
+         _exchange("d", "d.alt"), OUT),
+    Race("a directory turns into a link out, the whole root is searched", SEARCH, ANYTHING,
+         _exchange("d", "d.alt"), OUT),
+    Race("a file turns into a link out, it is searched", SEARCH, {"patterns": ["/f"], **ANYTHING},
+         _exchange("f", "f.alt"), FILE_OUT),
+    Race("a file turns into a link to a secret of the root, it is searched", SEARCH, {"patterns": ["/f"], **ANYTHING},
+         _exchange("f", "f.alt"), {"root/f.alt": ".env"}),
     Race("a directory turns into a link out, its file is replaced", WRITE,
          {"rel_path": "d/secret.txt", "content": "new\n"}, _exchange("d", "d.alt"), OUT),
     Race("a directory turns into a link out, a file is added to it", WRITE,
@@ -106,6 +119,12 @@ RACES = (
          {"rel_path": "f", "content": "more\n", "mode": "append"},
          (*_exchange("f", "f.alt"), ("unlink", "root/f.alt"), ("fresh", "root/f", "in\n"),
           ("symlink", "../outside/secret.txt", "root/f.alt")), FILE_OUT),
+    Race("a file turns into a link out, it is edited", EDIT, {"rel_path": "f", **EDITED},
+         (*_exchange("f", "f.alt"), ("unlink", "root/f.alt"), ("fresh", "root/f", "in\n"),
+          ("symlink", "../outside/secret.txt", "root/f.alt")), FILE_OUT),
+    Race("a directory turns into a link out, its file is edited", EDIT, {"rel_path": "d/secret.txt", **EDITED},
+         (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("fresh", "root/d/secret.txt", "in\n")), OUT),
+    Race("a file turns into a hard link of one outside, it is edited", EDIT, {"rel_path": "f", **EDITED}, HARD),
     Race("a file turns into a hard link of one outside, it is replaced", WRITE,
          {"rel_path": "f", "content": "new\n"}, HARD),
     Race("a file turns into a hard link of one outside, a line is added", WRITE,
@@ -148,6 +167,9 @@ RACES = (
          (("exchange", "root", "root.alt"), ("exchange", "root", "root.alt")), {"root.alt": "{place}/outside"},
          moves_root=True),
     Race("the root turns into a link to a directory outside, it is listed", LIST, {},
+         (("exchange", "root", "root.alt"), ("exchange", "root", "root.alt")), {"root.alt": "{place}/outside"},
+         moves_root=True),
+    Race("the root turns into a link to a directory outside, it is searched", SEARCH, ANYTHING,
          (("exchange", "root", "root.alt"), ("exchange", "root", "root.alt")), {"root.alt": "{place}/outside"},
          moves_root=True),
     Race("the root turns into a link to a directory outside, a file is replaced", WRITE,

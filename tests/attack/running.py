@@ -61,6 +61,7 @@ def run(race: Race, way: Way, goes_on: Callable[[int, int], bool], *, spare: int
         with way.opened(place / "root") as do, alarm() as wind:
             do("read_file", {"rel_path": "a.txt"})
             do("write_file", {"rel_path": "a.txt", "content": "in\n"})
+            do(race.kind, race.params)
             before = descriptors()
             with swapper(place, race.steps):
                 succeeded = refused = leaks = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import JsonValue
-from tests.attack.races import CANARY, LIST, READ, WRITE, Race
+from tests.attack.races import CANARY, EDIT, LIST, READ, SEARCH, WRITE, Race
 from tests.ways import Do, Done, Params, Way
 
 from lcp_engine.api.engine import Engine
@@ -54,6 +54,8 @@ class Missions:
     def __init__(self, engine: Engine, root: Path) -> None:
         self.engine, self._root = engine, root
         self.first: int | None = None
+        self.held: dict[str, int] = {}
+        """The mission of each job that is looked at."""
 
     def run(self, *replies: Reply, **spec: JsonValue) -> int:
         """The id of a mission that has run as far as it does by itself."""
@@ -92,12 +94,13 @@ def _by_job(missions: Missions, kind: str, params: Params) -> Done:
 
 
 def _by_diff(missions: Missions, kind: str, params: Params) -> Done:
-    """One job is held before anything moves, and looked at again and again."""
-    if missions.first is None and kind == WRITE:
-        missions.first = missions.run(_ask(kind, params))
-    if missions.first is None or kind != WRITE:
+    """A job is held before anything moves, and looked at again and again."""
+    if kind not in (WRITE, EDIT):
         return Done(code="NO_DIFF")
-    look = missions.engine.look(missions.job(missions.first, WRITE).id)
+    asked = repr((kind, params))
+    if asked not in missions.held:
+        missions.held[asked] = missions.run(_ask(kind, params))
+    look = missions.engine.look(missions.job(missions.held[asked], kind).id)
     return Done({"told": repr((look.diff, look.sight))})
 
 
@@ -170,11 +173,11 @@ def _by_walk(
 
 
 _USES: tuple[tuple[str, Attempt, tuple[Rule, ...], tuple[str, ...], bool], ...] = (
-    ("job", _by_job, _AUTO, (READ, LIST, WRITE), False),
-    ("diff", _by_diff, _HELD, (WRITE,), False),
-    ("approval", _by_approval, _HELD, (WRITE,), True),
-    ("undo", _by_undo, _AUTO, (WRITE,), True),
-    ("report", _by_report, _AUTO, (WRITE,), True),
+    ("job", _by_job, _AUTO, (READ, LIST, SEARCH, WRITE, EDIT), False),
+    ("diff", _by_diff, _HELD, (WRITE, EDIT), False),
+    ("approval", _by_approval, _HELD, (WRITE, EDIT), True),
+    ("undo", _by_undo, _AUTO, (WRITE, EDIT), True),
+    ("report", _by_report, _AUTO, (WRITE, EDIT), True),
     ("acceptance", _by_acceptance, _AUTO, (READ,), True),
 )
 

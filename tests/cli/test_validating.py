@@ -36,7 +36,7 @@ def test_it_says_what_runs_waits_and_is_denied(lcp: Lcp) -> None:
     assert done.object["accept"] == ["the file a.md exists"]
     assert done.object["warnings"] == []
     shown = lcp("validate", mission, "--root", "root").out
-    assert "by path     mission rule 1 (docs/**): auto, for write_file\n" in shown
+    assert "by path     mission rule 1 (docs/**): auto, for edit_file, write_file\n" in shown
     assert "denied      rewrite_file\n" in shown
     # A path stays whole, so that it can be copied.
     assert max(len(line) for line in shown.splitlines() if "/" not in line) <= 80
@@ -210,5 +210,6 @@ def test_a_rule_that_never_matches_is_not_said_to_decide_by_path(lcp: Lcp) -> No
     assert by_path == {
         "list_files": ["mission rule 4 (*, !a): hold"],
         "read_file": ["mission rule 3 (any*): deny"],
+        "search_files": ["mission rule 3 (any*): deny", "mission rule 4 (*, !a): hold"],
     }
     assert [outlook(kinds, kind) for kind in ("read_file", "list_files")] == ["auto", "hold"]
