@@ -184,7 +184,7 @@ def test_writes_behind_one_whose_directory_is_held_go_to_others(database_url: st
         running = threads.submit(runner.run)
         while [engine.job(job).state for job in jobs].count(State.SUCCEEDED) != 3:
             assert not running.done()
-        assert engine.job(jobs[0]).state == "running"
+        assert engine.job(jobs[0]).state in ("running", "queued")  # it waits for its file
         os.close(directory)
         running.result()
         assert [_outcomes(engine.job(job).json) for job in jobs] == [["succeeded"]] * 4

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.ways import descriptors
 
+from lcp_engine.clock import SECOND, since_start
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.pool import Confinement
 from lcp_engine.sandbox.atomic_write import Current, LockedFile, temporary_name
@@ -92,6 +93,32 @@ def test_a_busy_directory_is_left_for_later(files: FileAccess, root: Root, tmp_p
     with another_holds(tmp_path / "y"), files.lock(beneath(root, ["x/1", "y/1", "x/2"])) as batch:
         assert [isinstance(held, LockedFile) for held in batch.found] == [True, False, True]
         assert batch.found[1] is None
+
+
+def test_all_are_left_for_later_if_they_stay_busy(files: FileAccess, root: Root, tmp_path: Path) -> None:
+    paths = beneath(root, ["x/1", "x/2", "y/1"])
+    with another_holds(tmp_path / "x"), files.lock(paths, Wait.SHORTLY) as batch:
+        assert [held is None for held in batch.found] == [True, True, False]
+    with another_holds(tmp_path / "x"), files.lock(paths[:2], Wait.SHORTLY) as batch:
+        assert batch.found == [None, None]
+    with files.lock(paths, Wait.SHORTLY) as batch:
+        assert put(batch, _0="0\n", _1="1\n", _2="2\n") == [None, None, None]
+
+
+def test_a_file_is_not_replaced_too_late(files: FileAccess, root: Root, tmp_path: Path) -> None:
+    (tmp_path / "x" / "old").write_text("old\n")
+    with files.lock(beneath(root, ["x/old", "x/new"])) as batch:
+        targets = [held for held in batch.found if isinstance(held, LockedFile)]
+        names = [temporary_name() for _ in targets]
+        late = [Put(target, b"new\n", name, 0) for target, name in zip(targets, names, strict=True)]
+        assert [error and error.code for error in batch.put(late, lambda _: None)] == ["TIMEOUT", "TIMEOUT"]
+        assert not any(target.replaced for target in targets)
+        with pytest.raises(LcpError, match="not written in time"):
+            targets[0].put(b"new\n", temporary_name(), until=0)
+        assert [path.name for path in (tmp_path / "x").iterdir()] == ["old"]
+        in_time = [put._replace(until=since_start() + 60 * SECOND) for put in late]
+        assert batch.put(in_time, lambda _: None) == [None, None]
+    assert [path.read_text() for path in sorted((tmp_path / "x").iterdir())] == ["new\n", "new\n"]
 
 
 @pytest.mark.parametrize("other", ["x/a.txt", "x/A.TXT", "x/\uff41.txt"])

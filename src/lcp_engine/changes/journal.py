@@ -2,7 +2,9 @@
 
 Every step on a file happens under the lock of its directory: close intents that an earlier attempt left open, record an
 intent with the content before, replace the file, then mark the intent applied and settle the job in one transaction.
-Effects of one mission that are applied together share these transactions.
+Effects of one mission that are applied together share these transactions. A job that waits for a lock is given back
+after a while, so that its attempts are not used up by somebody who holds it; and a file is replaced only within some
+seconds of a look at the lease, so that no job changes a file after it was given up (a runner may be suspended).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from lcp_engine.changes.recovery import (
@@ -20,15 +23,17 @@ from lcp_engine.changes.recovery import (
     close_intents,
     note_late_write,
 )
+from lcp_engine.clock import SECOND, Micros, since_start
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted
-from lcp_engine.sandbox.locks import LockedFiles, Put
+from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import is_same_place, place_of
+from lcp_engine.store import queue
 from lcp_engine.store.changes import (
     changes_of,
     close_intent,
@@ -50,6 +55,12 @@ from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, too_large_t
 
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
+
+
+BUSY_SECONDS = 2
+"""A job whose file is busy is tried again after so long."""
+FRESH_SECONDS = queue.LEASE_SECONDS / 2
+"""For so long it counts that a job is leased; for a file that takes longer to write, longer."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +134,10 @@ class Journal:
         later: list[JobEffect] = []
         refused: list[tuple[JobEffect, Drifted | LcpError]] = []
         try:
-            with self.files.lock([(self.root, one.effect.path) for one in effects]) as locked:
+            with self.files.lock([(self.root, one.effect.path) for one in effects], Wait.SHORTLY) as locked:
+                if all(held is None for held in locked.found):
+                    self._give_back(effects)
+                    return []
                 writes: list[_Write] = []
                 for one, held in zip(effects, locked.found, strict=True):
                     if isinstance(held, LockedFile):
@@ -146,6 +160,18 @@ class Journal:
             self._refuse(one, refusal)
         return later
 
+    def _give_back(self, effects: Sequence[JobEffect]) -> None:
+        """Queue jobs again whose files others hold locked: no attempt is charged."""
+
+        def release(tx: Tx) -> None:
+            ledger = ledger_of(tx)
+            ledger.lock(one.job.mission_id for one in effects)
+            for one in effects:
+                later = tx.now + BUSY_SECONDS * SECOND
+                queue.release(ledger, one.job.copy(), because(ReasonCode.FILE_BUSY), run_after=later)
+
+        self.database.write(release)
+
     def _write(self, writes: Sequence[_Write], locked: LockedFiles) -> list[JobEffect]:
         """Write and settle all that are not refused; those whose contents would be too much at once are left."""
         self._recover(writes)
@@ -157,8 +183,9 @@ class Journal:
                 self._prepare(write)
                 held += write.held
         intended = [write for write in writes if write.change is not None]
+        looked = since_start()
         self._intend(intended)
-        self._put(locked, [write for write in intended if write.change_id is not None])
+        self._put_while_leased(locked, [write for write in intended if write.change_id is not None], looked)
         settled = [write for write in writes if write.outcome is not None]
         if settled:
             self.database.write(lambda tx: self._settle(tx, settled))
@@ -243,21 +270,34 @@ class Journal:
         for write, change_id in zip(writes, self.database.write(record) if writes else (), strict=True):
             write.change_id = change_id
 
-    def _put(self, locked: LockedFiles, writes: Sequence[_Write]) -> None:
+    def _put_while_leased(self, locked: LockedFiles, writes: Sequence[_Write], looked: Micros) -> None:
+        """Replace the files of jobs that are leased; `looked` is when they were, in `since_start`."""
+        fresh = FRESH_SECONDS
+        while late := self._put(locked, writes, looked + int(fresh * SECOND)):
+            looked, fresh = since_start(), 2 * fresh
+            writes = self.database.write(partial(_leased, writes=late))
+
+    def _put(self, locked: LockedFiles, writes: Sequence[_Write], until: Micros) -> list[_Write]:
+        """Replace the files; those for which it was too late are unchanged."""
         puts = [
-            Put(write.file, write.data, write.change.temporary)
+            Put(write.file, write.data, write.change.temporary, until)
             for write in writes
             if write.change is not None
         ]
+        late: list[_Write] = []
         errors = locked.put(puts, lambda nth: self.tracker.start(writes[nth].job))
         for write, error in zip(writes, errors, strict=True):
             assert write.change is not None
             if error is None:
-                write.outcome = Succeeded(write.change.result, write.written)
+                write.outcome, write.state = Succeeded(write.change.result, write.written), APPLIED
+            elif error.code is ErrorCode.TIMEOUT:
+                write.outcome, write.state = error.failed, VOID
+                late.append(write)
             else:
                 is_conflict = error.code is ErrorCode.CONFLICT
                 write.outcome = Hold(ReasonCode.CONFLICT) if is_conflict else error.failed
                 write.state = APPLIED if write.file.replaced else CONFLICT if is_conflict else VOID
+        return late
 
     def _settle(self, tx: Tx, writes: Sequence[_Write]) -> None:
         """Close intents and settle jobs. An intent is closed even if the lease is lost: the file is what it is."""
@@ -386,6 +426,10 @@ def _keep(tx: Tx, writes: Iterable[_Write]) -> None:
             write.kept = keep(tx, before.sha256, before.data, write.change.file)
         else:
             name_unkept(tx, before.sha256, before.size)
+
+
+def _leased(tx: Tx, writes: Sequence[_Write]) -> list[_Write]:
+    return [write for write in writes if ledger_of(tx).is_leased(write.job)]
 
 
 def _record(tx: Tx, write: _Write) -> int | None:

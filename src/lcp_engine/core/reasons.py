@@ -26,6 +26,7 @@ class ReasonCode(StrEnum):
     DRIFT = "drift"
     ELSEWHERE = "elsewhere"
     ENGINE_FILES = "engine_files"
+    FILE_BUSY = "file_busy"
     GIT_CONFIG = "git_config"
     GIT_FILES = "git_files"
     HELD_BEFORE = "held_before"
@@ -77,6 +78,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.DRIFT: "the file has changed since this was approved",
     ReasonCode.ELSEWHERE: "it may have changed the file on another machine, where a runner has to find that out",
     ReasonCode.ENGINE_FILES: "default policy: the engine's own files are denied",
+    ReasonCode.FILE_BUSY: "another job is changing files in that directory",
     ReasonCode.GIT_CONFIG: "default policy: reading .git/config is denied",
     ReasonCode.GIT_FILES: "default policy: writing .git and .gitmodules is denied",
     ReasonCode.HELD_BEFORE: "it was held before",

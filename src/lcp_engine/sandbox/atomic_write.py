@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from lcp_engine.clock import Micros, since_start
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
@@ -135,8 +136,13 @@ class LockedFile(ABC):
         self.sync()
 
     @abstractmethod
-    def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
+    def put(
+        self, data: bytes, temporary: str, mode: int | None = None, *, until: Micros | None = None
+    ) -> None:
         """Replace the file atomically; durable only after `sync`. `temporary` is the name it is written under first.
+
+        Raises `TIMEOUT` if `until`, in `clock.since_start()`, has passed before the file is replaced: whoever wants it
+        replaced may have been suspended, and has to look whether it is still to be.
 
         Keeps the mode bits, and the owner if the system permits; a new file gets the bits `mode`, or else the system's
         default. If it fails, the file is unchanged. Raises `CONFLICT` if the content is not what was read under this
@@ -266,7 +272,9 @@ class LocalFile(LockedFile):
             os.close(descriptor)
 
     @_step
-    def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
+    def put(
+        self, data: bytes, temporary: str, mode: int | None = None, *, until: Micros | None = None
+    ) -> None:
         try:
             before = status_of(self._directory, self._name)
             if before is not None and not stat.S_ISREG(before.st_mode):
@@ -276,6 +284,8 @@ class LocalFile(LockedFile):
             written = self._write(temporary, data, before, mode)
             try:
                 self._check_unchanged()
+                if until is not None and since_start() > until:
+                    raise LcpError(ErrorCode.TIMEOUT, f"{self.path!r} was not written in time")
                 self._move_in(temporary, written)
             except BaseException:  # also an interrupt: the temporary file would remain
                 self._discard(temporary, written)

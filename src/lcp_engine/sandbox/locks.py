@@ -8,8 +8,10 @@ device and inode numbers, and any other waits only while it holds none.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import stat
+import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
+from lcp_engine.clock import Micros
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LocalFile, LockedFile, Run, check_name, run_here
 from lcp_engine.sandbox.directories import is_at, open_parent, remove_made, status_of
@@ -32,6 +35,9 @@ Held: TypeAlias = LockedFile | LcpError | None
 MOST_DIRECTORIES = 32
 """Locked directories of a batch; each keeps a descriptor open."""
 
+SHORTLY_SECONDS = 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
+"""Between two attempts to lock, in seconds."""
 _TRIES = 100
 
 
@@ -39,7 +45,9 @@ class Wait(Enum):
     """Which locks a caller waits for."""
 
     FIRST = "first"
-    """The first; files whose directory is busy are left for later. The only one that creates missing parents."""
+    """The first; files whose directory is busy are left for later. Creates missing parents."""
+    SHORTLY = "shortly"
+    """Like `FIRST`, for at most `SHORTLY_SECONDS`: then every file may be left for later."""
     ALL = "all"
     """Every one."""
     NONE = "none"
@@ -47,11 +55,12 @@ class Wait(Enum):
 
 
 class Put(NamedTuple):
-    """New content for a file of a batch; `temporary` is the name it is written under first."""
+    """New content for a file of a batch; `temporary` is the name it is written under first, `until` as in `put`."""
 
     file: LockedFile
     data: bytes
     temporary: str
+    until: Micros | None = None
 
 
 class LockedFiles(Protocol):
@@ -81,11 +90,11 @@ def lock(
 ) -> Iterator[LockedFiles]:
     """The files, with their directories locked until the context ends; every step on them is called with `run`.
 
-    No link is followed, and a refusal comes before anything is changed. With `Wait.FIRST` missing parents are created,
-    and removed at the end if no file was written into them; files are also left for later beyond `MOST_DIRECTORIES`
-    directories, and if their path may be the same as an earlier one, or above or beneath one. Otherwise nothing is
-    created, and a directory that cannot be opened is the refusal of its files. Raises `FILE_SYSTEM` if the file system
-    refuses to wait for a lock.
+    No link is followed, and a refusal comes before anything is changed. With `Wait.FIRST` and `Wait.SHORTLY` missing
+    parents are created, and removed at the end if no file was written into them; files are also left for later beyond
+    `MOST_DIRECTORIES` directories, and if their path may be the same as an earlier one, or above or beneath one.
+    Otherwise nothing is created, and a directory that cannot be opened is the refusal of its files. Raises
+    `FILE_SYSTEM` if the file system refuses to wait for a lock.
     """
     locked = _LocalFiles(run)
     try:
@@ -106,11 +115,13 @@ class _LocalFiles:
         self._directories: dict[_Key, int | LcpError] = {}
         self._made: list[tuple[Root, str]] = []
         self._writable: list[tuple[Root, LocalFile]] = []
+        self._waits_until = 0.0
         self._seen: set[str] = set()
         self._above: set[str] = set()
 
     def acquire(self, files: Sequence[RootedPath], wait: Wait) -> None:
-        if wait is Wait.FIRST:
+        if wait in (Wait.FIRST, Wait.SHORTLY):
+            self._waits_until = math.inf if wait is Wait.FIRST else time.monotonic() + SHORTLY_SECONDS
             is_alone = len(files) == 1
             self.found = [
                 self._add(root, path) if is_alone or self._is_distinct(f"{root.path}/{path}") else None
@@ -126,7 +137,7 @@ class _LocalFiles:
         for nth, put in enumerate(puts):
             starts(nth)
             try:
-                put.file.put(put.data, put.temporary)
+                put.file.put(put.data, put.temporary, until=put.until)
                 errors.append(None)
             except LcpError as error:
                 errors.append(error)
@@ -157,7 +168,7 @@ class _LocalFiles:
             starts(indexes.get(id(file), 0))
             file.sync()
 
-    # -- Wait.FIRST
+    # -- Wait.FIRST and Wait.SHORTLY
 
     def _add(self, root: Root, path: str) -> Held:
         try:
@@ -225,11 +236,7 @@ class _LocalFiles:
         held = self._directories.get(key)
         if isinstance(held, int):  # unless another directory has replaced it
             return os.path.samestat(os.fstat(descriptor), os.fstat(held))
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if self._directories else 0))
-        except BlockingIOError:
-            return False
-        return True
+        return _flock_until(descriptor, 0.0 if self._directories else self._waits_until)
 
     # -- Wait.ALL and Wait.NONE
 
@@ -278,6 +285,24 @@ class _LocalFiles:
     def _existing(self, root: Root, path: str) -> Held:
         found = self._directories[_key(root, path)]
         return found if isinstance(found, LcpError) else LocalFile(path, found, run=self._run)
+
+
+def _flock_until(descriptor: int, end: float) -> bool:
+    """Lock a directory, waiting until `end` (monotonic) at most; whether that succeeded."""
+    if end == math.inf:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        else:
+            return True
 
 
 def _open_directory(root: Root, path: str) -> int | LcpError:

@@ -233,9 +233,11 @@ def _params(tx: Tx, scope: Scope, served: MissionFilter) -> tuple[str | None, di
     return tx.database, {"mission": scope.mission_id, "away": str(ids) if tx.is_sqlite else ids}
 
 
-def release(ledger: Ledger, job: JobRow, reason: Reason = _NOT_STARTED) -> bool:
-    """Give back a job that was claimed and not started; no attempt is charged."""
-    return ledger.move(job, RELEASE, reason=reason, is_leased=True)
+def release(
+    ledger: Ledger, job: JobRow, reason: Reason = _NOT_STARTED, *, run_after: Micros | None = None
+) -> bool:
+    """Give back a job that was claimed and has done nothing; no attempt is charged."""
+    return ledger.move(job, RELEASE, reason=reason, is_leased=True, run_after=run_after)
 
 
 def next_ready_at(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) -> Micros | None:

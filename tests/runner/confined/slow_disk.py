@@ -11,9 +11,11 @@ SECONDS = 0.3
 put = LocalFile.put
 
 
-def put_slowly(target: LocalFile, data: bytes, temporary: str, mode: int | None = None) -> None:
+def put_slowly(
+    target: LocalFile, /, data: bytes, temporary: str, mode: int | None = None, *, until: int | None = None
+) -> None:
     time.sleep(SECONDS * 10 if data == b"very slow" else SECONDS)
-    put(target, data, temporary, mode)
+    put(target, data, temporary, mode, until=until)
 
 
 LocalFile.put = put_slowly  # type: ignore[method-assign]  # it does the same, later

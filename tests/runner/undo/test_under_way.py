@@ -45,10 +45,12 @@ class Gate:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         put = LocalFile.put
 
-        def held(file: LocalFile, data: bytes, temporary: str, mode: int | None = None) -> None:
+        def held(
+            file: LocalFile, data: bytes, temporary: str, mode: int | None = None, *, until: int | None = None
+        ) -> None:
             self.reached.set()
             self.opened.wait()
-            put(file, data, temporary, mode)
+            put(file, data, temporary, mode, until=until)
 
         patch.setattr(LocalFile, "put", held)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
+from lcp_engine.clock import Micros
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import (
     Answer,
@@ -113,7 +114,12 @@ class RemoteBatch:
             starts(len(errors))
             some = _first_of(puts[len(errors) :])
             files: list[JsonValue] = [
-                {"nth": self.found.index(put.file), "temporary": put.temporary, "size": len(put.data)}
+                {
+                    "nth": self.found.index(put.file),
+                    "temporary": put.temporary,
+                    "size": len(put.data),
+                    "until": put.until,
+                }
                 for put in some
             ]
             head, _ = self.take(
@@ -190,9 +196,11 @@ class RemoteFile(LockedFile):
             else Digest(text_of(head, "sha256"), number_of(head, "mode"))
         )
 
-    def put(self, data: bytes, temporary: str, mode: int | None = None) -> None:
+    def put(
+        self, data: bytes, temporary: str, mode: int | None = None, *, until: Micros | None = None
+    ) -> None:
         self.first_read.clear()
-        self._take({"do": Request.PUT, "temporary": temporary, "mode": mode}, data)
+        self._take({"do": Request.PUT, "temporary": temporary, "mode": mode, "until": until}, data)
 
     def sync(self) -> None:
         self._take({"do": Request.SYNC})

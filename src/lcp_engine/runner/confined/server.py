@@ -25,6 +25,7 @@ from typing import assert_never
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
+from lcp_engine.clock import Micros
 from lcp_engine.core.mission.spec import AcceptCheck
 from lcp_engine.core.policy import Policy, Rule
 from lcp_engine.engine.acceptance import fault_of, load_parsers
@@ -457,7 +458,8 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
             return found if digest is None else {"is": Answer.FILE, **digest._asdict()}, b""
         case Request.PUT:
             mode = head["mode"]
-            file.put(bytes(body), text_of(head, "temporary"), mode if isinstance(mode, int) else None)
+            permissions = mode if isinstance(mode, int) else None
+            file.put(bytes(body), text_of(head, "temporary"), permissions, until=_until(head))
         case Request.SYNC:
             file.sync()
         case Request.REMOVE:
@@ -476,7 +478,7 @@ def _put_all(channel: Channel, locked: LockedFiles, head: Head, body: memoryview
         assert isinstance(one, dict)
         file, size = locked.found[number_of(one, "nth")], number_of(one, "size")
         assert isinstance(file, LockedFile)
-        puts.append(Put(file, bytes(body[:size]), text_of(one, "temporary")))
+        puts.append(Put(file, bytes(body[:size]), text_of(one, "temporary"), _until(one)))
         body = body[size:]
     reported = time.monotonic()
 
@@ -492,6 +494,11 @@ def _put_all(channel: Channel, locked: LockedFiles, head: Head, body: memoryview
         for put, error in zip(puts, errors, strict=True)
     ]
     return {"is": Answer.DONE, "found": found}, b""
+
+
+def _until(head: Head) -> Micros | None:
+    until = head.get("until")
+    return until if isinstance(until, int) else None
 
 
 def _seen_message(seen: Current | int | None) -> Message:
