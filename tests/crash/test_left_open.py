@@ -66,7 +66,7 @@ class Scene:
         assert f"its intent to write {str(self.file)!r} should be closed; it is open" in faults[0]
 
     def close(self) -> list[object]:
-        close_left_open(self.engine.instance.database, self.threads)
+        close_left_open(self.engine.instance.database, self.mission, self.threads)
         return self.states()
 
     def states(self) -> list[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.runner.runner import Runner
+from lcp_engine.sandbox.root_identity import RootIdentity, identity_at
 from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.queries.records import Mission
 
@@ -105,6 +107,33 @@ def test_a_runner_ends_when_only_jobs_of_others_are_left_and_tells_which(
         assert runner.left_to_others() == {str(tmp_path / "theirs"): 2}
         untouched = engine.jobs(mission_id=theirs.id)
         assert [(job.state, job.attempt) for job in untouched] == [("queued", 0)] * 2
+
+
+def test_a_claim_does_not_wait_for_a_file_system_that_hangs(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = threading.Event()
+
+    def hang(path: str) -> RootIdentity | None:
+        if path.endswith("hangs"):
+            answers.wait()
+        return identity_at(path)
+
+    monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", hang)
+    with Engine(database_url) as engine:
+        mute, fine = launch(engine, tmp_path / "hangs"), launch(engine, tmp_path / "fine")
+        runner = Runner(engine.instance, until_idle=True, roots=Roots(only_here=False))
+        runner.run()
+        assert engine.mission(fine.id).status == "completed"
+        assert [job.attempt for job in engine.jobs(mission_id=mute.id)] == [0]
+        assert runner.left_to_others() == {str(tmp_path / "hangs"): 1}
+        answers.set()
+        Runner(engine.instance, until_idle=True, roots=Roots(only_here=False)).run()
+        assert engine.mission(mute.id).status == "completed"
+    assert caplog.messages == [f"root {tmp_path / 'hangs'} does not answer; its missions have to wait"]
 
 
 def test_jobs_without_a_root_run_everywhere(database_url: str, tmp_path: Path) -> None:

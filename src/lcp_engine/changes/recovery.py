@@ -65,12 +65,13 @@ def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFil
     _close(database, left, states)
 
 
-def close_left_open(database: Database, threads: ConfinedThreads) -> None:
-    """Close the intents of jobs that are not running: a retry may never come to do it.
+def close_left_open(database: Database, mission_id: int, threads: ConfinedThreads) -> None:
+    """Close the intents of a mission's jobs that are not running: a retry may never come to do it.
 
-    Waits for no lock, but for the file systems of all roots. Raises `DatabaseFailed`.
+    Waits for no lock, but for the file systems of its roots. Raises `DatabaseFailed`.
     """
-    close_each(database, database.read(left_open), threads)
+    left = [change for change in database.read(left_open) if change.mission_id == mission_id]
+    close_each(database, left, threads)
 
 
 def close_each(database: Database, changes: Iterable[ChangeRow], threads: ConfinedThreads) -> None:

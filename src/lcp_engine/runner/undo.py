@@ -163,7 +163,7 @@ def _finish_writes(instance: Instance, scope: Scope) -> None:
     """
     patience = _Patience()
     while True:
-        close_left_open(instance.database, confined_threads(instance.isolation))
+        close_left_open(instance.database, scope.mission_id, confined_threads(instance.isolation))
         left = instance.database.read(lambda tx: open_intents_of_mission(tx, scope.mission_id))
         for root, place in {(change.root, change.root_identity) for change in left}:
             open_root(instance.database, scope.mission_id, root, place).close()

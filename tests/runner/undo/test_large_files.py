@@ -77,6 +77,7 @@ def test_a_file_that_became_large_is_checked_in_little_memory(small: Scene) -> N
     try:
         with pytest.raises(LcpError, match="has been changed since the last change"):
             small.engine.undo(mission)
+        assert small.engine.undo(left).files == ()
         assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     finally:
         tracemalloc.stop()
