@@ -83,6 +83,7 @@ PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/new_
 PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
+    sandbox/atomic_write:LocalFile.put
 WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
@@ -107,6 +108,7 @@ DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/
 FILE_SYSTEM: cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
 INVALID_ARGUMENT: cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
+    workers/load_files:_refusal
     workers/registry:check_description
 INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
@@ -160,7 +162,7 @@ NO_REFUSALS = {
     ReasonCode.MISSION_ENDED, ReasonCode.NOT_JUDGED, ReasonCode.NOT_STARTED, ReasonCode.PLAN_ENDED,
     ReasonCode.PLANNER_REVIEW, ReasonCode.QUESTION, ReasonCode.REPLY_WANTED, ReasonCode.RUNNER_DIED,
     ReasonCode.STEP_ENDED, ReasonCode.CONFLICT, ReasonCode.DRIFT, ReasonCode.NO_WORKER, ReasonCode.STEP_ORDER,
-    ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE,
+    ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE, ReasonCode.FILE_BUSY,
 }  # fmt: skip
 """Reasons to hold, cancel or queue a job, which make no error."""
 

@@ -35,6 +35,7 @@ ENVIRONMENT = {
     "LCP_BUSY_SECONDS": "As `busy_seconds`.",
     "LCP_AWAY_SECONDS": "As `away_seconds`.",
     "LCP_ISOLATION": "As `isolation`.",
+    "LCP_WORKERS": "As `workers`; several files are separated by `:`.",
     "LCP_PLANNER": "The planner of missions that name none.",
     "LCP_PLANNER_ENDPOINT": "The address of a model's server, which may be sent the key (planners.md).",
     "LCP_PLANNER_KEY": "The key for that address. Keys are read from the environment alone.",

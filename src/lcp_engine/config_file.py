@@ -87,6 +87,10 @@ class ConfigFile(BaseModel):
         default={},
         description="Options of planners by the name of the planner, such as an endpoint; never a key.",
     )
+    workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Python files with kinds of jobs of your own (kinds.md), relative to this file.",
+    )
 
 
 def parse_config(text: str, path: Path) -> ConfigFile:

@@ -38,6 +38,8 @@ class Settings:
     """How long to wait for a database that was there and is away; None for what suits its kind."""
     isolation: Isolation
     stated: ConfigFile | None
+    workers: tuple[Path, ...] = ()
+    """Python files with kinds of jobs."""
 
     @property
     def policy(self) -> tuple[Rule, ...]:
@@ -63,13 +65,14 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
-    """The settings: `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS`, `LCP_AWAY_SECONDS` and `LCP_ISOLATION`, else the file, else
-    the defaults.
+    """The settings: `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS`, `LCP_AWAY_SECONDS`, `LCP_ISOLATION` and `LCP_WORKERS`, else
+    the file, else the defaults; the files of `LCP_WORKERS` and those of the file are all loaded.
 
     Raises `INVALID_ARGUMENT` for an invalid value, with the place where it was set.
     """
     given = os.environ if environment is None else environment
-    stated = _read_config(config or config_path())
+    config = config or config_path()
+    stated = _read_config(config)
     url = given.get("LCP_DATABASE_URL") or (stated and stated.database_url) or default_url()
     busy_seconds = BUSY_SECONDS if stated is None else stated.busy_seconds
     away_seconds = None if stated is None else stated.away_seconds
@@ -80,6 +83,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         away_seconds=_seconds(given, "LCP_AWAY_SECONDS", 86_400, away_seconds),
         isolation=isolation_named(given.get("LCP_ISOLATION") or isolation, "LCP_ISOLATION"),
         stated=stated,
+        workers=_workers(given, stated, config.parent),
     )
 
 
@@ -153,6 +157,12 @@ def _read_config(path: Path) -> ConfigFile | None:
     from lcp_engine.config_file import parse_config
 
     return parse_config(text, path)
+
+
+def _workers(given: Mapping[str, str], stated: ConfigFile | None, beside: Path) -> tuple[Path, ...]:
+    """Those of the environment, and those of the configuration file, relative to its directory."""
+    named = [Path(one) for one in given.get("LCP_WORKERS", "").split(os.pathsep) if one]
+    return (*named, *(beside / Path(one).expanduser() for one in (stated.workers if stated else ())))
 
 
 def _seconds(environment: Mapping[str, str], name: str, most: int, default: _Default) -> float | _Default:

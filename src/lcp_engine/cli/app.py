@@ -158,7 +158,8 @@ def lcp() -> None:
 
 
 # Only the top group shows the global options, which every command takes.
-lcp.params[-4:] = global_options(hidden=False)
+_shown = global_options(hidden=False)
+lcp.params[-len(_shown) :] = _shown
 
 
 def start(arguments: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -36,6 +37,19 @@ class Invocation:
     json: bool = False
     quiet: bool = False
     verbose: bool = False
+    workers: tuple[str, ...] = ()
+
+    def load_workers(self) -> None:
+        """Load the files of kinds that `--workers`, the environment and the configuration name.
+
+        Raises `INVALID_ARGUMENT`.
+        """
+        files = (*map(Path, self.workers), *self.settings.workers)
+        if files:
+            from lcp_engine.workers.load_files import load_workers
+
+            for file in files:
+                load_workers(file)
 
     @cached_property
     def settings(self) -> Settings:
@@ -58,6 +72,7 @@ class Invocation:
         """
         from lcp_engine.api.engine import Engine
 
+        self.load_workers()
         url, settings = self._existing_url(), self.settings
         with naming(url):
             engine = Engine(
@@ -123,8 +138,15 @@ def _keep(context: click.Context, option: Parameter, value: str | bool | None) -
         setattr(context.ensure_object(Invocation), option.name, value)
 
 
+def _keep_all(context: click.Context, option: Parameter, values: tuple[str, ...]) -> None:
+    """Add the values of a global option, given before or after the command's name."""
+    if values and option.name is not None:
+        invocation = context.ensure_object(Invocation)
+        setattr(invocation, option.name, (*getattr(invocation, option.name), *values))
+
+
 def global_options(*, hidden: bool) -> list[Parameter]:
-    """`--db`, `--json`, `--quiet` and `--verbose`, which every command takes; only `lcp --help` lists them."""
+    """The options that every command takes; only `lcp --help` lists them."""
     texts = {
         ("--json",): "Print JSON: one value; run, work and watch print one object a line.",
         ("-q", "--quiet"): "Print only data and errors.",
@@ -139,11 +161,20 @@ def global_options(*, hidden: bool) -> list[Parameter]:
         help="The database: sqlite:///PATH or postgresql://HOST/NAME  [env: LCP_DATABASE_URL; default: a file in "
         "your data directory, see `lcp db path`]",
     )
+    workers = click.Option(
+        ["--workers"],
+        metavar="FILE",
+        multiple=True,
+        expose_value=False,
+        callback=_keep_all,
+        hidden=hidden,
+        help="A Python file with kinds of jobs of your own, see docs/kinds.md; repeatable  [env: LCP_WORKERS]",
+    )
     flags = [
         click.Option(list(names), is_flag=True, expose_value=False, callback=_keep, hidden=hidden, help=text)
         for names, text in texts.items()
     ]
-    return [url, *flags]
+    return [url, workers, *flags]
 
 
 class _WithExamples(click.Command):

@@ -44,6 +44,7 @@ def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) 
     Prints a check object: valid, action, errors, recovered, warnings. The default limit applies: a reply with more
     than 5 jobs is not valid. Exit code 0: valid, with --jsonl all of them; 1: not.
     """
+    invocation.load_workers()
     data = _read(file)
     if not jsonl:
         found = check(data.decode("utf-8", errors="surrogateescape"), dialect)
@@ -129,6 +130,7 @@ def try_command(invocation: Invocation, kind: str, params: str, root: Path) -> i
     PARAMS is a JSON object, @FILE or - for stdin. A job that policy would hold runs; one that it denies is denied.
     Nothing is stored. Exit code 1: not ok.
     """
+    invocation.load_workers()
     from lcp_engine.core.policy import Policy
     from lcp_engine.engine.run_job import run_job
     from lcp_engine.sandbox.own_places import beneath, own_directories

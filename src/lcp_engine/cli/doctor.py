@@ -112,6 +112,7 @@ def _examine(
     try:
         settings, url = invocation.settings, invocation.database_url
         make_room(url)
+        invocation.load_workers()
     except LcpError as error:
         yield broken("settings", error.failed)
         return

@@ -66,7 +66,9 @@ def jobs_command(
         if mission is not None:
             history.mission(mission)
         found = history.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
-        _check_kinds(history, set(kinds) - {job.kind for job in found})
+        if unseen := set(kinds) - {job.kind for job in found}:
+            invocation.load_workers()
+            _check_kinds(history, unseen)
     found.reverse()
     _print_jobs(found, as_json=invocation.json)
     if not (found or invocation.json or invocation.quiet):
@@ -78,8 +80,6 @@ def jobs_command(
 
 def _check_kinds(history: History, kinds: Collection[str]) -> None:
     """Raise `NO_WORKER` for a kind that no job has and no worker executes: it was meant otherwise."""
-    if not kinds:
-        return
     from lcp_engine.workers.registry import find_workers
 
     known = [kind for kind, _ in find_workers().items()]

@@ -40,6 +40,7 @@ def kinds_command(invocation: Invocation, kind: str | None, checks: bool) -> int
     from lcp_engine.engine.describe_kinds import describe
     from lcp_engine.workers.registry import find_workers
 
+    invocation.load_workers()
     workers = find_workers()
     if kind is not None and kind not in workers:
         raise LcpError(ErrorCode.NOT_FOUND, f"kind {kind!r} is not installed; {nearest(kind, list(workers))}")

@@ -121,6 +121,7 @@ def run_command(
     (AgentRequest), which is launched once. On a terminal you are asked about
     held jobs; without one they stay held, and the exit code is 3.
     """
+    invocation.load_workers()
     named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
     if dry_run:
         from lcp_engine.cli.validate import print_dry_run
@@ -157,6 +158,7 @@ def launch_command(
     key: str | None,
 ) -> int:
     """Queue MISSION without running it, and print its id; a runner (lcp work) executes it."""
+    invocation.load_workers()
     spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
     with invocation.engine() as engine:
         launched = engine.launch(

@@ -81,6 +81,7 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     check, structured and agent (reports) describe output; KIND and KIND_result are the params and the result of each
     installed kind of job.
     """
+    invocation.load_workers()
     known = _schemas()
     if name not in known:
         hint = nearest(name, list(known))

@@ -51,6 +51,7 @@ def print_dry_run(invocation: Invocation, options: MissionOptions, approved: Col
     from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.settings import has_room
 
+    invocation.load_workers()
     settings, url = invocation.settings, invocation.database_url
     environment = PlannerEnvironment(settings.planners)
     spec, root, _ = load(options, environment)

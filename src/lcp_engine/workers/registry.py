@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -54,6 +54,17 @@ def register(worker: Worker[BaseModel]) -> None:
     _REGISTERED[worker.kind] = worker
 
 
+def registered_kinds() -> frozenset[str]:
+    """The kinds whose workers this process has registered."""
+    return frozenset(_REGISTERED)
+
+
+def unregister(kinds: Iterable[str]) -> None:
+    """Forget the workers of registered kinds: the file that registered them has failed since."""
+    for kind in kinds:
+        del _REGISTERED[kind]
+
+
 def worker(
     kind: str,
     *,
@@ -79,9 +90,9 @@ def worker(
     `role`, `shows` and `examples` tell planners and people what the kind is for, which part of its result they are
     shown, and how it is requested (docs/kinds.md).
 
-    Every engine that this process opens afterwards knows the worker; for `lcp`, list it as an entry point of the group
-    `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is taken, or that no planner could request, and for
-    an example that its models do not accept.
+    Every engine that this process opens afterwards knows the worker; `lcp` is given the file with `--workers FILE`, or
+    the worker as an entry point of the group `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is taken,
+    or that no planner could request, and for an example that its models do not accept.
     """
 
     def decorate(function: Callable[..., Outcome]) -> Worker[BaseModel]:

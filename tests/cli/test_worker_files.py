@@ -1,0 +1,135 @@
+"""Kinds of jobs in a Python file of the user: `--workers`, `LCP_WORKERS` and `workers` in config.yaml."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+from tests.cli.conftest import Lcp
+
+SHOUT = '''\
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+import lcp_engine
+from lcp_engine import Example
+
+
+class Words(BaseModel):
+    text: str
+
+
+class Shouted(BaseModel):
+    ok: bool = True
+    text: str
+
+
+@lcp_engine.worker("shout", params=Words, result=Shouted, has_effects=False, examples=[Example({"text": "hi"})])
+def shout(params: Words) -> Shouted:
+    """Say it louder."""
+    return Shouted(text=params.text.upper())
+'''
+
+
+@pytest.fixture
+def shout(lcp: Lcp) -> Path:
+    file = lcp.home / "shout.py"
+    file.write_text(SHOUT)
+    return file
+
+
+def test_a_mission_uses_a_kind_of_a_file(lcp: Lcp, shout: Path) -> None:
+    mission = lcp.mission(lcp.ask("shout", text="hi"), lcp.complete)
+    done = lcp.run("run", mission, "--root", "root", "--workers", "shout.py")
+    assert (done.code, done.err.count("shout")) == (0, 1), done.err
+    job = lcp.run("--workers", shout, "job", "2", "--json").object
+    assert isinstance(job["result"], dict)
+    assert (job["kind"], job["state"], job["result"]["text"]) == ("shout", "succeeded", "HI")
+
+
+def test_without_the_file_its_jobs_wait(lcp: Lcp, shout: Path) -> None:
+    mission = lcp.mission(lcp.ask("shout", text="hi"), lcp.complete)
+    assert lcp.run("launch", mission, "--root", "root", "--workers", "shout.py").code == 0
+    assert lcp.run("work", "--until-idle").code == 0
+    held = lcp.run("job", "2", "--json").object
+    assert (held["state"], held["reason"]) == ("held", "no_worker")
+    assert lcp.run("--workers", "shout.py", "approve", "2").code == 0
+    assert lcp.run("work", "--until-idle", LCP_WORKERS="shout.py").code == 0
+    assert lcp.run("show", "1", "--json").object["status"] == "completed"
+
+
+@pytest.mark.parametrize("way", ["option", "environment", "configuration"])
+def test_it_is_named_in_three_ways(lcp: Lcp, shout: Path, way: str) -> None:
+    config = Path(lcp.environment["XDG_CONFIG_HOME"]) / "lcp-engine" / "config.yaml"
+    if way == "configuration":
+        config.parent.mkdir(parents=True)
+        config.write_text(f"workers: [{os.path.relpath(shout, config.parent)}]\n")
+    option = ["--workers", shout] if way == "option" else []
+    variables = {"LCP_WORKERS": f"{shout}{os.pathsep}shout.py"} if way == "environment" else {}
+    described = lcp.run("kinds", "shout", "--json", *option, **variables).object
+    assert described["description"] == "Say it louder."
+    assert lcp.run("kinds", "--check", "shout", *option, **variables).code == 0
+    tried = lcp.run("try", "shout", '{"text": "a"}', "--root", "root", *option, **variables)
+    assert tried.object["result"] == {"ok": True, "text": "A"}
+    assert "shout" in lcp.run("schema", "lcp", *option, **variables).out
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("x = (", "line 1: SyntaxError: '(' was never closed"),
+        ("\n\n1 / 0\n", "line 3: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(7)", "line 1: SystemExit: 7"),
+        ("import not_there_at_all", "line 1: ModuleNotFoundError: No module named 'not_there_at_all'"),
+        ("x = 1\n", "it registers no kind of job; a function with `@lcp_engine.worker(…)` does"),
+        (SHOUT.replace('"shout"', '"read_file"'), "this worker: kind 'read_file' has another worker already"),
+        (SHOUT + SHOUT.partition("\n")[2], "this worker: kind 'shout' has another worker already"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(lcp: Lcp, text: str, fact: str) -> None:
+    (lcp.home / "broken.py").write_text(text)
+    for command in (["kinds"], ["work", "--until-idle"], ["schema", "lcp"]):
+        done = lcp.run(*command, LCP_WORKERS="broken.py")
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"workers {lcp.home / 'broken.py'}: ")
+        assert fact in done.err
+    found = lcp.run("doctor", "--json", LCP_WORKERS="broken.py")
+    assert fact in found.out
+    # What only reads is not kept from it.
+    assert lcp.run("missions", LCP_WORKERS="broken.py").code == 0
+
+
+@pytest.mark.parametrize("name", ["missing.py", "root", "root/a.md", "mission-0.yaml"])
+def test_anything_else_is_not_a_file_of_kinds(lcp: Lcp, name: str) -> None:
+    lcp.mission(lcp.complete)
+    done = lcp.run("kinds", "--workers", name)
+    assert (done.code, "a Python file (.py) is expected" in done.err) == (2, True)
+
+
+def test_the_commands_of_the_guide_run(lcp: Lcp) -> None:
+    guide = (
+        (Path(__file__).parents[2] / "docs" / "kinds.md").read_text().partition("## A kind of your own")[2]
+    )
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    (_, code), (_, commands), *_ = blocks
+    (lcp.home / "look_up.py").write_text(code)
+    asked: JsonValue = {
+        "ok": True,
+        "action": "create_followup_jobs",
+        "new_jobs": [{"kind": "look_up", "params": {"word": "oven"}}],
+    }
+    replies: list[JsonValue] = [asked, lcp.complete]
+    lcp.mission(*replies).rename(lcp.home / "mission.yaml")
+    told = [shlex.split(line, comments=True)[1:] for line in commands.splitlines()]
+    assert len(told) == 4
+    shown = [lcp.run(*command) for command in told]
+    assert [done.code for done in shown] == [0] * 4
+    assert "Say what a word means." in shown[0].out
+    assert "It bakes." in shown[2].out
+    job = lcp.run("job", "2", "--json").object
+    assert (job["kind"], job["state"]) == ("look_up", "succeeded")
