@@ -13,6 +13,10 @@ from lcp_engine.core.summaries import gist, subject
     [
         ({"rel_path": "a\nb.md", "content": "x"}, "a<U+000A>b.md"),
         ({"patterns": ["a", "b", "c", "d"]}, "a b c … 4 patterns"),
+        ({"text": "TODO  now", "root": "src"}, "TODO now in src"),
+        ({"text": "TODO", "patterns": ["*.py", "!a"]}, "TODO in *.py !a"),
+        ({"text": "TODO"}, "TODO"),
+        ({"text": "hi", "to": "all"}, '{"text": "hi", "to": "all"}'),
         ({"corrects": 2, "notices": ["no"]}, "question 2 once more"),
         ({"notices": ["every job was rejected", "more"]}, "every job was rejected"),
         ({"colour": "red"}, '{"colour": "red"}'),
@@ -30,6 +34,12 @@ def test_a_job_is_about_what_its_params_say(params: JsonValue, said: str) -> Non
         ({"ok": True, "action": "create_followup_jobs", "jobs": 5, "commentary": "Look."}, "Look."),
         ({"ok": True, "action": "write_file", "rel_path": "a.md"}, "write a.md"),
         ({"ok": True, "action": "list_files_result", "files": ["a"]}, "1 file"),
+        ({"ok": True, "action": "edit_file_result", "path": "a", "size_bytes": 72}, "edited, 72 B"),
+        ({"ok": True, "action": "search_files_result", "found": 1, "files": 3}, "1 line in 3 files"),
+        (
+            {"ok": True, "action": "search_files_result", "found": 100, "files": 1, "truncated": True},
+            "100 lines in 1 file, the first ones",
+        ),
         (None, ""),
     ],
 )

@@ -9,12 +9,16 @@ from datetime import datetime
 from posixpath import normpath
 from typing import TypeAlias
 
-from lcp_engine.core.json_values import JsonValue, object_in
+from lcp_engine.core.json_values import JsonValue, list_in, object_in
 from lcp_engine.core.safe_text import Shown, one_line, shortened
 
 Object: TypeAlias = Mapping[str, JsonValue]
 _WIDTH = 100
 _LARGER = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+_OF_SEARCHES = {"text", "root", "patterns", "is_pattern", "ignore_case", "context", "limit"}
+"""Params of a job that is told by its text; with any other one, all are shown."""
 
 
 def named_path(params: Object) -> str | None:
@@ -58,6 +62,10 @@ def subject_of(
     patterns, notices = params.get("patterns"), params.get("notices")
     if isinstance(notices, list) and notices:
         return _phrase(str(notices[0]), most)
+    searched = params.get("text")
+    if isinstance(searched, str) and params.keys() <= _OF_SEARCHES:
+        where = params.get("root") if patterns is None else _patterns(list_in(patterns), params.get("root"))
+        return Shown(f"{_phrase(searched, most)}{f' in {one_line(str(where))}' if where else ''}")
     if isinstance(patterns, list):
         return _patterns(patterns, params.get("root"))
     return one_line(shortened(name or _dump(params), most))
@@ -177,6 +185,18 @@ def _written(result: Object) -> str:
     return f"{'created' if result.get('created') else 'written'}, {_size_read(result)}"
 
 
+def _edited(result: Object) -> str:
+    return f"edited, {_size_read(result)}"
+
+
+def _found(result: Object) -> str:
+    found, files = result.get("found"), result.get("files")
+    if not isinstance(found, int) or not isinstance(files, int):
+        return ""
+    cut = ", the first ones" if result.get("truncated") else ""
+    return f"{found:,} line{'' if found == 1 else 's'} in {files:,} file{'' if files == 1 else 's'}{cut}"
+
+
 def _asked(result: Object) -> str:
     """What a turn requested: in the planner's words, if there are any."""
     said, count = result.get("commentary"), result.get("jobs")
@@ -198,8 +218,10 @@ def _answered(result: Object) -> str:
 _GISTS: Mapping[str, Callable[[Object], str]] = {
     "ask_user_result": _answered,
     "create_followup_jobs": _asked,
+    "edit_file_result": _edited,
     "write_file": _asked,
     "list_files_result": _count_files,
     "read_file_result": _size_read,
+    "search_files_result": _found,
     "write_file_result": _written,
 }

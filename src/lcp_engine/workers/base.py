@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -131,10 +131,14 @@ class FileEffect:
 
     def compose(self, before: bytes | None, cap: int) -> bytes:
         """The whole new file. Raises `LcpError`: TOO_LARGE above `cap` bytes, and what `compose` and `edit` raise."""
-        if self.mode == "edit":
-            data = edit(before, self.replaced, self.content, everywhere=self.everywhere)
-        else:
-            data = compose(before, self.content, self.mode)
+        try:
+            if self.mode == "edit":
+                data = edit(before, self.replaced, self.content, everywhere=self.everywhere)
+            else:
+                data = compose(before, self.content, self.mode)
+        except LcpError as error:
+            failed = error.failed
+            raise LcpError.of(replace(failed, message=f"{self.path!r}: {failed.message}")) from error
         if len(data) > cap:
             raise LcpError.of(_too_large_to_write(self.path, len(data), cap))
         return data

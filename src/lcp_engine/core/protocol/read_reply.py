@@ -89,7 +89,10 @@ _ACTIONS: dict[str, type[CreateFollowupJobs | WriteFile | AnalysisResult | Missi
     "mission_complete": MissionComplete,
 }
 _NAMES = (*_ACTIONS, "error")
-_RESULTS = ("list_files_result", "read_file_result", "write_file_result", "ask_user_result")
+_RESULTS = (
+    "list_files_result", "read_file_result", "search_files_result", "write_file_result", "edit_file_result",
+    "ask_user_result",
+)  # fmt: skip
 NOT_KINDS = {*_NAMES, *_RESULTS} - {"write_file"}
 _COMMON = ("ok", "action", "commentary")
 _ERROR_KEYS = tuple(name for name in ErrorAction.model_fields if name not in _COMMON)
