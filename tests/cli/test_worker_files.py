@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
 import os
 import re
 import shlex
+import struct
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,29 @@ def test_the_commands_of_the_guide_run(lcp: Lcp) -> None:
     assert "It bakes." in shown[2].out
     job = lcp.run("job", "2", "--json").object
     assert (job["kind"], job["state"]) == ("look_up", "succeeded")
+
+
+@pytest.mark.parametrize("name", ["kinds.py", "link.py"])
+def test_no_job_touches_the_file(lcp: Lcp, name: str) -> None:
+    (lcp.root / "kinds.py").write_text(SHOUT)
+    (lcp.root / "link.py").symlink_to("kinds.py")
+    changes = [lcp.ask("write_file", rel_path=path, content="x") for path in ("kinds.py", "link.py")]
+    mission = lcp.mission(*changes, lcp.complete, policy=[{"do": "auto"}], unfulfilled="accept")
+    lcp.run("run", mission, "--root", "root", "--workers", f"root/{name}")
+    assert (lcp.root / "kinds.py").read_text() == SHOUT
+    assert (lcp.root / "link.py").is_symlink()
+    assert not (lcp.root / "__pycache__").exists()
+    tried = lcp.run(
+        "try", "read_file", '{"rel_path": "kinds.py"}', "--root", "root", "--workers", f"root/{name}"
+    )
+    assert "the engine's own files are denied" in tried.out
+
+
+def test_no_compiled_code_beside_the_file_runs(lcp: Lcp, shout: Path) -> None:
+    evil = compile("raise SystemExit('evil')", str(shout), "exec")
+    status = shout.stat()
+    header = importlib.util.MAGIC_NUMBER + struct.pack("<LLL", 0, int(status.st_mtime), status.st_size)
+    cache = Path(importlib.util.cache_from_source(str(shout)))
+    cache.parent.mkdir()
+    cache.write_bytes(header + marshal.dumps(evil))
+    assert lcp.run("kinds", "shout", "--workers", shout).code == 0

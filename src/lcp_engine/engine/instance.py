@@ -15,7 +15,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.engine.admission import Admission
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.sandbox.own_places import own_directories
+from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
@@ -109,7 +109,7 @@ def open_instance(url: str, options: Options) -> Instance:
 
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:
     """What decides about jobs, without opening the database, if there is one. Raises like `open_instance`."""
-    own = own_directories() if url is None else _engine_files(make_backend(url))
+    own = own_places() if url is None else _engine_files(make_backend(url))
     return Admission(find_workers(), tuple(user_rules), own)
 
 
@@ -126,7 +126,7 @@ def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
 
 def _engine_files(backend: Backend) -> tuple[str, ...]:
     """The database's own files and the engine's own directories, which no job may touch."""
-    directories = own_directories()
+    directories = own_places()
     if not isinstance(backend, Sqlite):
         return directories
     path = backend.path.resolve()

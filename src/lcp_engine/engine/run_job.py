@@ -18,7 +18,7 @@ from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
-from lcp_engine.sandbox.own_places import beneath, own_directories
+from lcp_engine.sandbox.own_places import beneath, own_places
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.workers.base import (
@@ -58,7 +58,7 @@ def run_job(
     try:
         worker = _worker(kind, workers)
         with _opened(root) as opened:
-            judge = policy or Policy(engine_paths=beneath(own_directories(), opened.path))
+            judge = policy or Policy(engine_paths=beneath(own_places(), opened.path))
             rules = judge.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
             context = Context(opened, aliases, rules, caps or Caps(), approved=True)
             outcome = outcome_of(worker, kind, lambda: worker.execute(_read_params(worker, params), context))

@@ -1,4 +1,4 @@
-"""Name the engine's own directories, which no job may touch wherever they are: configuration can run commands."""
+"""Name the engine's own places, which no job may touch wherever they are: configuration can run commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 APP = "lcp-engine"
+_MORE: dict[str, None] = {}
 
 
-def own_directories() -> tuple[str, ...]:
-    """The directories of this user's configuration, data, state and cache, with links resolved; some may not exist."""
+def protect(place: Path) -> None:
+    """Make a file one of the engine's own in this process, with what a link at its path leads to."""
+    _MORE.update(dict.fromkeys((os.path.abspath(place), os.path.realpath(place))))
+
+
+def own_places() -> tuple[str, ...]:
+    """The directories of this user's configuration, data, state and cache, with links resolved, and what is protected.
+
+    Some may not exist.
+    """
     from platformdirs import user_cache_path, user_config_path, user_data_path, user_state_path
 
     places = (user_config_path, user_data_path, user_state_path, user_cache_path)
-    return tuple(dict.fromkeys(os.path.realpath(place(APP)) for place in places))
+    return tuple(dict.fromkeys((*(os.path.realpath(place(APP)) for place in places), *_MORE)))
 
 
 def beneath(places: Iterable[str], root: str | os.PathLike[str]) -> tuple[str, ...]:

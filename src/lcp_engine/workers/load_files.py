@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import sys
 import traceback
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_places import protect
 from lcp_engine.workers import registry
 
 _ADVICE = "Correct the file; docs/kinds.md has an example."
@@ -18,20 +19,23 @@ _LOADED: set[Path] = set()
 def load_workers(file: Path) -> None:
     """Run a file, which registers kinds with `@lcp_engine.worker`; each file once in a process.
 
-    Raises `INVALID_ARGUMENT` if it cannot be read, raises an error, or registers nothing.
+    From then on no job of this process may read or write it. Raises `INVALID_ARGUMENT` if it cannot be read, raises an
+    error, or registers nothing.
     """
+    protect(file.expanduser())  # whoever could write it could run what they like
     path = file.expanduser().resolve()
     if path in _LOADED:
         return
+    if path.suffix != ".py" or not path.is_file():
+        raise _refusal(path, "a Python file (.py) is expected")
     before = registry.registered_kinds()
     name = f"lcp_workers_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    spec = spec_from_file_location(name, path) if path.suffix == ".py" else None
-    if spec is None or spec.loader is None or not path.is_file():
-        raise _refusal(path, "a Python file (.py) is expected")
-    module = module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module  # pydantic looks for the names in annotations there
     try:
-        spec.loader.exec_module(module)
+        # Not through the import system: it would run compiled code beside the file, which no rule protects.
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)  # noqa: S102 -- the user's own code
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the user's code may raise anything, SystemExit too
