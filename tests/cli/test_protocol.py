@@ -15,6 +15,7 @@ import yaml
 from pydantic import JsonValue
 
 from lcp_engine.shipped_missions import shipped_missions
+from lcp_engine.workers.registry import BUILT_IN
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
@@ -139,6 +140,16 @@ def test_the_schema_of_a_mission_accepts_what_ships(lcp: Lcp, shipped: Path) -> 
         {**stated, "planner": "human", "variables": {"a": {"description": "what", "default": "b"}}}
     )
     assert not schema.is_valid({**stated, "allow_admin": True})
+
+
+@pytest.mark.parametrize("kind", sorted(BUILT_IN))
+def test_the_schema_of_a_kind_has_examples_that_it_accepts(lcp: Lcp, kind: str) -> None:
+    schema = lcp("schema", kind).object
+    assert schema["title"] == kind
+    assert isinstance(schema["examples"], list)
+    assert schema["examples"]
+    for example in schema["examples"]:
+        jsonschema.Draft202012Validator(schema).validate(example)
 
 
 @pytest.mark.parametrize("name", ["lcp", "universal"])

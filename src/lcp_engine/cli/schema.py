@@ -25,6 +25,7 @@ from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, ErrorType, LcpError
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.llm.reply_schema import ROOT, reply_schema
+from lcp_engine.workers.base import Worker
 from lcp_engine.workers.registry import find_workers
 
 _Schema = Mapping[str, JsonValue]
@@ -99,7 +100,7 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
     workers = find_workers()
     params = {kind: worker.params for kind, worker in workers.items()}
     return {
-        **{kind: _of(worker.params) for kind, worker in workers.items()},
+        **{kind: _of_params(worker) for kind, worker in workers.items()},
         **{f"{kind}_result": _of(worker.result) for kind, worker in workers.items()},
         "mission": _of(MissionFile),
         "request": _of(AgentRequest),
@@ -122,6 +123,13 @@ def _strict_schemas() -> dict[str, Callable[[], _Schema]]:
         "lcp": lambda: {"$schema": DIALECT, **reply_schema(question, narrow=False)},
         "universal": lambda: {"$schema": DIALECT, **reply_schema(question, "universal", narrow=False)},
     }
+
+
+def _of_params(worker: Worker[BaseModel]) -> Callable[[], _Schema]:
+    """The schema of a kind's params, with examples, so that it can be used without this page."""
+    examples: list[JsonValue] = [dict(example.params) for example in worker.examples]
+    more: _Schema = {"examples": examples} if examples else {}
+    return lambda: {**_of(worker.params)(), "title": worker.kind, **more}
 
 
 def _of(model: type[BaseModel]) -> Callable[[], _Schema]:

@@ -18,7 +18,7 @@ from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
 from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.engine.admission import kind_of
-from lcp_engine.planners.base import Correction, Question, SeenJob
+from lcp_engine.planners.base import Correction, Question, Said, SeenJob
 from lcp_engine.planners.llm.chat import about_tokens
 from lcp_engine.planners.llm.job_text import fenced
 from lcp_engine.planners.llm.prompt import Prompt, for_context, system_message, write_prompt
@@ -273,6 +273,18 @@ NAMES = [
     f"src/{INSTRUCTION}/x.py",
     INSTRUCTION * 20,
 ]
+
+
+def test_words_of_people_that_have_no_room_are_counted() -> None:
+    said = tuple(Said(f"Word {number}: {'please ' * 40}", "ann") for number in range(100))
+    text = write_prompt(asked(said_before=lambda: said), budget_tokens=3000).messages[-1].content
+    shown = re.findall(r"Word (\d+):", text)
+    assert shown[-1] == "99"
+    assert f"- {100 - len(shown)} earlier ones are left out" in text
+    assert (
+        "left out"
+        not in write_prompt(asked(said_before=lambda: said[:3]), budget_tokens=3000).messages[-1].content
+    )
 
 
 def outside_fences(text: str) -> str:

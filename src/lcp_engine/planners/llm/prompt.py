@@ -186,10 +186,12 @@ class _Turn:
         old = [job for job in self.known.jobs if job.job_id not in new]
         earlier = (*_answers(old, view), *map(self._said, question.said_before()))
         now = (*_answers(question.results, view), *map(self._said, question.said))
+        lines = [*(f"- earlier, {line}" for line in earlier), *(f"- {line}" for line in now)]
         kept: list[str] = []
-        for line in reversed([*(f"- earlier, {line}" for line in earlier), *(f"- {line}" for line in now)]):
+        for line in reversed(lines):
             needed = self.count(line) + 1
             if needed > tokens and kept:
+                kept.append(f"- {len(lines) - len(kept)} earlier ones are left out")
                 break
             kept.append(line if needed <= tokens else f"{cut(line, tokens, self.count)} [cut]")
             tokens -= needed
