@@ -64,7 +64,8 @@ INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_t
 INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
-    store/maintenance/backup:_check_target workers/edit_file:execute workers/read_file:_read workers/write_file:execute
+    store/maintenance/backup:_check_target workers/delete_file:execute workers/edit_file:execute
+    workers/read_file:_read workers/write_file:execute
 NOT_FOUND: cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
@@ -79,11 +80,11 @@ OUT_OF_MEMORY: runner/confined/pool:_death
 PATH_DENIED: engine/acceptance:_open
 PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/new_content:edit sandbox/root:refusal
     settings:resolve_root
-    store/maintenance/backup:_check_target web/launch:_directory
+    store/maintenance/backup:_check_target web/launch:_directory workers/base:FileEffect.compose
 PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
-    sandbox/atomic_write:LocalFile.put
+    sandbox/atomic_write:LocalFile._check_time
 WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of

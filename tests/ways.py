@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -26,7 +25,7 @@ from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
-from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold
+from lcp_engine.workers.base import Caps, FileEffect, Hold, applied_of
 from lcp_engine.workers.registry import BUILT_IN
 
 Params: TypeAlias = Mapping[str, JsonValue]
@@ -150,10 +149,13 @@ def _apply(confinement: Confinement, root: Root, effect: FileEffect) -> Mapping[
     with confinement.files(20).lock([(root, effect.path)]) as locked:
         target = only(locked)
         before = target.read(CAPS.write_bytes)
-        data = effect.compose(None if before is None else before.data, CAPS.write_bytes)
-        applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
-        target.replace(data, temporary_name())
-        found: Mapping[str, JsonValue] = effect.result(applied).model_dump(mode="json")
+        content = None if before is None else before.data
+        data = effect.compose(content, CAPS.write_bytes, is_there=before is not None)
+        if data is None:
+            target.remove(temporary_name())
+        else:
+            target.replace(data, temporary_name())
+        found: Mapping[str, JsonValue] = effect.result(applied_of(before, data)).model_dump(mode="json")
         return found
 
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 CANARY = "CANARY"
 """Content of every file that no job may reveal."""
 READ, WRITE, LIST = "read_file", "write_file", "list_files"
-SEARCH, EDIT = "search_files", "edit_file"
+SEARCH, EDIT, DELETE = "search_files", "edit_file", "delete_file"
 FILES = {
     "root/a.txt": "in\n",
     "root/secret.txt": "in\n",
@@ -123,6 +123,11 @@ RACES = (
          (*_exchange("f", "f.alt"), ("unlink", "root/f.alt"), ("fresh", "root/f", "in\n"),
           ("symlink", "../outside/secret.txt", "root/f.alt")), FILE_OUT),
     Race("a directory turns into a link out, its file is edited", EDIT, {"rel_path": "d/secret.txt", **EDITED},
+         (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("fresh", "root/d/secret.txt", "in\n")), OUT),
+    Race("a file turns into a link out, it is deleted", DELETE, {"rel_path": "f"},
+         (*_exchange("f", "f.alt"), ("unlink", "root/f.alt"), ("fresh", "root/f", "in\n"),
+          ("symlink", "../outside/secret.txt", "root/f.alt")), FILE_OUT),
+    Race("a directory turns into a link out, its file is deleted", DELETE, {"rel_path": "d/secret.txt"},
          (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("fresh", "root/d/secret.txt", "in\n")), OUT),
     Race("a file turns into a hard link of one outside, it is edited", EDIT, {"rel_path": "f", **EDITED}, HARD),
     Race("a file turns into a hard link of one outside, it is replaced", WRITE,

@@ -157,6 +157,7 @@ WORK = _spec(
     {"ok": True, "action": "analysis_result", "summary": "c.txt is there"},
     _followup(
         _write("held/d.txt", "d\n"),
+        ("delete_file", {"rel_path": "sub/deep/b.txt"}),
         ("ask_user", {"question": "Which colour?", "options": ["red", "blue"]}),
     ),
     DONE,
@@ -192,7 +193,11 @@ CHANGE = _spec(
         _write("new/deep/c.txt", "c\n"),
         _write("new/d.txt", "d\n"),
     ),
-    _followup(_write("a.txt", "B\n", "append"), _edit("log.txt", "o", "0")),
+    _followup(
+        _write("a.txt", "B\n", "append"),
+        _edit("log.txt", "o", "0"),
+        ("delete_file", {"rel_path": "new/d.txt"}),
+    ),
     DONE,
 )
 
@@ -208,8 +213,7 @@ STORIES = (
             Act("work on", _work),
         ),
         {
-            "a.txt": "second\n", "log.txt": "zero\nhalf\none\ntwo\n", "sub/deep/b.txt": "b\n", "sub/c.txt": "c\n",
-            "held/d.txt": "d\n",
+            "a.txt": "second\n", "log.txt": "zero\nhalf\none\ntwo\n", "sub/c.txt": "c\n", "held/d.txt": "d\n",
         },
     ),
     Story(
@@ -227,7 +231,7 @@ STORIES = (
             Act("undo", _undo, by_runner=True),
             Act("redo", _redo, by_runner=True),
         ),
-        {"a.txt": "A\nB\n", "log.txt": "zer0\n0ne\n", "new/deep/c.txt": "c\n", "new/d.txt": "d\n"},
+        {"a.txt": "A\nB\n", "log.txt": "zer0\n0ne\n", "new/deep/c.txt": "c\n"},
     ),
 )  # fmt: skip
 

@@ -42,7 +42,6 @@ from lcp_engine.store.changes import (
     keep,
     name_unkept,
     open_intents,
-    sha256,
     stored_bytes,
 )
 from lcp_engine.store.db.database import Database
@@ -51,7 +50,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import ChangeRow, JobRow
-from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, too_large_to_change
+from lcp_engine.workers.base import Caps, FileEffect, Hold, applied_of, too_large_to_change
 
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
@@ -236,7 +235,8 @@ class Journal:
         write.refusal = self._drift(write.source, None if before is None else before.sha256)
         if write.refusal is not None:
             return
-        write.data = effect.compose(None if before is None else before.data, self.cap)
+        content = None if before is None else before.data
+        write.data = effect.compose(content, self.cap, is_there=before is not None)
         write.before = before
         write.change = self._intent(write)
 
@@ -248,16 +248,22 @@ class Journal:
         """
         file, there = write.file, write.file.read_within(self.keeps)
         if not isinstance(there, int):
-            return None if there is None else _Before(there.sha256, len(there.data), there.data, True)
+            return (
+                None
+                if there is None
+                else _Before(there.sha256, len(there.data), there.data, True, there.mode)
+            )
         if write.effect.needs_content and there > self.cap:
             raise LcpError.of(too_large_to_change(file.path, there, self.cap))
         if not self.database.read(lambda tx: was_held_for(tx, write.job, ReasonCode.IRREVERSIBLE)):
             return Hold(because(ReasonCode.IRREVERSIBLE, size=there, most=self.keeps))
         if there > self.cap:
             digest = file.digest()
-            return None if digest is None else _Before(digest.sha256, there, None, False)
+            return None if digest is None else _Before(digest.sha256, there, None, False, digest.mode)
         current = file.read(self.cap)
-        return None if current is None else _Before(current.sha256, len(current.data), current.data, False)
+        if current is None:
+            return None
+        return _Before(current.sha256, len(current.data), current.data, False, current.mode)
 
     def _intend(self, writes: Sequence[_Write]) -> None:
         """Record the intents of the jobs that are still leased."""
@@ -345,8 +351,7 @@ class Journal:
 
     def _intent(self, write: _Write) -> ChangeRow:
         effect = write.effect
-        sha_before = None if write.before is None else write.before.sha256
-        applied = Applied(sha_before, sha256(write.data), len(write.data))
+        applied = applied_of(write.before, write.data)
         return ChangeRow(
             id=0,
             mission_id=write.job.mission_id,
@@ -357,9 +362,9 @@ class Journal:
             file=self._file(write),
             mode=effect.mode,
             state="intent",
-            sha256_before=sha_before,
+            sha256_before=applied.sha256_before,
             sha256_after=applied.sha256_after,
-            size_bytes=len(write.data),
+            size_bytes=applied.size_bytes,
             temporary=temporary_name(),
             made=to_json(list(write.file.made)),
             result=to_json(effect.result(applied).model_dump(mode="json")),
@@ -380,6 +385,7 @@ class _Before:
     size: int
     data: bytes | None
     is_kept: bool
+    mode: int
 
 
 @dataclass
@@ -391,7 +397,7 @@ class _Write:
     outcome: Succeeded | Failed | Hold | None = None
     refusal: Drifted | LcpError | None = None
     before: _Before | None = None
-    data: bytes = b""
+    data: bytes | None = b""
     change: ChangeRow | None = None
     change_id: int | None = None
     state: str = APPLIED
@@ -409,7 +415,7 @@ class _Write:
     def held(self) -> int:
         """Bytes of content in memory."""
         before = self.before.data if self.before is not None else None
-        return len(self.data) + len(before or b"")
+        return len(self.data or b"") + len(before or b"")
 
     @property
     def written(self) -> int:

@@ -54,10 +54,10 @@ class Preview:
         if self.refused is not None:
             return Diff(self.path, note=f"would not be written: {self.refused.message}")
         if self.unread:
-            diff = replacing(self.path, self.unread, self.after or b"")
+            diff = replacing(self.path, self.unread, self.after)
         else:
             diff = diff_bytes(self.path, self.before, self.after)
-        if not self.mode & 0o111:
+        if self.after is None or not self.mode & 0o111:
             return diff
         kept = f"the file is executable (mode {self.mode:04o}) and stays so"
         return replace(diff, note="; ".join(filter(None, [diff.note, kept])))
@@ -173,7 +173,7 @@ def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Previe
     if current is not None and current.data is None and effect.needs_content:
         return Preview(effect.path, found, refused=too_large_to_change(effect.path, current.size, cap))
     try:
-        after = effect.compose(before, cap)
+        after = effect.compose(before, cap, is_there=current is not None)
     except LcpError as error:
         return Preview(effect.path, found, before, refused=error.failed)
     return Preview(

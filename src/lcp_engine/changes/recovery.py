@@ -216,6 +216,7 @@ def _close_if_free(database: Database, change: ChangeRow, root: Root, files: Fil
                 _restore(database, change, root, files)  # a missing directory has no lock to hold
             case ErrorCode.PATH_NOT_FOUND:
                 state = VOID if change.sha256_before is None else CONFLICT
+                state = APPLIED if change.sha256_after is None else state
                 _close(database, [change], {change.id: state})
             case ErrorCode.NOT_A_FILE:
                 _close(database, [change], {change.id: CONFLICT})

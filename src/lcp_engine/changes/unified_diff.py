@@ -74,8 +74,10 @@ def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
     return _diff_texts(path, before, after, (codecs[0], codecs[1]))
 
 
-def replacing(path: str, size: int, after: bytes) -> Diff:
-    """The change of a file that has too many bytes, `size`, to be compared."""
+def replacing(path: str, size: int, after: bytes | None) -> Diff:
+    """The change, or the deletion, of a file that has too many bytes, `size`, to be compared."""
+    if after is None:
+        return Diff(path, note=f"deletes a file of {size:,} bytes, which is too large to be shown")
     shown = diff_bytes(path, b"", after)
     note = f"replaces a file of {size:,} bytes, which is too large to be compared"
     return replace(shown, note="; ".join(filter(None, [note, shown.note if shown.lines else None])))

@@ -23,6 +23,8 @@ class KindRole(StrEnum):
     """It writes the file that its params name."""
     EDITS = "edits"
     """It changes the file that its params name, which has to be there."""
+    DELETES = "deletes"
+    """It deletes the file that its params name."""
     FINDS = "finds"
     """It finds lines in the files of the root."""
     SEARCHES = "searches"
@@ -34,6 +36,6 @@ class KindRole(StrEnum):
     OTHER = "other"
 
 
-CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS})
+CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS, KindRole.DELETES})
 ON_FILES = frozenset({KindRole.LISTS, KindRole.READS, *CHANGES})
 """What a planner learns from these, it learns about files of the root."""

@@ -185,6 +185,10 @@ def _written(result: Object) -> str:
     return f"{'created' if result.get('created') else 'written'}, {_size_read(result)}"
 
 
+def _deleted(_: Object) -> str:
+    return "deleted"
+
+
 def _edited(result: Object) -> str:
     return f"edited, {_size_read(result)}"
 
@@ -218,6 +222,7 @@ def _answered(result: Object) -> str:
 _GISTS: Mapping[str, Callable[[Object], str]] = {
     "ask_user_result": _answered,
     "create_followup_jobs": _asked,
+    "delete_file_result": _deleted,
     "edit_file_result": _edited,
     "write_file": _asked,
     "list_files_result": _count_files,

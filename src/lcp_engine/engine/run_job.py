@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import assert_never
 from uuid import uuid4
 
@@ -22,13 +21,13 @@ from lcp_engine.sandbox.own_places import beneath, own_places
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.workers.base import (
-    Applied,
     Caps,
     Context,
     FileEffect,
     Hold,
     Worker,
     Workers,
+    applied_of,
 )
 
 
@@ -128,10 +127,13 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
         with lock([(context.root, effect.path)]) as locked:
             file = only(locked)
             before = file.read(context.caps.write_bytes)
-            data = effect.compose(None if before is None else before.data, context.caps.write_bytes)
-            applied = Applied(before.sha256 if before else None, sha256(data).hexdigest(), len(data))
-            result = effect.result(applied)
-            file.replace(data, temporary_name())
+            content = None if before is None else before.data
+            data = effect.compose(content, context.caps.write_bytes, is_there=before is not None)
+            result = effect.result(applied_of(before, data))
+            if data is None:
+                file.remove(temporary_name())
+            else:
+                file.replace(data, temporary_name())
     except LcpError as error:
         return error.failed
     except OSError as error:

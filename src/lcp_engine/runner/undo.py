@@ -310,7 +310,8 @@ def _later_change(
 def _restoration(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]]) -> Restoration:
     parents = [first.path[:at] for at, letter in enumerate(first.path) if letter == "/"]
     is_gone = first.sha256_before is None
-    mode = from_json(first.result).get("mode") if first.undoes is not None else None
+    removed = first.undoes is not None or first.sha256_after is None
+    mode = from_json(first.result).get("mode") if removed else None
     return Restoration(
         file=first.file,
         root=first.root,

@@ -154,8 +154,8 @@ class LockedFile(ABC):
         """Make durable what `put`, or an interrupted `remove`, did to the directory. Raises `FILE_SYSTEM`."""
 
     @abstractmethod
-    def remove(self, temporary: str) -> None:
-        """Remove the file durably, if there is one, as `temporary`. Raises `CONFLICT` like `put`."""
+    def remove(self, temporary: str, *, until: Micros | None = None) -> None:
+        """Remove the file durably, if there is one, as `temporary`. Raises `CONFLICT` and `TIMEOUT` like `put`."""
 
     @abstractmethod
     def mend(self, temporary: str, before: str | None, after: str | None) -> None:
@@ -244,6 +244,10 @@ class LocalFile(LockedFile):
         if (None if digest is None else digest.sha256) != look.sha256:
             raise self._conflict()
 
+    def _check_time(self, until: Micros | None) -> None:
+        if until is not None and since_start() > until:
+            raise LcpError(ErrorCode.TIMEOUT, f"{self.path!r} was not written in time")
+
     def _conflict(self) -> LcpError:
         message = f"{self.path!r} was changed by another program while it was about to be written"
         return LcpError(ErrorCode.CONFLICT, message)
@@ -284,8 +288,7 @@ class LocalFile(LockedFile):
             written = self._write(temporary, data, before, mode)
             try:
                 self._check_unchanged()
-                if until is not None and since_start() > until:
-                    raise LcpError(ErrorCode.TIMEOUT, f"{self.path!r} was not written in time")
+                self._check_time(until)
                 self._move_in(temporary, written)
             except BaseException:  # also an interrupt: the temporary file would remain
                 self._discard(temporary, written)
@@ -302,14 +305,16 @@ class LocalFile(LockedFile):
             raise refusal(error, self.path) from error
 
     @_step
-    def remove(self, temporary: str) -> None:
+    def remove(self, temporary: str, *, until: Micros | None = None) -> None:
         try:
             if self._look is None:
                 self._digest()
             self._check_unchanged()
+            self._check_time(until)
             with suppress(FileNotFoundError):
                 syscalls.move(self._directory, self._name, temporary)
                 self._check_moved_out(temporary)
+                self.replaced = True
                 _unlink(self._directory, temporary)
             self._look = None
             os.fsync(self._directory)

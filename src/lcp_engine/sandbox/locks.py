@@ -55,10 +55,10 @@ class Wait(Enum):
 
 
 class Put(NamedTuple):
-    """New content for a file of a batch; `temporary` is the name it is written under first, `until` as in `put`."""
+    """New content for a file of a batch, None to remove it; the rest is as in `put`."""
 
     file: LockedFile
-    data: bytes
+    data: bytes | None
     temporary: str
     until: Micros | None = None
 
@@ -137,7 +137,10 @@ class _LocalFiles:
         for nth, put in enumerate(puts):
             starts(nth)
             try:
-                put.file.put(put.data, put.temporary, until=put.until)
+                if put.data is None:
+                    put.file.remove(put.temporary, until=put.until)
+                else:
+                    put.file.put(put.data, put.temporary, until=put.until)
                 errors.append(None)
             except LcpError as error:
                 errors.append(error)

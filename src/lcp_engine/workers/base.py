@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -97,15 +98,40 @@ class Caps:
     listed_paths: int = 100_000
 
 
+class FoundFile(Protocol):
+    """A file as it was found."""
+
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def mode(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Applied:
     """A file effect that the runner has applied; hashes are SHA-256 in hex."""
 
     sha256_before: str | None
     """None for a new file."""
-    sha256_after: str
+    sha256_after: str | None
+    """None for a file that was deleted."""
     size_bytes: int
     """The size of the file after the change."""
+    mode_before: int | None = None
+    """The mode bits that the file had."""
+
+
+def applied_of(before: FoundFile | None, after: bytes | None) -> Applied:
+    """What is said of a change from `before` to `after`; None where there is no file."""
+    return Applied(
+        sha256_before=None if before is None else before.sha256,
+        sha256_after=None if after is None else hashlib.sha256(after).hexdigest(),
+        size_bytes=len(after or b""),
+        mode_before=None if before is None else before.mode,
+    )
+
+
+Mode: TypeAlias = Literal["overwrite", "append", "edit", "delete"]
 
 
 @dataclass(frozen=True)
@@ -115,8 +141,8 @@ class FileEffect:
     path: str
     """Relative to the mission's root, resolved and checked, with `/`."""
     content: str
-    """The text to write. Byte order mark, encoding and line ends of an existing file are kept."""
-    mode: Literal["overwrite", "append", "edit"]
+    """The text to write; empty in mode delete. Byte order mark, encoding and line ends of an existing file are kept."""
+    mode: Mode
     result: Callable[[Applied], BaseModel]
     """Makes the job's result once the change is applied."""
     replaced: str = ""
@@ -127,10 +153,19 @@ class FileEffect:
     @property
     def needs_content(self) -> bool:
         """Whether the new file depends on the content of the current one."""
-        return self.mode != "overwrite"
+        return self.mode in ("append", "edit")
 
-    def compose(self, before: bytes | None, cap: int) -> bytes:
-        """The whole new file. Raises `LcpError`: TOO_LARGE above `cap` bytes, and what `compose` and `edit` raise."""
+    def compose(self, before: bytes | None, cap: int, *, is_there: bool) -> bytes | None:
+        """The whole new file, None if it is deleted; `before` may be None, too, for a file that is too large to read.
+
+        Raises `LcpError`: TOO_LARGE above `cap` bytes, PATH_NOT_FOUND, and what `compose` and `edit` raise.
+        """
+        if self.mode == "delete":
+            if not is_there:
+                raise LcpError(
+                    ErrorCode.PATH_NOT_FOUND, f"{self.path!r}: there is no file that could be deleted"
+                )
+            return None
         try:
             if self.mode == "edit":
                 data = edit(before, self.replaced, self.content, everywhere=self.everywhere)

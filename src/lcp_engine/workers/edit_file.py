@@ -74,6 +74,7 @@ def written_bytes(params: EditFileParams) -> int:
 
 def _result(shown: str, applied: Applied) -> EditFileResult:
     assert applied.sha256_before is not None
+    assert applied.sha256_after is not None
     return EditFileResult(
         path=shown,
         size_bytes=applied.size_bytes,

@@ -16,6 +16,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers import (
     agent_plan,
     ask_user,
+    delete_file,
     edit_file,
     list_files,
     read_file,
@@ -37,6 +38,7 @@ _BUILT_IN = (
     write_file.WRITE_FILE.for_any_params(),
     write_file.REWRITE_FILE.for_any_params(),
     edit_file.WORKER.for_any_params(),
+    delete_file.WORKER.for_any_params(),
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
 )

@@ -67,6 +67,7 @@ def written_bytes(params: ContentParams) -> int:
 
 
 def _result(shown: str, mode: Literal["overwrite", "append"], applied: Applied) -> WriteFileResult:
+    assert applied.sha256_after is not None
     return WriteFileResult(
         path=shown,
         mode=mode,

@@ -204,6 +204,7 @@ def test_a_small_context_is_kept_for_files() -> None:
     assert {kind.name for kind in question.kinds} - {kind.name for kind in small.kinds} == {
         "edit_file",
         "search_files",
+        "delete_file",
     }
     assert "edit_file" not in write_prompt(question, budget_tokens=2999).text
     assert "edit_file" in write_prompt(question, budget_tokens=3000).text

@@ -179,6 +179,8 @@ def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
         lines = line_count(found)
         part = f" (from line {first + 1} on, of {total:,})" if isinstance(total, int) else ""
         return _counted(lines, "line") + part
+    if role is KindRole.DELETES:
+        return "deleted"
     if role in CHANGES:
         size = result.get("size_bytes")
         return "written" + (f", it has {_counted(size, 'byte')} now" if isinstance(size, int) else "")

@@ -125,6 +125,12 @@ class _Files:
                 self._read(path, job, result)
             case KindRole.WRITES | KindRole.EDITS if result is not None and (path := self.view.target(job)):
                 self._write(path, result, index)
+            case KindRole.DELETES if result is not None and (path := self.view.target(job)):
+                self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        for forget in (self.listed, self.covered, self.totals, self.written):
+            forget.pop(path, None)
 
     def unread(self) -> list[str]:
         return [path for path in self.listed if path not in self.covered and path not in self.refused]

@@ -94,7 +94,11 @@ def for_context(question: Question, tokens: int) -> Question:
 
 
 _ROOMY = 3000
-_INSTEAD = {KindRole.FINDS: KindRole.READS, KindRole.EDITS: KindRole.WRITES}
+_INSTEAD = {
+    KindRole.FINDS: KindRole.READS,
+    KindRole.EDITS: KindRole.WRITES,
+    KindRole.DELETES: KindRole.WRITES,
+}
 
 
 def system_message(question: Question, dialect: Dialect) -> str:

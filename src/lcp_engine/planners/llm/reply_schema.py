@@ -262,7 +262,7 @@ def _others(
             return _finds(params, known, narrowing)
         case KindRole.ASKS:
             return _asks(params, narrowing)
-        case KindRole.EDITS:
+        case KindRole.EDITS | KindRole.DELETES:
             return _edits(params, question.writable.get(kind.name), known, narrowing)
         case KindRole.WRITES if not question.writable.get(kind.name, (ROOT,)):
             return None
@@ -307,7 +307,7 @@ def _finds(params: Schema, known: Known, narrowing: Narrowing) -> Schema | None:
 def _edits(
     params: Schema, writable: Sequence[str] | None, known: Known, narrowing: Narrowing
 ) -> Schema | None:
-    """The params for files that were read or written: an edit quotes what is there."""
+    """The params for files that were read or written: an edit quotes what is there, a deletion should know it."""
     seen = dict.fromkeys((*known.read, *known.partly, *known.written))
     files = [path for path in seen if writable is None or path in writable]
     return _in_root(params, one_of_texts(files[-narrowing.most_files :])) if files else None

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -31,7 +30,7 @@ from lcp_engine.runner.confined.remote_files import RemoteFiles
 from lcp_engine.runner.confined.server import SETUPS, Setup
 from lcp_engine.sandbox.file_access import HERE, FileAccess
 from lcp_engine.sandbox.root import Root
-from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, Worker
+from lcp_engine.workers.base import Applied, Caps, FileEffect, Hold, Mode, Worker
 
 MAX_ROOTS = 16
 """Roots whose processes are kept."""
@@ -271,10 +270,11 @@ def _effect(process: ConfinedProcess, job: Assignment, head: Head, body: Buffer)
     )
 
 
-_MODES: Mapping[str, Literal["overwrite", "append", "edit"]] = {
+_MODES: Mapping[str, Mode] = {
     "overwrite": "overwrite",
     "append": "append",
     "edit": "edit",
+    "delete": "delete",
 }
 
 
@@ -292,6 +292,7 @@ def _result(process: ConfinedProcess, job: Assignment, applied: Applied) -> Base
         "before": applied.sha256_before,
         "after": applied.sha256_after,
         "size": applied.size_bytes,
+        "mode": applied.mode_before,
     }
     try:
         _, body = process.exchange(head, b"", job.seconds)

@@ -117,7 +117,7 @@ class RemoteBatch:
                 {
                     "nth": self.found.index(put.file),
                     "temporary": put.temporary,
-                    "size": len(put.data),
+                    "size": None if put.data is None else len(put.data),
                     "until": put.until,
                 }
                 for put in some
@@ -125,7 +125,7 @@ class RemoteBatch:
             head, _ = self.take(
                 {"do": Request.PUT_ALL, "files": files},
                 self._steps,
-                b"".join(put.data for put in some),
+                b"".join(put.data or b"" for put in some),
                 _shifted(starts, range(len(errors), len(errors) + len(some))),
             )
             errors += [_error_of(put, one) for put, one in zip(some, _list(head.get("found")), strict=True)]
@@ -205,9 +205,9 @@ class RemoteFile(LockedFile):
     def sync(self) -> None:
         self._take({"do": Request.SYNC})
 
-    def remove(self, temporary: str) -> None:
+    def remove(self, temporary: str, *, until: Micros | None = None) -> None:
         self.first_read.clear()
-        self._take({"do": Request.REMOVE, "temporary": temporary})
+        self._take({"do": Request.REMOVE, "temporary": temporary, "until": until})
 
     def mend(self, temporary: str, before: str | None, after: str | None) -> None:
         self.first_read.clear()
@@ -239,7 +239,7 @@ def _first_of(puts: Sequence[Put]) -> list[Put]:
     """The first one, and those after it that are sent in the same message."""
     size, some = 0, list[Put]()
     for put in puts:
-        size += len(put.data)
+        size += len(put.data or b"")
         if some and size > MOST_AT_ONCE:
             break
         some.append(put)

@@ -298,8 +298,13 @@ class _Job:
 
 
 def _result(effect: FileEffect, head: Head) -> Message:
-    before = head.get("before")
-    applied = Applied(None if before is None else str(before), str(head["after"]), number_of(head, "size"))
+    before, after, mode = head.get("before"), head.get("after"), head.get("mode")
+    applied = Applied(
+        None if before is None else str(before),
+        None if after is None else str(after),
+        number_of(head, "size"),
+        mode if isinstance(mode, int) else None,
+    )
     return {"is": Answer.DONE}, effect.result(applied).model_dump_json().encode()
 
 
@@ -463,7 +468,7 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
         case Request.SYNC:
             file.sync()
         case Request.REMOVE:
-            file.remove(text_of(head, "temporary"))
+            file.remove(text_of(head, "temporary"), until=_until(head))
         case Request.MEND:
             file.mend(text_of(head, "temporary"), _hash(head, "before"), _hash(head, "after"))
         case other:
@@ -476,9 +481,11 @@ def _put_all(channel: Channel, locked: LockedFiles, head: Head, body: memoryview
     assert isinstance(files, list)
     for one in files:
         assert isinstance(one, dict)
-        file, size = locked.found[number_of(one, "nth")], number_of(one, "size")
+        file = locked.found[number_of(one, "nth")]
         assert isinstance(file, LockedFile)
-        puts.append(Put(file, bytes(body[:size]), text_of(one, "temporary"), _until(one)))
+        size = 0 if one["size"] is None else number_of(one, "size")
+        data = None if one["size"] is None else bytes(body[:size])
+        puts.append(Put(file, data, text_of(one, "temporary"), _until(one)))
         body = body[size:]
     reported = time.monotonic()
 
