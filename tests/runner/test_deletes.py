@@ -9,6 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.engine.reports.markdown import as_markdown
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.workers.base import Caps
@@ -164,3 +165,14 @@ def test_deletions_of_one_directory_are_applied_together(database_url: str, tmp_
         engine.work(until_idle=True, mission_id=mission)
         assert len(engine.undo(mission).files) == len(names)
         assert [(scene.file.parent.parent / name).read_text() for name in names] == names
+
+
+def test_a_report_says_what_was_deleted(scene: Scene) -> None:
+    scene.work(scene.hold())
+    mission = scene.engine.mission(scene.mission)
+    assert (mission.status, mission.deliverables) == ("completed", [])
+    facts = scene.engine.facts(scene.mission)
+    assert f"- `bin/old.sh` deleted (job {facts.files.rows[0].job_id})\n" in as_markdown(facts)
+    scene.file.write_text("somebody's\n")
+    now = as_markdown(scene.engine.facts(scene.mission))
+    assert "deleted (job 2); changed since by someone else\n" in now

@@ -28,7 +28,6 @@ from lcp_engine.store.queries.mission_facts import DiskState
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow
 
-_OF_REMOVED = {DiskState.GONE: DiskState.AS_WRITTEN, None: None}
 _BEFORE_IS_GONE = "what it was before is not in the database"
 _AFTER_IS_GONE = "it has been changed since, and what this wrote was not kept"
 
@@ -193,8 +192,7 @@ def _found(instance: Instance, last: Sequence[ChangeRow]) -> dict[int, DiskState
         known = instance.database.read(partial(root_of_change, mission_id=mission_id, path=root, place=place))
         written = [Written(path, change.size_bytes, change.sha256_after) for path, change in of_root.items()]
         for path, state in on_disk(written, known, confined_threads(instance.isolation).read).items():
-            was_removed = of_root[path].sha256_after is None
-            found[of_root[path].id] = _OF_REMOVED.get(state, DiskState.CHANGED) if was_removed else state
+            found[of_root[path].id] = state
     return found
 
 

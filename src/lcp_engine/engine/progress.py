@@ -21,7 +21,7 @@ from lcp_engine.engine.turn_queue import (
 )
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store import missions
-from lcp_engine.store.changes import changed_paths
+from lcp_engine.store.changes import written_paths
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import event_data, open_sub_plans
@@ -228,7 +228,7 @@ def _close_mission(
     if mission.root_plan is not None:
         ledger.plan(mission.root_plan).outcome = end.outcome
     mission.asking = None
-    paths = changed_paths(ledger.tx, mission.id)
+    paths = written_paths(ledger.tx, mission.id)
     metrics: dict[str, JsonValue] = {
         "turns": mission.turns,
         "jobs_succeeded": mission.succeeded,

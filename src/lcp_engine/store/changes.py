@@ -92,9 +92,11 @@ _Stored: TypeAlias = tuple[bytes, str | None]
 MOST_WHOLE = 16 * 1024
 """Bytes; a smaller content is always stored whole."""
 _APPLIED = Statement(
-    select(changes.c.id, changes.c.path).where(
+    select(changes.c.id, changes.c.path, changes.c.sha256_after)
+    .where(
         changes.c.mission_id == bindparam("mission"), text("state = 'applied'"), changes.c.undoes.is_(None)
     )
+    .order_by(changes.c.id)
 )
 _ENDED = Statement(
     select(missions.c.metrics).where(
@@ -232,11 +234,20 @@ def close_intent(tx: Tx, change_id: int, state: str) -> bool:
 
 
 def changed_paths(tx: Tx, mission_id: int) -> list[str]:
-    """The paths that the mission wrote, without undone changes, sorted."""
+    """The paths that the mission changed, without undone changes, sorted."""
+    return sorted(_last_hashes(tx, mission_id))
+
+
+def written_paths(tx: Tx, mission_id: int) -> list[str]:
+    """The paths of `changed_paths` where the mission left a file."""
+    return sorted(path for path, sha in _last_hashes(tx, mission_id).items() if sha is not None)
+
+
+def _last_hashes(tx: Tx, mission_id: int) -> dict[str, str | None]:
+    """What the mission left at each path; None if it deleted the file."""
     undone = timeline_of(tx, mission_id).undone_by if has_undone(tx, mission_id) else {}
-    return sorted(
-        {str(path) for change, path in tx.rows(_APPLIED, mission=mission_id) if change not in undone}
-    )
+    rows = tx.rows(_APPLIED, mission=mission_id)
+    return {str(path): sha for change, path, sha in rows if change not in undone}
 
 
 def deliver_again(tx: Tx, mission_id: int) -> None:
@@ -244,6 +255,6 @@ def deliver_again(tx: Tx, mission_id: int) -> None:
     row = tx.row(_ENDED, mission=mission_id)
     if row is None:
         return
-    paths = changed_paths(tx, mission_id)
+    paths = written_paths(tx, mission_id)
     metrics = {**from_json(row[0] or "{}"), "files_written": len(paths)}
     tx.run(_DELIVER, mission=mission_id, new_deliverables=to_json(list(paths)), new_metrics=to_json(metrics))

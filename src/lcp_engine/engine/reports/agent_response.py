@@ -80,6 +80,6 @@ def _action(file: FileFact) -> TakenAction:
         timestamp=file.changed_at,
         details={
             "path": file.path, "job_id": file.job_id, "changes": file.changes, "size_bytes": file.size_bytes,
-            "sha256": file.sha256,
+            "sha256": file.sha256, **({"deleted": True} if file.sha256 is None else {}),
         },
     )  # fmt: skip

@@ -65,6 +65,14 @@ def _states(root: Root, files: Sequence[Written]) -> dict[str, DiskState | None]
 
 
 def _state(root: Root, file: Written) -> DiskState | None:
+    """A file that was removed is as it was left if there is none."""
+    state = _state_of_file(root, file)
+    if file.sha256 is not None or state is None:
+        return state
+    return DiskState.AS_WRITTEN if state is DiskState.GONE else DiskState.CHANGED
+
+
+def _state_of_file(root: Root, file: Written) -> DiskState | None:
     try:
         opened = root.open_file(file.path)
     except LcpError as error:
