@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         MissionSpec,
         PlannerSpec,
     )
-    from lcp_engine.core.policy import Explained, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
+    from lcp_engine.core.policy import Explained, KindNames, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
     from lcp_engine.core.protocol.actions import (
         Action,
         AnalysisResult,
@@ -150,6 +150,7 @@ __all__ = [
     "JobResult",
     "JobSpec",
     "Kind",
+    "KindNames",
     "KindRole",
     "LcpError",
     "LimitReached",
@@ -216,7 +217,7 @@ _MODULES = {
     "core.job_states": ("State",),
     "core.kinds": ("KindRole",),
     "core.mission.spec": ("AcceptCheck", "FileMatch", "FileQuotes", "Limits", "MissionSpec", "PlannerSpec"),
-    "core.policy": ("Explained", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
+    "core.policy": ("Explained", "KindNames", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
     "core.protocol.actions": (
         "Action",
         "AnalysisResult",

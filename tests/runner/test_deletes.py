@@ -103,6 +103,9 @@ def test_a_file_that_changed_since_its_approval_is_kept(scene: Scene) -> None:
 def test_a_rule_for_writes_lets_nothing_be_deleted(scene: Scene) -> None:
     rules: list[JsonValue] = [{"kinds": ["write_file"], "do": "auto"}]
     assert scene.state(scene.hold(policy=rules))[0] == "held"
+    rules = [{"kinds": ["write_file"], "paths": ["bin/"], "do": "deny"}, {"do": "auto"}]
+    assert scene.state(scene.hold(policy=rules))[0] == "rejected"
+    assert scene.file.exists()
     rules = [{"kinds": ["delete_file"], "paths": ["bin/"], "do": "auto"}]
     assert scene.state(scene.hold(policy=rules))[0] == "succeeded"
     assert not scene.file.exists()

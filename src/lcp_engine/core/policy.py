@@ -71,8 +71,15 @@ class Explained:
     looked: tuple[Looked, ...]
 
 
-Named: TypeAlias = str | tuple[str, ...]
-"""A kind; or, with those whose rules are about it, too, all their names."""
+@dataclass(frozen=True, slots=True)
+class KindNames:
+    """A kind and others whose rules are about it, too: all rules for `names`, and those for `denied_as` that deny."""
+
+    names: tuple[str, ...]
+    denied_as: tuple[str, ...] = ()
+
+
+Named: TypeAlias = str | KindNames
 PathPolicy: TypeAlias = Callable[[str], Ruling]
 
 
@@ -215,8 +222,10 @@ class _NamedRule:
     ruling: Ruling
 
     def has_kind(self, kind: Named) -> bool:
-        names = (kind,) if isinstance(kind, str) else kind
-        return "*" in self.kinds or not self.kinds.isdisjoint(names)
+        if "*" in self.kinds or isinstance(kind, str):
+            return "*" in self.kinds or kind in self.kinds
+        denies = self.ruling.verdict is Verdict.DENY
+        return not self.kinds.isdisjoint((*kind.names, *kind.denied_as) if denies else kind.names)
 
     @property
     def covers_most(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.policy import PathPolicy, Policy, Verdict
+from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Verdict
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -255,6 +255,8 @@ class Worker(Generic[P]):
     """A kind that can do all that this one can: a model that may use both is offered only that one."""
     judged_as: tuple[str, ...] = ()
     """Kinds whose rules are about this one, too, since it does to files what they do."""
+    denied_as: tuple[str, ...] = ()
+    """Kinds whose denying rules are about this one, too."""
     confined: str | None = None
     """Where a process confined to the root finds this worker, as "module:attribute"; None runs it in the runner's."""
 
@@ -277,9 +279,9 @@ class Worker(Generic[P]):
         return KindRole.WRITES if self.writes else KindRole.OTHER
 
     @property
-    def named(self) -> tuple[str, ...]:
-        """The names by which rules of a policy are about this kind."""
-        return (self.kind, *self.judged_as)
+    def named(self) -> KindNames:
+        """By which names of kinds rules of a policy are about its jobs."""
+        return KindNames((self.kind, *self.judged_as), self.denied_as)
 
     def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
         """The params as this kind's model; a null for a known param reads as absent.
@@ -334,6 +336,7 @@ class Worker(Generic[P]):
             examples=self.examples,
             included_in=self.included_in,
             judged_as=self.judged_as,
+            denied_as=self.denied_as,
             confined=self.confined,
         )
 

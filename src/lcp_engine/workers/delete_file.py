@@ -64,5 +64,6 @@ WORKER = Worker(
             files={"old.txt": "old\n"},
         ),
     ),
+    denied_as=("write_file",),
     confined="lcp_engine.workers.delete_file:WORKER",
 )
