@@ -64,8 +64,7 @@ INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_t
 INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
-    store/maintenance/backup:_check_target workers/delete_file:execute workers/edit_file:execute
-    workers/read_file:_read workers/write_file:execute
+    store/maintenance/backup:_check_target workers/params:file_to_change workers/read_file:_read
 NOT_FOUND: cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan

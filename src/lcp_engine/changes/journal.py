@@ -3,8 +3,8 @@
 Every step on a file happens under the lock of its directory: close intents that an earlier attempt left open, record an
 intent with the content before, replace the file, then mark the intent applied and settle the job in one transaction.
 Effects of one mission that are applied together share these transactions. A job that waits for a lock is given back
-after a while, so that its attempts are not used up by somebody who holds it; and a file is replaced only within some
-seconds of a look at the lease, so that no job changes a file after it was given up (a runner may be suspended).
+after a while, so that waiting uses up none of its attempts; and a file is replaced only within some seconds of a look
+at the lease, so that no job changes a file after it was given up (a runner may be suspended).
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class LockedFile(ABC):
     ) -> None:
         """Replace the file atomically; durable only after `sync`. `temporary` is the name it is written under first.
 
-        Raises `TIMEOUT` if `until`, in `clock.since_start()`, has passed before the file is replaced: whoever wants it
-        replaced may have been suspended, and has to look whether it is still to be.
+        Raises `TIMEOUT` if `until`, in `clock.since_start()`, has passed before the file is replaced: the caller may
+        have been suspended, and should look again whether the change is still wanted.
 
         Keeps the mode bits, and the owner if the system permits; a new file gets the bits `mode`, or else the system's
         default. If it fails, the file is unchanged. Raises `CONFLICT` if the content is not what was read under this

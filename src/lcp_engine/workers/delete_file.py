@@ -6,9 +6,10 @@ from functools import partial
 from typing import Literal
 
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import Failed
+from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import FileParams, Result, requested_paths
+from lcp_engine.workers.params import FileParams, Result, file_to_change, requested_paths
 
 
 class DeleteFileParams(FileParams):
@@ -26,17 +27,9 @@ class DeleteFileResult(Result):
 
 def execute(params: DeleteFileParams, context: Context) -> FileEffect | Hold | Failed:
     """Checks the path without opening the file, and returns the change for the runner to apply."""
-    try:
-        place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
-        if (refused := context.judge(place.path)) is not None:
-            return refused
-        context.root.check_place(place)
-    except LcpError as error:
-        return error.failed
-    if place.is_directory or not place.path:
-        return Failed(
-            ErrorCode.NOT_A_FILE, f"{place.shown or '.'!r} is named as a directory, a file is needed"
-        )
+    place = file_to_change(params, context)
+    if not isinstance(place, Place):
+        return place
     return FileEffect(place.path, "", "delete", partial(_result, place.shown))
 
 

@@ -22,7 +22,7 @@ def load_workers(file: Path) -> None:
     From then on no job of this process may read or write it. Raises `INVALID_ARGUMENT` if it cannot be read, raises an
     error, or registers nothing.
     """
-    protect(file.expanduser())  # whoever could write it could run what they like
+    protect(file.expanduser())  # a job that writes it could run any code
     path = file.expanduser().resolve()
     if path in _LOADED:
         return

@@ -7,9 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import ContentParams, Result, requested_paths
+from lcp_engine.workers.params import ContentParams, Result, file_to_change, requested_paths
 
 
 class WriteFileParams(ContentParams):
@@ -40,17 +41,9 @@ class WriteFileResult(Result):
 
 def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> FileEffect | Hold | Failed:
     """Checks path and size without opening the file, and returns the change for the runner to apply."""
-    try:
-        place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
-        if (refused := context.judge(place.path)) is not None:
-            return refused
-        context.root.check_place(place)
-    except LcpError as error:
-        return error.failed
-    if place.is_directory or not place.path:
-        return Failed(
-            ErrorCode.NOT_A_FILE, f"{place.shown or '.'!r} is named as a directory, a file is needed"
-        )
+    place = file_to_change(params, context)
+    if not isinstance(place, Place):
+        return place
     size, cap = written_bytes(params), context.caps.write_bytes
     if size > cap:
         return Failed(
