@@ -86,19 +86,20 @@ def write_prompt(
 
 def for_context(question: Question, tokens: int) -> Question:
     """The question without kinds that a model with few tokens of context can do without: files need the room."""
-    if tokens >= _ROOMY:
-        return question
     roles = {kind.role for kind in question.kinds}
-    spared = {role for role, other in _INSTEAD.items() if other in roles}
+    spared = {role for role, (least, other) in _NEEDS_ROOM.items() if tokens < least and other in roles}
     return replace(question, kinds=tuple(kind for kind in question.kinds if kind.role not in spared))
 
 
-_ROOMY = 3000
-_INSTEAD = {
-    KindRole.FINDS: KindRole.READS,
-    KindRole.EDITS: KindRole.WRITES,
-    KindRole.DELETES: KindRole.WRITES,
+_NEEDS_ROOM = {
+    KindRole.FINDS: (3000, KindRole.READS),
+    KindRole.EDITS: (3000, KindRole.WRITES),
+    KindRole.DELETES: (5000, KindRole.WRITES),
 }
+"""From how many tokens on a kind is offered, and what can be done in its stead.
+
+A small context mostly belongs to a small model, which each further kind confuses.
+"""
 
 
 def system_message(question: Question, dialect: Dialect) -> str:
