@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
+from tempfile import gettempdir
 
 import pytest
 from pydantic import JsonValue
@@ -49,14 +51,17 @@ limits: {max_turns: 8, max_tokens: 20000}
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A project of three files."""
-    place = tmp_path / "root"
+def root(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A project of three files, always at one path: the prompt has it, and so small a model answers by each word."""
+    words = request.node.originalname.split("_")
+    place = Path(gettempdir()) / "lcp-tiny" / (words[-1] + ("-http" if "behind" in words else ""))
+    rmtree(place, ignore_errors=True)
     (place / "src").mkdir(parents=True)
     (place / "README.md").write_text("# Tiny\n\nA tiny project that adds numbers.\n")
     (place / "pyproject.toml").write_text('[project]\nname = "tiny"\nversion = "1"\n')
     (place / "src" / "add.py").write_text("def add(a, b):\n    return a + b\n")
-    return place
+    yield place
+    rmtree(place)
 
 
 def _rungs_of(model: str) -> set[Rung]:
