@@ -247,12 +247,10 @@ class Journal:
         Raises `TOO_LARGE` for a change within a file that is above the cap already.
         """
         file, there = write.file, write.file.read_within(self.keeps)
+        if there is None:
+            return None
         if not isinstance(there, int):
-            return (
-                None
-                if there is None
-                else _Before(there.sha256, len(there.data), there.data, True, there.mode)
-            )
+            return _Before(there.sha256, len(there.data), there.data, True, there.mode)
         if write.effect.needs_content and there > self.cap:
             raise LcpError.of(too_large_to_change(file.path, there, self.cap))
         if not self.database.read(lambda tx: was_held_for(tx, write.job, ReasonCode.IRREVERSIBLE)):

@@ -78,6 +78,10 @@ class KindNames:
     names: tuple[str, ...]
     denied_as: tuple[str, ...] = ()
 
+    def for_rules(self, verdict: Verdict) -> tuple[str, ...]:
+        """The kinds whose rules with this verdict are about it."""
+        return (*self.names, *self.denied_as) if verdict is Verdict.DENY else self.names
+
 
 Named: TypeAlias = str | KindNames
 PathPolicy: TypeAlias = Callable[[str], Ruling]
@@ -224,8 +228,7 @@ class _NamedRule:
     def has_kind(self, kind: Named) -> bool:
         if "*" in self.kinds or isinstance(kind, str):
             return "*" in self.kinds or kind in self.kinds
-        denies = self.ruling.verdict is Verdict.DENY
-        return not self.kinds.isdisjoint((*kind.names, *kind.denied_as) if denies else kind.names)
+        return not self.kinds.isdisjoint(kind.for_rules(self.ruling.verdict))
 
     @property
     def covers_most(self) -> bool:

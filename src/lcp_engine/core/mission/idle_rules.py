@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lcp_engine.core.policy import KindNames, Rule, Verdict
+from lcp_engine.core.policy import KindNames, Rule
 from lcp_engine.core.summaries import nearest
 
 _EVERYTHING = frozenset({"*", "**"})
@@ -27,7 +27,11 @@ def rules_by_path(
     rules: Sequence[Rule], user_rules: Sequence[Rule], named: KindNames
 ) -> list[tuple[str, Rule]]:
     """The rules about certain paths that may decide about jobs of a kind of these names, each with its name."""
-    own = [(name, rule) for name, rule in _in_order(rules, user_rules) if _is_about(rule, named)]
+    own = [
+        (name, rule)
+        for name, rule in _in_order(rules, user_rules)
+        if any(_has(rule, kind) for kind in named.for_rules(rule.do))
+    ]
     return [
         (name, rule)
         for at, (name, rule) in enumerate(own)
@@ -76,11 +80,6 @@ def _decided_before(rule: Rule, kinds: Sequence[str], before: Sequence[tuple[str
             return None
         deciding.append(first)
     return f"{', '.join(dict.fromkeys(deciding))} decides first"
-
-
-def _is_about(rule: Rule, named: KindNames) -> bool:
-    names = (*named.names, *named.denied_as) if rule.do is Verdict.DENY else named.names
-    return any(_has(rule, kind) for kind in names)
 
 
 def _has(rule: Rule, kind: str) -> bool:
