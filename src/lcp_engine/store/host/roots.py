@@ -98,7 +98,10 @@ class _Disk:
 
 
 def _look(root: str, found: Future[_Place]) -> None:
-    found.set_result(_Place(os.path.isdir(root), identity_at(root)))  # noqa: PTH112 -- it raises nothing
+    try:
+        found.set_result(_Place(os.path.isdir(root), identity_at(root)))  # noqa: PTH112 -- it raises nothing
+    except OSError:  # the directory is there, and cannot be told from others
+        found.set_result(_Place(is_directory=True, identity=None))
 
 
 def _names(root: str, spec: str) -> Iterable[str]:
