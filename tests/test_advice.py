@@ -162,7 +162,7 @@ NO_REFUSALS = {
     ReasonCode.MISSION_ENDED, ReasonCode.NOT_JUDGED, ReasonCode.NOT_STARTED, ReasonCode.PLAN_ENDED,
     ReasonCode.PLANNER_REVIEW, ReasonCode.QUESTION, ReasonCode.REPLY_WANTED, ReasonCode.RUNNER_DIED,
     ReasonCode.STEP_ENDED, ReasonCode.CONFLICT, ReasonCode.DRIFT, ReasonCode.NO_WORKER, ReasonCode.STEP_ORDER,
-    ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE, ReasonCode.FILE_BUSY,
+    ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE, ReasonCode.FILE_BUSY, ReasonCode.NETWORK_ROOT,
 }  # fmt: skip
 """Reasons to hold, cancel or queue a job, which make no error."""
 

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
         TurnFact,
         UndoneFact,
     )
-    from lcp_engine.store.queries.records import Job, Mission, MissionStatus, Schedule
+    from lcp_engine.store.queries.records import ActiveRunner, Job, Mission, MissionStatus, Schedule
     from lcp_engine.workers.base import (
         Applied,
         Caps,
@@ -106,6 +106,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AcceptCheck",
     "Action",
+    "ActiveRunner",
     "AgentError",
     "AgentRequest",
     "AnalysisResult",
@@ -280,7 +281,7 @@ _MODULES = {
         "TurnFact",
         "UndoneFact",
     ),
-    "store.queries.records": ("Job", "Mission", "MissionStatus", "Schedule"),
+    "store.queries.records": ("ActiveRunner", "Job", "Mission", "MissionStatus", "Schedule"),
     "workers.base": (
         "Applied",
         "Caps",

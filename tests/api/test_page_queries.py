@@ -72,7 +72,7 @@ def test_what_is_large_is_left_out_of_a_page(queries: PageQueries) -> None:
 
 def test_state_changes_questions_and_counts_are_read_for_a_range_of_jobs(queries: PageQueries) -> None:
     assert queries.held_count() == 2
-    assert queries.runner_count() == 0
+    assert queries.runners() == []
     changes = queries.state_changes(1, 4, 4)
     assert [change["event"] for change in changes] == ["queued", "started", "failed"]
     heads = queries.turn_heads(1, 1, 4)

@@ -50,6 +50,7 @@ CANNOT_BE_USED = """
     jobs --limit 0
     job one
     held --mission one
+    runners --odd
     diff
     diff 2 --mission 1
     approve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -103,3 +104,13 @@ def test_quiet_leaves_only_data_and_errors(lcp: Lcp) -> None:
         "db stats",
     ):
         assert lcp(*command.split(), "-q").err == "", command
+
+
+def test_runners_are_listed_from_their_first_to_their_last_moment(queued: Lcp) -> None:
+    none = queued("runners")
+    assert (none.code, none.out, none.err) == (0, "", "No runners; `lcp work` starts one.\n")
+    with working(queued):
+        (runner,) = json.loads(queued("runners", "--json").out)
+        assert (runner["running"], runner["silent_roots"]) == (0, [])
+        assert str(runner["pid"]) in queued("runners").out
+    assert queued("runners", "--json").out == "[]\n"

@@ -206,8 +206,10 @@ def test_an_older_database_gets_its_codes(lab: Lab, open_lab: OpenLab) -> None:
         ("missions", "session_id"),
         ("missions", "user_id"),
         ("blobs", "base"),
+        ("runners", "silent_roots"),
     ):
         _write(lab, f"ALTER TABLE {table} DROP COLUMN {column}")
+    _write(lab, "DROP TABLE network_roots")
     _write(lab, "UPDATE alembic_version SET version_num = '0008'")
     upgraded = open_lab()
     assert outcome(upgraded, missions) == before

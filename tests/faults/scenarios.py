@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen, SubprocessError
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 import psycopg
 from pydantic import JsonValue
 from tests.faults import history
 from tests.faults.machine import can_be_another
 from tests.faults.paid import Model
-from tests.faults.places import Hanging, Memory, no_fuse, no_mounts
+from tests.faults.places import Memory, Network, Served, no_fuse, no_mounts, no_network
+from tests.faults.program import FILE
 from tests.faults.server import FAKETIME, programs
 from tests.faults.stage import Failed, Stage, Wanted, kill, resume, stop, suspend
 
@@ -30,6 +32,8 @@ BOTH = (SQLITE, POSTGRESQL)
 STALL = 12.0
 """Longer than a lease (10 s), shorter than what a writer waits for SQLite (30 s)."""
 HOUR = 3600.0
+NOTICED = 20.0
+"""A runner notices within 15 s, if the machine has time for it."""
 MEMORY = Path("/dev/shm")
 Need = Callable[[], str | None]
 
@@ -258,6 +262,40 @@ def two_machines_have_one_path(stage: Stage) -> None:
     stage.finish()
 
 
+def two_machines_share_a_root(stage: Stage) -> None:
+    """Two machines have a root on a network, where their locks do not exclude each other: one of them writes to it."""
+    path, behind = stage.root("shared"), stage.directory / "behind"
+    machines = []
+    for name in ("a", "b"):
+        place = stage.directory / "mounts" / name
+        Served(place, behind, stage.stack, "sshfs")
+        machines.append(stage.machine(name, other=True, mounts={path: place}))
+    missions = [stage.appends(10, path, place=behind, machine=machine) for machine in machines * 3]
+    runners = [stage.runner("--threads", "2", machine=machine) for machine in machines]
+    for _ in range(3):
+        time.sleep(stage.chance.random())
+        for nth, machine in enumerate(machines):
+            kill(runners[nth])
+            runners[nth] = stage.runner("--threads", "2", machine=machine)
+    stage.finish(*missions)
+    if (found := _writers(stage)) != 1:
+        raise Failed(f"{found} machines wrote to the root")
+    for runner in runners:
+        stop(runner)
+    for machine in machines:  # the other one takes it over, and then the first one again
+        later = stage.appends(5, path, place=behind, machine=machine)
+        served = stage.runner("--root", f"shared={path}", machine=machine)
+        stage.finish(later)
+        stop(served)
+    if (found := _writers(stage)) != len(machines):
+        raise Failed(f"{found} machines wrote to the root that each of them had taken over")
+
+
+def _writers(stage: Stage) -> int:
+    places = stage.rows("SELECT DISTINCT root_identity FROM changes")
+    return len({str(place).partition(":")[0] for (place,) in places})
+
+
 def two_runtime_directories(stage: Stage) -> None:
     """A service and a desktop session share a database, and the clock of one lags by a minute: each keeps its jobs."""
     session = stage.machine("session")
@@ -286,7 +324,7 @@ def a_machine_dies(stage: Stage) -> None:
 
 def a_root_hangs(stage: Stage) -> None:
     """The file system under one root stops in the middle of its jobs; the other missions and SIGTERM do not wait."""
-    hanging = Hanging(stage.directory / "roots" / "hanging", stage.directory / "behind", stage.stack)
+    hanging = Served(stage.directory / "roots" / "hanging", stage.directory / "behind", stage.stack)
     stage.environment["LCP_ISOLATION"] = "auto"
     there = stage.appends(20, stage.directory / "roots" / "hanging", place=stage.directory / "behind")
     old = stage.runner("--threads", "2")
@@ -298,6 +336,7 @@ def a_root_hangs(stage: Stage) -> None:
     kill(old)
     later = stage.appends(5)
     stage.wait("lines in another root after a kill", lambda: stage.succeeded(later) == 5)
+    stage.wait("a word about the root", lambda: "hanging" in stage.must("--json", "runners"))
     stop(new, 60)
     hanging.recover()
     stage.may_fail = True  # attempts in a root that hangs end with a timeout
@@ -334,6 +373,68 @@ def a_root_is_read_only(stage: Stage) -> None:
     time.sleep(2)
     memory.allow_writes()
     stage.finish()
+
+
+def somebody_else_saves(stage: Stage) -> None:
+    """Another program saves the file that a runner writes to, also while the runner is suspended: no save is lost."""
+    stage.others_write = stage.may_fail = True
+    root = stage.root()
+    file = root / FILE
+    runner = stage.runner("--threads", "2")
+    missions: list[int] = []
+    for nth in range(150):
+        if nth % 25 == 0:
+            missions.append(stage.appends(50))
+        if is_suspended := stage.chance.random() < 0.4:
+            suspend(runner)
+        saved = f"save-{nth}"
+        (root / "saved").write_text(f"{saved}\n")
+        (root / "saved").replace(file)
+        if is_suspended:
+            resume(runner)
+        # For a moment a runner's own content may have the name.
+        stage.wait(f"the return of {saved}", lambda saved=saved: _first_line(file) == saved, 10)  # type: ignore[misc]
+        time.sleep(stage.chance.random() / 20)
+        if (found := _first_line(file)) != saved:
+            raise Failed(f"{saved} was overwritten, the file begins with {found}")
+    for mission in missions:
+        if not stage.ended(mission):
+            stage.must("cancel", str(mission))
+    stop(runner)
+
+
+def _first_line(file: Path) -> str:
+    return file.read_text().partition("\n")[0]
+
+
+# -- People
+
+
+def missions_are_cancelled_and_undone(stage: Stage) -> None:
+    """Missions are cancelled in the middle of their writes and undone at once: nothing of them is left."""
+    stage.may_fail = True
+    runner = stage.runner("--threads", "2")
+    roots, cancelled = [], 0
+    for nth in range(12):
+        roots.append(stage.root(f"root-{nth}"))
+        mission = stage.appends(50, roots[-1], kind="test.line", seconds=0.05)
+        stage.wait("the first line", lambda mission=mission: stage.succeeded(mission) > 0)  # type: ignore[misc]
+        time.sleep(stage.chance.random() / 20)
+        if is_suspended := nth % 3 == 2:
+            suspend(runner)
+        cancelled += stage.lcp("cancel", str(mission)).returncode == 0
+        undo = Thread(target=stage.lcp, args=("undo", str(mission)))
+        undo.start()
+        if is_suspended:
+            time.sleep(1)
+            resume(runner)
+        undo.join()
+    time.sleep(3)
+    stop(runner)
+    if not cancelled:
+        raise Failed("every mission had ended before it was cancelled")
+    if left := [root.name for root in roots if (root / FILE).exists()]:
+        raise Failed(f"what was undone was written again or left in {', '.join(left)}")
 
 
 # -- The database's place
@@ -428,6 +529,26 @@ def acknowledgements_are_lost(stage: Stage) -> None:
     proxy.losing = False
 
 
+def the_server_falls_silent(stage: Stage) -> None:
+    """The server's machine vanishes without a word for 40 s: runners notice within 15 s, and go on when it is back."""
+    network = Network(stage.stack)
+    stage.serve()
+    stage.appends(50, kind="test.line", seconds=0.2)
+    runners = [stage.runner("--threads", "2") for _ in range(2)]
+    stage.wait("the first line", lambda: stage.succeeded() > 0)
+    network.fall_silent()
+    try:
+        noticed = stage.wait("a word about the server", lambda: "away" in stage.log.read_text(), 60)
+        time.sleep(max(0.0, 40 - noticed))
+    finally:
+        network.recover()
+    _are_alive(runners)
+    stage.finish()
+    _are_alive(runners)
+    if noticed > NOTICED:
+        raise Failed(f"it was noticed after {noticed:.0f} s")
+
+
 def backends_are_terminated(stage: Stage) -> None:
     """Every connection is cut five times under load."""
     server = stage.serve()
@@ -516,17 +637,21 @@ SCENARIOS = (
     Scenario(a_machine_sleeps, (POSTGRESQL,), (can_be_another,)),
     Scenario(a_machine_slept_before, (POSTGRESQL,), (can_be_another,)),
     Scenario(two_machines_have_one_path, (POSTGRESQL,), (can_be_another,)),
+    Scenario(two_machines_share_a_root, (POSTGRESQL,), (can_be_another, no_fuse)),
     Scenario(two_runtime_directories, (SQLITE,)),
     Scenario(a_machine_dies, (POSTGRESQL,), (can_be_another,)),
     Scenario(a_root_hangs, needs=(no_mounts, no_fuse)),
     Scenario(a_root_is_full, needs=(no_mounts,), short=(SQLITE,)),
     Scenario(a_root_is_read_only, needs=(no_mounts,)),
+    Scenario(somebody_else_saves),
+    Scenario(missions_are_cancelled_and_undone),
     Scenario(the_database_has_no_room, (SQLITE,), (no_mounts,)),
     Scenario(the_runtime_directory_is_full, needs=(no_mounts,)),
     Scenario(a_forking_worker_is_killed),
     Scenario(the_server_restarts, (POSTGRESQL,)),
     Scenario(the_server_is_away, (POSTGRESQL,)),
     Scenario(acknowledgements_are_lost, (POSTGRESQL,), short=(POSTGRESQL,)),
+    Scenario(the_server_falls_silent, (POSTGRESQL,), (no_network,)),
     Scenario(backends_are_terminated, (POSTGRESQL,)),
     Scenario(commits_are_not_awaited, (POSTGRESQL,)),
 )

@@ -54,6 +54,8 @@ class Stage:
         self.wanted: dict[int, Wanted] = {}
         self.may_fail = False
         """Whether jobs may end other than succeeded; then their lines must not be there."""
+        self.others_write = False
+        """Whether another program writes to the files, too."""
         self.paid = 0
         self.log = directory / "log"
         self.database = directory / "database" / "lcp.db"

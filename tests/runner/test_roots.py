@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.runner.runner import Runner
+from lcp_engine.sandbox import root_identity
 from lcp_engine.sandbox.root_identity import RootIdentity, identity_at
-from lcp_engine.store.host.roots import Roots, ServedMissions
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.roots import Roots, ServedMissions, claim_root
 from lcp_engine.store.queries.records import Mission
 
 DRAIN = Path(__file__).with_name("drain.py")
@@ -130,10 +133,81 @@ def test_a_claim_does_not_wait_for_a_file_system_that_hangs(
         assert engine.mission(fine.id).status == "completed"
         assert [job.attempt for job in engine.jobs(mission_id=mute.id)] == [0]
         assert runner.left_to_others() == {str(tmp_path / "hangs"): 1}
+        assert runner._served.silent_roots == {str(tmp_path / "hangs")}
         answers.set()
         Runner(engine.instance, until_idle=True, roots=Roots(only_here=False)).run()
         assert engine.mission(mute.id).status == "completed"
     assert caplog.messages == [f"root {tmp_path / 'hangs'} does not answer; its missions have to wait"]
+
+
+@pytest.fixture
+def on_nfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Every root is on NFS, and this is the machine of the given name."""
+    for module in ("store.host.roots", "sandbox.root_identity"):
+        monkeypatch.setattr(f"lcp_engine.{module}.shared_file_system", lambda path: "NFS")
+
+    def be(machine: str) -> None:
+        monkeypatch.setattr("lcp_engine.store.host.roots.this_machine", lambda: machine)
+
+    be("one")
+    yield be
+    root_identity._networks.clear()
+
+
+def test_one_machine_alone_writes_to_a_root_on_a_network(
+    postgres_url: str,
+    tmp_path: Path,
+    on_nfs: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = tmp_path / "shared"
+    with Engine(postgres_url) as engine:
+        first = launch(engine, root)
+        engine.work(until_idle=True)
+        on_nfs("two")
+        second = launch(engine, root)
+        runner = engine.runner(until_idle=True)
+        runner.run()
+        assert runner.left_to_others() == {str(root): 1}
+        fact = f"root {root} is on NFS, and another machine writes to it, whose locks may exclude nobody here"
+        advice = "its missions are left to that machine; `lcp work --root NAME=DIR` takes them over"
+        assert caplog.messages == [f"{fact}: {advice}"]
+        engine.runner(until_idle=True, roots={"shared": root}).run()
+        assert [engine.mission(one.id).outcome for one in (first, second)] == ["mission_complete"] * 2
+        on_nfs("one")
+        third = launch(engine, root)
+        engine.work(until_idle=True)
+        assert engine.mission(third.id).status == "running"
+
+
+def test_a_write_is_given_back_once_another_machine_writes_to_the_root(
+    postgres_url: str, tmp_path: Path, on_nfs: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both machines have met the root before anybody wrote to it."""
+    root = tmp_path / "shared"
+    claimed: list[bool] = []
+
+    def claim(tx: Tx, root: str) -> bool:
+        if not claimed:  # just before this machine does
+            on_nfs("two")
+            claim_root(tx, root)
+            on_nfs("one")
+        claimed.append(claim_root(tx, root))
+        return claimed[-1]
+
+    monkeypatch.setattr("lcp_engine.changes.journal.claim_root", claim)
+    with Engine(postgres_url) as engine:
+        mission = launch(engine, root)
+        runner = engine.runner(until_idle=True)
+        runner.run()
+        assert runner.left_to_others() == {str(root): 1}
+        write = next(job for job in engine.jobs(mission_id=mission.id) if job.kind == "write_file")
+        assert (write.state, write.attempts, claimed) == ("queued", [], [False])
+        assert not (root / "who.txt").exists()
+        released = next(one for one in engine.events(mission.id) if one["event"] == "released")
+        assert (
+            released["data"]["reason"] == "another machine writes to the root, and locks may not exclude it"
+        )
 
 
 def test_jobs_without_a_root_run_everywhere(database_url: str, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from html import unescape
 from typing import TYPE_CHECKING
 
@@ -250,3 +252,27 @@ def test_queued_jobs_that_nobody_works_on_are_pointed_out(house: House) -> None:
     assert "no runner is running" in house.get("/missions/1").words
     house.work()
     assert "no runner works" not in house.get("/missions/1").words
+
+
+def test_a_root_that_does_not_answer_is_pointed_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a look at it hangs, in a runner that waits."""
+    house.launch(house.complete)
+    answers = threading.Event()
+    monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", lambda root: answers.wait() and None)
+    runner = house.engine.runner(kinds=["list_files"])
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        runner._served.look_again("/mnt/far", "{}")
+        while not any(one.silent_roots for one in house.engine.runners()):
+            time.sleep(0.05)
+        for page in ("/", "/missions/1"):
+            assert "/mnt/far does not answer runner 1" in house.get(page).words
+        answers.set()
+        while any(one.silent_roots for one in house.engine.runners()):
+            time.sleep(0.05)
+        assert "does not answer" not in house.get("/").words
+    finally:
+        answers.set()
+        runner.stop()
+        thread.join()

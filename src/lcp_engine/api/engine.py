@@ -44,7 +44,6 @@ from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
-from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight, seen
 from lcp_engine.store.queries.history import known_id
@@ -114,7 +113,7 @@ class Engine(History):
             isolation=isolation,
         )
         self.instance = open_instance(database_url, options)
-        super().__init__(self.instance.database, isolation)
+        super().__init__(self.instance.database, isolation, self.instance.runtime)
         self._queue: int | None = None
 
     def close(self) -> None:
@@ -226,7 +225,7 @@ class Engine(History):
             mission_id=mission_id,
             kinds=kinds,
             until_idle=until_idle,
-            roots=Roots(roots) if roots else None,
+            roots=self.instance.roots(roots),
         )
 
     # -- Look at changes and policy

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
@@ -14,10 +16,11 @@ from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.liveness import runtime_place
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries, met
-from lcp_engine.store.queries.pages import count_runners
-from lcp_engine.store.queries.records import Job, Mission
+from lcp_engine.store.queries.records import ActiveRunner, Job, Mission
+from lcp_engine.store.queries.runners import find_runners
 
 if TYPE_CHECKING:
     from lcp_engine.store.queries.mission_facts import Course, Facts
@@ -31,15 +34,17 @@ def open_history(
     url: str, *, busy_seconds: float, away_seconds: float | None, isolation: Isolation
 ) -> History:
     """The history in the database at `url`, which is created or upgraded as needed. Raises like `Engine`."""
-    return History(open_database(url, busy_seconds=busy_seconds, away_seconds=away_seconds), isolation)
+    database = open_database(url, busy_seconds=busy_seconds, away_seconds=away_seconds)
+    return History(database, isolation, runtime_place(url, os.environ))
 
 
 class History:
     """The missions of a database and what they did. A context manager; its methods may be called from any thread."""
 
-    def __init__(self, database: Database, isolation: Isolation) -> None:
+    def __init__(self, database: Database, isolation: Isolation, runtime: Path) -> None:
         self.database = database
         self._isolation = isolation
+        self._runtime = runtime
 
     def __enter__(self) -> Self:
         return self
@@ -129,9 +134,12 @@ class History:
         """The ids of held turns that wait for a person to bring the planner's reply (`answer`)."""
         return self._read(find_awaited_replies)
 
-    def runner_count(self) -> int:
-        """The number of processes that execute jobs of this database now, on any host."""
-        return self._read(count_runners)
+    def runners(self) -> list[ActiveRunner]:
+        """The processes that execute jobs of this database now, on any machine, oldest first.
+
+        One of another machine that dies counts for up to 90 seconds more.
+        """
+        return [ActiveRunner.read(row) for row in self._read(find_runners, self._runtime)]
 
     def facts(self, mission_id: int, *, most: int | None = None) -> Facts:
         """What a report says about the mission, files compared with the disk. Raises `NOT_FOUND`.

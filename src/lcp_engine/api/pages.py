@@ -9,6 +9,8 @@ from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.pages import HeldHead, JobFilter, Page
+from lcp_engine.store.queries.records import ActiveRunner
+from lcp_engine.store.queries.runners import find_runners
 
 __all__ = ["STATUSES", "HeldHead", "JobFilter", "JsonObject", "Page", "PageQueries"]
 
@@ -54,9 +56,9 @@ class PageQueries:
         """The number of held jobs of all missions."""
         return self._instance.read(pages.count_held)
 
-    def runner_count(self) -> int:
-        """The number of processes that execute jobs of this database now."""
-        return self._instance.read(pages.count_runners)
+    def runners(self) -> list[ActiveRunner]:
+        """The processes that execute jobs of this database now."""
+        return [ActiveRunner.read(row) for row in self._instance.read(find_runners, self._instance.runtime)]
 
     def has_changes(self, mission_id: int) -> bool:
         """Whether the mission has changed any file."""

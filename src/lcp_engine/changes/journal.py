@@ -32,7 +32,7 @@ from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.root_identity import is_same_place, place_of
+from lcp_engine.sandbox.root_identity import is_on_network, is_same_place, place_of
 from lcp_engine.store import queue
 from lcp_engine.store.changes import (
     changes_of,
@@ -47,6 +47,7 @@ from lcp_engine.store.changes import (
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.roots import claim_root
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import ChangeRow, JobRow
@@ -135,7 +136,7 @@ class Journal:
         try:
             with self.files.lock([(self.root, one.effect.path) for one in effects], Wait.SHORTLY) as locked:
                 if all(held is None for held in locked.found):
-                    self._give_back(effects)
+                    self._give_back(effects, ReasonCode.FILE_BUSY)
                     return []
                 writes: list[_Write] = []
                 for one, held in zip(effects, locked.found, strict=True):
@@ -159,15 +160,15 @@ class Journal:
             self._refuse(one, refusal)
         return later
 
-    def _give_back(self, effects: Sequence[JobEffect]) -> None:
-        """Queue jobs again whose files others hold locked: no attempt is charged."""
+    def _give_back(self, effects: Sequence[JobEffect], reason: ReasonCode) -> None:
+        """Queue jobs again whose files others may be writing: no attempt is charged."""
 
         def release(tx: Tx) -> None:
             ledger = ledger_of(tx)
             ledger.lock(one.job.mission_id for one in effects)
             for one in effects:
                 later = tx.now + BUSY_SECONDS * SECOND
-                queue.release(ledger, one.job.copy(), because(ReasonCode.FILE_BUSY), run_after=later)
+                queue.release(ledger, one.job.copy(), because(reason), run_after=later)
 
         self.database.write(release)
 
@@ -183,7 +184,8 @@ class Journal:
                 held += write.held
         intended = [write for write in writes if write.change is not None]
         looked = since_start()
-        self._intend(intended)
+        if not self._intend(intended):
+            self._give_back([write.source for write in intended], ReasonCode.NETWORK_ROOT)
         self._put_while_leased(locked, [write for write in intended if write.change_id is not None], looked)
         settled = [write for write in writes if write.outcome is not None]
         if settled:
@@ -263,16 +265,24 @@ class Journal:
             return None
         return _Before(current.sha256, len(current.data), current.data, False, current.mode)
 
-    def _intend(self, writes: Sequence[_Write]) -> None:
-        """Record the intents of the jobs that are still leased."""
+    def _intend(self, writes: Sequence[_Write]) -> bool:
+        """Record the intents of the jobs that are still leased. False if only another machine may write to the root."""
 
-        def record(tx: Tx) -> list[int | None]:
-            ledger_of(tx).lock(write.job.mission_id for write in writes)
+        def record(tx: Tx) -> list[int | None] | None:
+            ledger = ledger_of(tx)
+            ledger.lock(write.job.mission_id for write in writes)
+            root = ledger.mission(writes[0].job.mission_id).root
+            if is_on_network(self.root) and root is not None and not claim_root(tx, root):
+                return None
             _keep(tx, writes)
             return [_record(tx, write) for write in writes]
 
-        for write, change_id in zip(writes, self.database.write(record) if writes else (), strict=True):
+        if not writes:
+            return True
+        recorded = self.database.write(record)
+        for write, change_id in zip(writes, recorded or [None] * len(writes), strict=True):
             write.change_id = change_id
+        return recorded is not None
 
     def _put_while_leased(self, locked: LockedFiles, writes: Sequence[_Write], looked: Micros) -> None:
         """Replace the files of jobs that are leased; `looked` is when they were, in `since_start`."""

@@ -33,6 +33,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "job": ("jobs", "Show a job with its attempts and events."),
         "held": ("jobs", "List the jobs that wait for a person."),
         "diff": ("changes", "Show what a held job would change, or what was changed."),
+        "runners": ("runners", "List the runners, and roots that do not answer them."),
         "serve": ("serve", "Serve a web page to inspect missions and decide on held jobs."),
     },
     "Decide": {

@@ -251,8 +251,8 @@ def _new_database(url: str, shown: str) -> Finding:
 
 
 def _runtime(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    from lcp_engine.engine.instance import runtime_directory
     from lcp_engine.sandbox.file_systems import shared_file_system
+    from lcp_engine.store.host.liveness import runtime_directory
 
     directory = runtime_directory(url, environment)
     yield well("runtime directory", str(directory))

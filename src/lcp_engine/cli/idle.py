@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 NOTICE = "nothing is working on this database: start `lcp work`"
 LOOK_SECONDS = 2.0
-"""How often `IdleWatch` looks for runners. A runner that is killed counts as working for up to 10 s."""
+"""How often `IdleWatch` looks for runners. A runner of another machine that dies counts as working for up to 90 s."""
 
 
 def note_idle(invocation: Invocation, history: History, missions: Iterable[Mission]) -> None:
     """Print the notice on stderr if one of these missions has jobs to run and no runner works."""
     is_silent = invocation.json or invocation.quiet
-    if not is_silent and any(map(_has_work, missions)) and history.runner_count() == 0:
+    if not is_silent and any(map(_has_work, missions)) and not history.runners():
         print_err(NOTICE)
 
 
 def advise(invocation: Invocation, history: History, text: str) -> None:
     """Print on stderr how to continue, unless a runner does so already."""
-    if not (invocation.json or invocation.quiet) and history.runner_count() == 0:
+    if not (invocation.json or invocation.quiet) and not history.runners():
         print_err(text)
 
 
@@ -47,7 +47,7 @@ class IdleWatch:
         if self._is_silent or now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        had_runner, self._has_runner = self._has_runner, self._history.runner_count() > 0
+        had_runner, self._has_runner = self._has_runner, bool(self._history.runners())
         if had_runner and not self._has_runner:
             if self._finds_work(mission_id):
                 print_err(NOTICE)

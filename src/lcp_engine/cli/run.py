@@ -166,7 +166,7 @@ def launch_command(
         )
         worst = print_worst_case(invocation, engine, spec)
         if invocation.json:
-            print_json({"id": launched.id, "worst_case": worst.json, "runners": engine.runner_count()})
+            print_json({"id": launched.id, "worst_case": worst.json, "runners": len(engine.runners())})
         else:
             print_out(str(launched.id))
             note_idle(invocation, engine, [launched])

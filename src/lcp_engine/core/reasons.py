@@ -38,6 +38,7 @@ class ReasonCode(StrEnum):
     MAX_FOLLOWUPS = "max_followups"
     MAX_JOBS = "max_jobs"
     MISSION_ENDED = "mission_ended"
+    NETWORK_ROOT = "network_root"
     NOT_JUDGED = "not_judged"
     NOT_STARTED = "not_started"
     NO_WORKER = "no_worker"
@@ -94,6 +95,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.MAX_FOLLOWUPS: "more than max_followups ({most}) in one reply",
     ReasonCode.MAX_JOBS: "the mission may have max_jobs = {most} jobs, and has them",
     ReasonCode.MISSION_ENDED: "the mission has ended",
+    ReasonCode.NETWORK_ROOT: "another machine writes to the root, and locks may not exclude it",
     ReasonCode.NOT_JUDGED: "policy has not judged it",
     ReasonCode.NOT_STARTED: "not started",
     ReasonCode.NO_WORKER: "no worker executes this kind",

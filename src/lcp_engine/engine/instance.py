@@ -21,7 +21,8 @@ from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.endpoint_probes import StoredProbeCache
-from lcp_engine.store.host.liveness import directory_beside, directory_of_user, place_beside
+from lcp_engine.store.host.liveness import place_beside, runtime_directory
+from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.host.shared_clock import open_shared_clock
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
 from lcp_engine.store.host.writer_queue import open_writer_queue
@@ -73,6 +74,10 @@ class Instance:
         """
         return self.database.write(lambda tx: use_case(ledger_of(tx), *args, **kwargs))
 
+    def roots(self, named: Mapping[str, Path] | None = None) -> Roots:
+        """Where roots are on this machine; a SQLite database has one machine, so that no other one could serve them."""
+        return Roots(named or {}, only_here=isinstance(self.database.backend, Sqlite))
+
     def close(self) -> None:
         self.database.close()
         self.notifier.close()
@@ -111,17 +116,6 @@ def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:
     """What decides about jobs, without opening the database, if there is one. Raises like `open_instance`."""
     own = own_places() if url is None else _engine_files(make_backend(url))
     return Admission(find_workers(), tuple(user_rules), own)
-
-
-def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
-    """The directory for locks and sockets of the database at `url` on this host, created if needed.
-
-    Raises `DATABASE_FAILED` if another user owns it, or if it cannot be created.
-    """
-    backend = make_backend(url)
-    if isinstance(backend, Sqlite):
-        return directory_beside(backend.path.resolve())
-    return directory_of_user(url, environment)
 
 
 def _engine_files(backend: Backend) -> tuple[str, ...]:

@@ -85,6 +85,11 @@ class Maintenance:
                 forget(runner, self._instance.runtime)
         self._recovery.start_due()
 
+    @property
+    def silent_roots(self) -> frozenset[str]:
+        """Roots that do not answer, so that what dead runners left open there has to wait."""
+        return self._recovery.hanging
+
     def finish(self) -> None:
         """Wait a moment for what is under way."""
         self._recovery.wait(END_SECONDS)
@@ -126,7 +131,7 @@ class Recovery:
         self._lock = threading.Lock()
         self._running: dict[str, threading.Thread] = {}
         self._since: dict[str, float] = {}
-        self._hanging: set[str] = set()
+        self.hanging: frozenset[str] = frozenset()
 
     def start_due(self) -> None:
         """Start what is due and is not under way, and wait for it a moment. Re-raises database errors."""
@@ -160,11 +165,11 @@ class Recovery:
 
     def _report(self, waiting: set[str]) -> None:
         """Say once of each root that its file system does not answer."""
-        for root in waiting - self._hanging:
+        for root in waiting - self.hanging:
             logging.getLogger("lcp_engine").warning(
                 "root %s does not answer; what a dead runner left open there has to wait", root
             )
-        self._hanging = waiting
+        self.hanging = frozenset(waiting)
 
 
 class Scheduler:

@@ -46,6 +46,7 @@ QUICK_SECONDS = 0.02
 ROOT_SECONDS = 10.0
 """How often roots that were not on this machine are searched again."""
 HEARTBEAT_SECONDS = 3.0
+IDLE_HEARTBEAT_SECONDS = 30.0
 
 
 class Runner:
@@ -96,8 +97,7 @@ class Runner:
         self._slots = count()
         self._uid = uuid4().hex
         self._host = this_host()
-        # A SQLite file serves one machine: no other one could serve a root that is missing here.
-        roots = roots or Roots(only_here=instance.database.backend.name == "sqlite")
+        roots = roots or instance.roots()
         self._served = ServedMissions(roots)
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
         self._leases = Leases(instance.database, scope, self._served, jitter or random.Random())  # noqa: S311 -- no secret
@@ -259,8 +259,8 @@ class Runner:
         while any(lane.is_alive for lane in self._lanes):
             try:
                 wait_for(self._lanes, self._maintenance.seconds_until_due(WATCH_SECONDS))
-                if any(lane.is_busy for lane in self._lanes):
-                    self._leases.renew()
+                self._leases.renew(is_idle=not any(lane.is_busy for lane in self._lanes))
+                self._leases.note_silent_roots(self._served.silent_roots | self._maintenance.silent_roots)
                 self._check_lanes(time.monotonic())
                 if not self._stopping:
                     self._maintenance.run_due(self._leases.runner_id)
@@ -296,6 +296,9 @@ class Runner:
                 worker = self._workers[job.kind]
                 message = f"job {job.id} ({job.kind}) did not end within {worker.timeout:g} s"
                 lane.finish_late(finish(job, worker, Failed(ErrorCode.TIMEOUT, message)))
+                if worker.reads_files:
+                    spec, root = self._instance.read(spec_and_root, job.mission_id)
+                    self._served.look_again(root, spec)
                 self._open_lane()
             lane.return_waiting(now, SLOW_SECONDS)
             if lane.has_unsettled:
@@ -349,6 +352,8 @@ class Leases:
         self._jitter = jitter
         self._monotonic = monotonic
         self._renewed = -math.inf
+        self._was_idle = -math.inf
+        self._silent_roots: frozenset[str] = frozenset()
         self.runner_id = 0
 
     def register(self, uid: str, host: Host) -> None:
@@ -356,6 +361,7 @@ class Leases:
         self.runner_id = self._database.write(
             lambda tx: queue.add_runner(tx, uid=uid, host=host.name, boot=host.boot, pid=os.getpid())
         )
+        self._was_idle = self._monotonic()
 
     def unregister(self) -> None:
         with suppress(LcpError):  # the lock that the process releases says the same
@@ -369,7 +375,7 @@ class Leases:
         # An idle runner does not renew its leases.
         is_stale = now - self._renewed > queue.LEASE_SECONDS / 2
 
-        def work(tx: Tx) -> list[JobRow]:
+        def work(tx: Tx) -> tuple[list[JobRow], frozenset[str]]:
             ledger = ledger_of(tx)
             ledger.lock({one.job.mission_id for one in finished} | {job.mission_id for job in returned})
             settle_finished(ledger, finished, self._jitter)
@@ -378,9 +384,11 @@ class Leases:
             claimed = queue.claim(ledger, self._scope, self.runner_id, most, self._served)
             if claimed and is_stale:
                 queue.beat(tx, self.runner_id)
-            return claimed
+            return claimed, self._served.take_over(tx)
 
-        claimed = self._database.write(work)
+        claimed, taken_over = self._database.write(work)
+        if taken_over:
+            self._served.note_taken_over(taken_over)
         if claimed and is_stale:
             self._renewed = now
         return claimed
@@ -389,12 +397,22 @@ class Leases:
         """Settle one job in the caller's transaction."""
         settle(ledger_of(tx), finished, self._jitter)
 
-    def renew(self) -> None:
-        """Renew all leases, if it is time for that."""
+    def renew(self, *, is_idle: bool = False) -> None:
+        """Renew all leases, if it is time for that; an idle runner has none, and says less often that it is there."""
         now = self._monotonic()
-        if now - self._renewed > HEARTBEAT_SECONDS:
+        if is_idle:
+            if now - max(self._renewed, self._was_idle) > IDLE_HEARTBEAT_SECONDS:
+                self._database.write(lambda tx: queue.beat(tx, self.runner_id, is_idle=True))
+                self._was_idle = now
+        elif now - self._renewed > HEARTBEAT_SECONDS:
             self._database.write(lambda tx: queue.beat(tx, self.runner_id))
             self._renewed = now
+
+    def note_silent_roots(self, roots: frozenset[str]) -> None:
+        """Let others know which roots do not answer this runner."""
+        if roots != self._silent_roots:
+            self._database.write(lambda tx: queue.note_silent_roots(tx, self.runner_id, roots))
+            self._silent_roots = roots
 
     def next_ready_at(self) -> Micros | None:
         """When there is something to claim (0: now); None if nothing is queued."""

@@ -16,6 +16,7 @@ from typing import Self
 from weakref import WeakKeyDictionary
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.file_systems import shared_file_system
 from lcp_engine.sandbox.root import Root
 
 # linux/magic.h
@@ -181,6 +182,17 @@ def place_of(root: Root) -> str:
     if place is None:
         place = _places[root] = RootIdentity.of(root.descriptor).text
     return place
+
+
+_networks: WeakKeyDictionary[Root, bool] = WeakKeyDictionary()
+
+
+def is_on_network(root: Root) -> bool:
+    """Whether other machines may write to an open root, where a lock of theirs excludes nobody here; found once."""
+    known = _networks.get(root)
+    if known is None:
+        known = _networks[root] = shared_file_system(Path(root.path)) is not None
+    return known
 
 
 def is_same_place(one: str | None, other: str | None) -> bool:

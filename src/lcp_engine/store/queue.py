@@ -25,6 +25,7 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RELEASE
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.store.conditions import DELAYED, LIVE, READY
+from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement, update_rows
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
@@ -33,6 +34,8 @@ from lcp_engine.store.schema import jobs, runners
 
 LEASE_SECONDS = 10.0
 LEASE: Micros = int(LEASE_SECONDS * SECOND)
+IDLE_LEASE: Micros = 90 * SECOND
+"""For so long an idle runner counts as being there; what it says comes every 30 s."""
 MOST_DUE = 1000
 """How many delayed jobs a claim makes ready; beyond that the first due goes before the most urgent."""
 
@@ -93,6 +96,9 @@ _BEAT = Statement(
             (runners.c.alive_until == bindparam("until"), bindparam("other")), else_=bindparam("until")
         )
     )
+)
+_NOTE_SILENT_ROOTS = Statement(
+    update(runners).where(runners.c.id == bindparam("runner")).values(silent_roots=bindparam("roots"))
 )
 _RENEWED = Statement(
     select(runners.c.alive_until).where(runners.c.id == bindparam("runner")).with_for_update()
@@ -269,9 +275,14 @@ def add_runner(tx: Tx, *, uid: str, host: str, boot: str, pid: int) -> int:
     return int(row[0])
 
 
-def beat(tx: Tx, runner_id: int) -> None:
-    """Renew all leases of the runner."""
-    tx.send(_BEAT, runner=runner_id, until=tx.now + LEASE, other=tx.now + LEASE + 1)
+def beat(tx: Tx, runner_id: int, *, is_idle: bool = False) -> None:
+    """Renew all leases of the runner; one that is idle has none, and comes back later."""
+    until = tx.now + (IDLE_LEASE if is_idle else LEASE)
+    tx.send(_BEAT, runner=runner_id, until=until, other=until + 1)
+
+
+def note_silent_roots(tx: Tx, runner_id: int, roots: Iterable[str]) -> None:
+    tx.send(_NOTE_SILENT_ROOTS, runner=runner_id, roots=to_json([*sorted(roots)]))
 
 
 def has_renewed(tx: Tx, runner: RunnerRow) -> bool:

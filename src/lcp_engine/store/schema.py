@@ -339,8 +339,10 @@ runners = Table(
     Column("started_at", Micros, nullable=False),
     Column("alive_until", Micros, nullable=False),
     Column("ended_at", Micros),
+    Column("silent_roots", Text, nullable=False, server_default=text("'[]'")),
 )
-"""Processes that execute jobs; all leases of a runner last until `alive_until` (R17)."""
+"""Processes that execute jobs; all leases of a runner last until `alive_until` (R17). `silent_roots` lists the
+directories whose file systems do not answer it."""
 
 probes = Table(
     "probes",
@@ -352,6 +354,16 @@ probes = Table(
     sqlite_with_rowid=False,
 )
 """What an endpoint honours of the ways to ask for one action, so that no process finds it out again."""
+
+network_roots = Table(
+    "network_roots",
+    metadata,
+    Column("root", Text, primary_key=True),
+    Column("machine", Text, nullable=False),
+    Column("since", Micros, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Which machine writes to a root whose file system other machines share: their locks may not exclude each other."""
 
 schedules = Table(
     "schedules",

@@ -36,7 +36,7 @@ def missions(request: Request) -> Response:
         chosen=status,
         statuses=STATUSES,
         note=request.query_params.get("note"),
-        has_runner=context.queries.runner_count() > 0,
+        runners=context.queries.runners(),
     )
 
 
@@ -67,7 +67,7 @@ def show_mission(
         note=request.query_params.get("note"),
         problem=problem,
         entered=entered or {},
-        has_runner=context.queries.runner_count() > 0,
+        runners=context.queries.runners(),
         may_undo=context.queries.has_changes(mission.id),
     )
 

@@ -25,7 +25,8 @@ from pathlib import Path
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.own_places import APP
-from lcp_engine.store.db.sqlite import account_name
+from lcp_engine.store.db.open import make_backend
+from lcp_engine.store.db.sqlite import Sqlite, account_name
 from lcp_engine.store.row_types import RunnerRow
 
 LOCK = ".lock"
@@ -51,26 +52,30 @@ def place_beside(database: Path) -> Path:
     return database.with_name(f"{database.name}-run")
 
 
-def directory_beside(database: Path) -> Path:
-    """Like `place_beside`, created if needed, private to its user.
+def runtime_place(url: str, environment: Mapping[str, str]) -> Path:
+    """Where the locks and sockets of the database at `url` are on this host.
+
+    Sessions that name different places for a database on a server do not share it: their runners know each other by
+    their leases.
+    """
+    backend = make_backend(url)
+    if isinstance(backend, Sqlite):
+        return place_beside(backend.path.resolve())
+    digest = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
+    return _base(environment) / f"lcp-{digest}"
+
+
+def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
+    """Like `runtime_place`, created if needed, private to its user.
 
     Raises `DATABASE_FAILED` if another user owns it, or if it cannot be created.
     """
-    place = place_beside(database)
-    _make_private([place], "Use a database in a directory of your own with --db.")
+    place = runtime_place(url, environment)
+    if isinstance(make_backend(url), Sqlite):
+        _make_private([place], "Use a database in a directory of your own with --db.")
+    else:
+        _make_private([place.parent, place], "Name a directory of your own with XDG_RUNTIME_DIR.")
     return place
-
-
-def directory_of_user(identity: str, environment: Mapping[str, str]) -> Path:
-    """The directory for locks of one database on a server, created if needed, private to its user.
-
-    Sessions that name different places do not share it: their runners know each other by their leases. Raises like
-    `directory_beside`.
-    """
-    base = _base(environment)
-    digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
-    _make_private([base, base / f"lcp-{digest}"], "Name a directory of your own with XDG_RUNTIME_DIR.")
-    return base / f"lcp-{digest}"
 
 
 def _make_private(parts: Sequence[Path], advice: str) -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, func, select, text
 
-from lcp_engine.sandbox.root_identity import RootIdentity, identity_at
+from lcp_engine.sandbox.file_systems import shared_file_system
+from lcp_engine.sandbox.root_identity import RootIdentity, identity_at, this_machine
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.mission_spec import last_place, spec_and_root
-from lcp_engine.store.schema import jobs, missions
+from lcp_engine.store.schema import jobs, missions, network_roots
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,6 +29,15 @@ _LOG = logging.getLogger("lcp_engine")
 _SIBLINGS = Statement(
     select(missions.c.id).where(missions.c.root == bindparam("root"), missions.c.ended_at.is_(None))
 )
+_NETWORK_ROOT = select(network_roots.c.machine).where(network_roots.c.root == bindparam("root"))
+_WRITER = Statement(_NETWORK_ROOT)
+# Whoever takes the root over waits for those who are about to write.
+_KEEP_WRITER = Statement(_NETWORK_ROOT.with_for_update(read=True))
+_NEW_WRITER = (
+    "INSERT INTO network_roots (root, machine, since) VALUES (:root, :machine, :now) ON CONFLICT (root) DO "
+)
+_CLAIM_ROOT = Statement(text(f"{_NEW_WRITER} NOTHING"))
+_TAKE_OVER = Statement(text(f"{_NEW_WRITER} UPDATE SET machine = excluded.machine, since = excluded.since"))
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,8 @@ class Roots:
     `named` maps names of roots to directories here: the path that a mission was launched with, one of its
     `root_aliases`, or the path's last part; then no other root is served. Without names a root is at its own path:
     with `only_here` even if that is missing, since no other machine could serve it. A mission that has changed
-    files goes on where it did that, unless its root is named.
+    files goes on where it did that, and a root on a network file system is left to the machine that writes to it,
+    unless the root is named.
     """
 
     named: Mapping[str, Path] = field(default_factory=dict)
@@ -63,10 +74,11 @@ EVERY_ROOT = Roots()
 
 @dataclass(frozen=True)
 class _Place:
-    """What is at the path of a root on this machine."""
+    """What is at the path of a root on this machine; `network`: its file system, if other machines share it."""
 
     is_directory: bool
     identity: RootIdentity | None
+    network: str | None = None
 
 
 class _Disk:
@@ -75,6 +87,12 @@ class _Disk:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._looks: dict[str, Future[_Place]] = {}
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """The roots that have not answered yet."""
+        with self._lock:
+            return frozenset(root for root, look in self._looks.items() if not look.done())
 
     def look(self, root: str) -> _Place | None:
         """What is at the path of a root; None if its file system does not answer in `LOOK_SECONDS`."""
@@ -99,9 +117,22 @@ class _Disk:
 
 def _look(root: str, found: Future[_Place]) -> None:
     try:
-        found.set_result(_Place(os.path.isdir(root), identity_at(root)))  # noqa: PTH112 -- it raises nothing
+        is_directory = os.path.isdir(root)  # noqa: PTH112 -- it raises nothing
+        found.set_result(_Place(is_directory, identity_at(root), shared_file_system(Path(root))))
     except OSError:  # the directory is there, and cannot be told from others
         found.set_result(_Place(is_directory=True, identity=None))
+
+
+def claim_root(tx: Tx, root: str) -> bool:
+    """Make this machine the one that writes to a root on a network file system; False if another one is.
+
+    Until the transaction ends, no other machine can take the root over. A SQLite database has one machine.
+    """
+    if tx.is_sqlite:
+        return True
+    tx.run(_CLAIM_ROOT, root=root, machine=this_machine(), now=tx.now)
+    writer = tx.row(_KEEP_WRITER, root=root)
+    return writer is not None and writer[0] == this_machine()
 
 
 def _names(root: str, spec: str) -> Iterable[str]:
@@ -118,6 +149,9 @@ class ServedMissions:
         self._roots = roots
         self._disk = _Disk()
         self._here: set[int] = set()
+        self._named_on_network: frozenset[str] = frozenset()
+        self._taken_over: frozenset[str] = frozenset()
+        self._left: set[str] = set()
         self._lock = threading.Lock()
 
     def includes(self, tx: Tx, mission_id: int) -> bool:
@@ -126,28 +160,80 @@ class ServedMissions:
             return True
         if mission_id in self.elsewhere:
             return False
-        away = self._away(tx, mission_id)
-        if not away:
-            self._here.add(mission_id)
-            return True
-        with self._lock:
-            self.elsewhere |= away
-        return False
-
-    def _away(self, tx: Tx, mission_id: int) -> set[int]:
-        """The mission, with those that are known to share its fate, if it is left to others; empty if it is served."""
         spec, root = spec_and_root(tx, mission_id)
         if root is None:
-            return set()
-        if self._roots.named:
-            return set() if self._roots.named_for(root, spec) is not None else {mission_id}
-        place = self._disk.look(root)
-        if place is None or not place.is_directory:
+            self._here.add(mission_id)
+            return True
+        away = self._away_from(tx, mission_id, root, spec)
+        with self._lock:
+            self.elsewhere |= away
+        return not away
+
+    def _away_from(self, tx: Tx, mission_id: int, root: str, spec: str) -> set[int]:
+        """The mission, with those that are known to share its fate, if it is left to others; empty if it is served."""
+        named = self._roots.named_for(root, spec)
+        if self._roots.named and (named is None or self._roots.only_here):
+            return self._decided(mission_id, is_here=named is not None)
+        place = self._disk.look(named or root)
+        if named is None and (place is None or not place.is_directory):
             # With all missions of that root: a claim meets few roots, and may meet many missions of each.
             return {mission_id, *(int(row[0]) for row in tx.rows(_SIBLINGS, root=root))}
+        if place is not None and place.network is not None:
+            is_here = self._may_write(tx, root, place.network, is_named=named is not None)
+            return (
+                set() if is_here else {mission_id}
+            )  # asked again each time: another machine may write first
+        if named is not None or place is None:
+            return self._decided(mission_id, is_here=True)
         changed = last_place(tx, mission_id, root)
         is_here = changed is None or place.identity is None or changed.shares_files_with(place.identity)
+        return self._decided(mission_id, is_here=is_here)
+
+    def _decided(self, mission_id: int, *, is_here: bool) -> set[int]:
+        if is_here:
+            self._here.add(mission_id)
         return set() if is_here else {mission_id}
+
+    def _may_write(self, tx: Tx, root: str, network: str, *, is_named: bool) -> bool:
+        """Whether no other machine writes to a root on a network; one that is named is to be taken over, once."""
+        if is_named and root not in self._taken_over:
+            with self._lock:
+                self._named_on_network |= {root}
+            return True
+        writer = tx.row(_WRITER, root=root)
+        if writer is None or writer[0] == this_machine():
+            return True
+        if root not in self._left:
+            self._left.add(root)
+            _LOG.warning(
+                "root %s is on %s, and another machine writes to it, whose locks may exclude nobody here: its "
+                "missions are left to that machine; `lcp work --root NAME=DIR` takes them over",
+                root,
+                network,
+            )
+        return False
+
+    @property
+    def silent_roots(self) -> frozenset[str]:
+        """The directories of roots here that did not answer when they were looked at, and have not answered since."""
+        return self._disk.silent
+
+    def look_again(self, root: str | None, spec: str) -> None:
+        """Find out whether the root of a mission answers; `spec` is the mission's, in JSON."""
+        if root is not None:
+            self._disk.look(self._roots.named_for(root, spec) or root)
+
+    def take_over(self, tx: Tx) -> frozenset[str]:
+        """Make this machine the one that writes to the roots on a network that are named and were met; these roots."""
+        due = self._named_on_network - self._taken_over
+        for root in sorted(due):
+            tx.run(_TAKE_OVER, root=root, machine=this_machine(), now=tx.now)
+        return due
+
+    def note_taken_over(self, roots: frozenset[str]) -> None:
+        """Note that `take_over` was committed."""
+        with self._lock:
+            self._taken_over |= roots
 
     def forget(self) -> None:
         """Search every root again: directories come and go."""

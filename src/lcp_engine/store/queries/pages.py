@@ -37,7 +37,6 @@ _TURNS = Columns("turn_history", _TURN)
 _WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))
 _MOVES = Columns("event_history", ("job_id", "at", "event"))
 _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
-_COUNT_RUNNERS = Sql("SELECT count(*) FROM runners WHERE ended_at IS NULL AND alive_until > :now", now=int)
 _ANY_CHANGE = Sql(
     "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' LIMIT 1", mission=int
 )
@@ -136,11 +135,6 @@ def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObjec
 def count_held(tx: Tx) -> int:
     """How many jobs wait for a person, in all missions."""
     return int(tx.query_plain(_COUNT_HELD)[0][0])
-
-
-def count_runners(tx: Tx) -> int:
-    """How many processes execute jobs of this database now."""
-    return int(tx.rows(_COUNT_RUNNERS, now=tx.now)[0][0])
 
 
 def has_changed(tx: Tx, mission_id: int) -> bool:

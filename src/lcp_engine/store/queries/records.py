@@ -205,6 +205,35 @@ class Schedule:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ActiveRunner:
+    """A process that executes jobs of a database, as it was when it was read."""
+
+    id: int
+    host: str
+    pid: int
+    started_at: datetime
+    running: int
+    """How many jobs it executes."""
+    silent_roots: tuple[str, ...]
+    """Directories whose file systems do not answer it: their missions wait."""
+    json: JsonObject = field(repr=False)
+    """The whole object, as `lcp runners --json` prints it."""
+
+    @classmethod
+    def read(cls, json: JsonObject) -> Self:
+        """Read an object of `find_runners`."""
+        return cls(
+            id=int_in(json["id"]),
+            host=str(json["host"]),
+            pid=int_in(json["pid"]),
+            started_at=datetime.fromisoformat(str(json["started_at"])),
+            running=int_in(json["running"]),
+            silent_roots=tuple(map(str, list_in(json["silent_roots"]))),
+            json=json,
+        )
+
+
 def _text(value: JsonValue) -> str | None:
     return None if value is None else str(value)
 
