@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -92,6 +93,38 @@ with Engine(sys.argv[1], workers=[worker]) as engine:
 """
 Start = Callable[..., subprocess.Popen[bytes]]
 
+DIES_IN_A_TRANSACTION = """
+from lcp_engine import Engine
+from lcp_engine.store.ledger import ledger_of
+engine = Engine(sys.argv[1])
+
+def die(tx):
+    ledger_of(tx).mission(1)
+    leave_child(sys.argv[2])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+engine.instance.database.write(die)
+"""
+STARTS_WHILE_OTHERS_FORK = """
+import subprocess, threading
+from lcp_engine.sandbox.kept_descriptors import no_forks
+
+def fork():
+    while not is_done.is_set():
+        if os.fork() == 0:
+            wait_for_end_of_test()
+
+is_done = threading.Event()
+thread = threading.Thread(target=fork)
+thread.start()
+for _ in range(20):
+    with no_forks():
+        subprocess.Popen(["true"]).wait()
+is_done.set()
+thread.join()
+print("done", flush=True)
+"""
+
 
 class Empty(BaseModel):
     """No params."""
@@ -173,6 +206,25 @@ def test_the_jobs_of_a_killed_runner_go_on_although_its_pool_lives(start: Start,
         start(RUNS_POOL, url).wait()
         engine.work(until_idle=True)
         assert engine.job(job).state == "succeeded"
+
+
+@pytest.mark.parametrize("how", ["fork", "pool"])
+def test_a_child_keeps_no_transaction_of_a_killed_process(start: Start, postgres_url: str, how: str) -> None:
+    """The server sees the end of a connection once nobody has its socket."""
+    with Engine(postgres_url) as engine:
+        engine.enqueue("read_file", {"path": "a.txt"})
+        start(DIES_IN_A_TRANSACTION, postgres_url, how).wait()
+        waiting = threading.Thread(target=engine.cancel, args=(1,), daemon=True)
+        waiting.start()
+        waiting.join(30)
+        assert engine.mission(1).status == "cancelled"
+
+
+def test_a_program_starts_although_other_threads_fork(start: Start) -> None:
+    """A child that inherited the pipe on which `subprocess` waits would keep it waiting until the child ends."""
+    process = start(STARTS_WHILE_OTHERS_FORK)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"done\n"
 
 
 @pytest.mark.parametrize("end", ["released", "killed"])

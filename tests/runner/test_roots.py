@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.runner.runner import Runner
@@ -19,6 +20,7 @@ from lcp_engine.sandbox.root_identity import RootIdentity, identity_at
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import Roots, ServedMissions, claim_root
 from lcp_engine.store.queries.records import Mission
+from lcp_engine.workers.base import Context, Worker
 
 DRAIN = Path(__file__).with_name("drain.py")
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All done."}
@@ -205,9 +207,62 @@ def test_a_write_is_given_back_once_another_machine_writes_to_the_root(
         assert (write.state, write.attempts, claimed) == ("queued", [], [False])
         assert not (root / "who.txt").exists()
         released = next(one for one in engine.events(mission.id) if one["event"] == "released")
+        assert isinstance(released["data"], dict)
         assert (
             released["data"]["reason"] == "another machine writes to the root, and locks may not exclude it"
         )
+
+
+def test_a_root_that_hangs_takes_no_thread_from_other_missions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the end of the runner wait for it: what was under way there is queued again.
+
+    With PostgreSQL nothing is claimed there in the first place.
+    """
+    answers = threading.Event()
+
+    def hang(path: str) -> RootIdentity | None:
+        if path.endswith("hangs"):
+            answers.wait()
+        return identity_at(path)
+
+    def execute(params: BaseModel, context: Context) -> BaseModel:
+        if context.root.path.endswith("hangs"):
+            answers.wait()
+        return params
+
+    monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", hang)
+    monkeypatch.setattr("lcp_engine.runner.runner.HANG_SECONDS", 0.1)
+    look = Worker(kind="look", params=Nothing, result=Nothing, execute=execute, has_effects=False)
+    spec: dict[str, JsonValue] = {
+        "goal": "Look.",
+        "planner": {"type": "script", "replies": [{"ok": True, "action": "create_followup_jobs", "new_jobs": [
+            {"kind": "look", "params": {}}, {"kind": "look", "params": {}}]}, DONE]},
+    }  # fmt: skip
+    with Engine(sqlite_url(tmp_path), workers=[look.for_any_params()]) as engine:
+        roots = [tmp_path / name for name in ("hangs", "fine")]
+        for root in roots:
+            root.mkdir()
+        mute, fine = (engine.launch(spec, root=root) for root in roots)
+        runner = engine.runner()
+        thread = threading.Thread(target=runner.run, daemon=True)
+        thread.start()
+        while engine.mission(fine.id).status != "completed":
+            time.sleep(0.05)
+        assert runner.silent_roots == {str(roots[0])}
+        runner.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+        left = engine.jobs(mission_id=mute.id)[1:]
+        assert [(job.state, job.attempts) for job in left] == [("queued", [])] * 2
+        answers.set()
+        engine.work(until_idle=True)
+        assert engine.mission(mute.id).status == "completed"
+
+
+class Nothing(BaseModel):
+    pass
 
 
 def test_jobs_without_a_root_run_everywhere(database_url: str, tmp_path: Path) -> None:

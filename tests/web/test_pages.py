@@ -260,10 +260,10 @@ def test_a_root_that_does_not_answer_is_pointed_out(house: House, monkeypatch: p
     answers = threading.Event()
     monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", lambda root: answers.wait() and None)
     runner = house.engine.runner(kinds=["list_files"])
-    thread = threading.Thread(target=runner.run)
+    thread = threading.Thread(target=runner.run, daemon=True)
     thread.start()
     try:
-        runner._served.look_again("/mnt/far", "{}")
+        runner._served._disk.look("/mnt/far")
         while not any(one.silent_roots for one in house.engine.runners()):
             time.sleep(0.05)
         for page in ("/", "/missions/1"):

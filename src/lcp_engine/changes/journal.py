@@ -106,6 +106,7 @@ class Journal:
 
     `settle` settles a job inside the transaction it is given. Replaced contents of up to `keeps` bytes are kept, so
     that the change can be undone. `files` accesses the files; `tracker` learns when the file of a job is accessed.
+    A job whose file is busy is given back if it `may_repeat`, since it is then executed again; others wait.
     """
 
     database: Database
@@ -115,6 +116,7 @@ class Journal:
     keeps: int = Caps.preimage_bytes
     files: FileAccess = HERE
     tracker: Tracker = UNTRACKED
+    may_repeat: bool = True
 
     def perform(self, effects: Sequence[JobEffect]) -> None:
         """Apply effects, each once and in their order for each file, and settle their jobs.
@@ -133,8 +135,11 @@ class Journal:
             return list(effects[1:])
         later: list[JobEffect] = []
         refused: list[tuple[JobEffect, Drifted | LcpError]] = []
+        wait = Wait.SHORTLY if self.may_repeat else Wait.FIRST
+        if not self.may_repeat:
+            self.tracker.pause(one.job for one in effects)  # nobody is charged for the wait
         try:
-            with self.files.lock([(self.root, one.effect.path) for one in effects], Wait.SHORTLY) as locked:
+            with self.files.lock([(self.root, one.effect.path) for one in effects], wait) as locked:
                 if all(held is None for held in locked.found):
                     self._give_back(effects, ReasonCode.FILE_BUSY)
                     return []

@@ -345,9 +345,11 @@ def work_command(
             outage.tell = print_err if invocation.json or invocation.quiet else progress.note
             progress.note(f"working on {shown_url(invocation.database_url)} with {threads} threads")
             work(runner, interrupts, lambda: _show_news_of_all(engine, follower, progress), progress.note)
+            silent = runner.silent_roots
             for root, count in runner.left_to_others().items():
                 left = f"{count} queued job{'s' * (count != 1)} under {root}"
-                progress.note(f"left to other runners: {left}, a root that this runner does not serve")
+                why = "does not answer" if root in silent else "this runner does not serve"
+                progress.note(f"left to other runners: {left}, a root that {why}")
     return Exit.INTERRUPTED if interrupts.received is signal.SIGINT else Exit.DONE
 
 

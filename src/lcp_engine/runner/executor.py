@@ -201,6 +201,7 @@ class Executor:
                 caps.preimage_bytes,
                 files,
                 tracker,
+                may_repeat=worker.confined is not None,
             ).perform(effects)
         except BaseException as error:  # a plug-in's effect may raise anything
             if len(effects) == 1:

@@ -19,20 +19,22 @@ class Lane:
                       │        │
                       └────────┴────▶ returned ─▶ released
 
-    A group is what executes together; of its jobs, those in `started` can no longer be returned. `current` is the job
-    that the thread is at, with its deadline; None while it waits for a lock.
+    A group is what executes together; of its jobs, those in `started` can no longer be returned, unless the thread is
+    abandoned. `current` is the job that the thread is at, with its deadline; None while it waits for a lock.
     """
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.is_abandoned = False
+        self.is_surplus = False
+        """Whether the thread ends after its jobs."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._leased: deque[JobRow] = deque()
         self._group: dict[int, JobRow] = {}
         self._started: set[int] = set()
         self._current: JobRow | None = None
-        self._deadline = 0.0
+        self._began = self._deadline = 0.0
         self._group_began = 0.0
         self._finished: list[Finished] = []
         self._returned: list[JobRow] = []
@@ -124,7 +126,7 @@ class Lane:
                 return False
             if self._current is None:
                 self._group_began = now
-            self._current, self._deadline = job, now + timeout
+            self._current, self._began, self._deadline = job, now, now + timeout
             self._started.add(job.id)
             return True
 
@@ -171,6 +173,13 @@ class Lane:
                 self._returned += [*waiting, *self._leased]
                 self._leased.clear()
 
+    def job_since(self, at: float) -> JobRow | None:
+        """The job that the thread came to last, if that was before `at` and it is not finished."""
+        with self._lock:
+            if self.is_abandoned or self._began >= at:
+                return None
+            return self._current or next(iter(self._group.values()), None)
+
     def abandon_if_late(self, now: float) -> JobRow | None:
         """The current job if it is beyond its deadline: the lane is abandoned then, and its other jobs are returned."""
         with self._lock:
@@ -182,6 +191,14 @@ class Lane:
             self._leased.clear()
             self._clear_group()
             return late
+
+    def abandon(self) -> None:
+        """Return what the thread has not finished, also what it is at: it hangs, and the runner ends."""
+        with self._lock:
+            self.is_abandoned = True
+            self._returned += [*self._group.values(), *self._leased]
+            self._leased.clear()
+            self._clear_group()
 
     def finish_late(self, finished: Finished) -> None:
         """Keep the job that `abandon_if_late` found for settlement."""

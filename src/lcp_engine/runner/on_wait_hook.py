@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.queries.history import find_mission
 
@@ -57,10 +58,11 @@ class WaitHook:
     def _call(self, mission_id: int) -> str | None:
         """What is wrong with the command; None if it succeeded."""
         environment = self._environment(mission_id)
-        called = subprocess.Popen(  # noqa: S603  # the user's own command
-            self._command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        with no_forks():
+            called = subprocess.Popen(  # noqa: S603  # the user's own command
+                self._command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
         try:
             code = called.wait(self._seconds)
         except subprocess.TimeoutExpired:

@@ -32,6 +32,7 @@ from lcp_engine.store.host.wakeup import IdleThreads
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
+from lcp_engine.workers.base import ExecutedBy
 
 POLL_SECONDS = 1.0
 """How often a runner checks for jobs that no signal announced."""
@@ -43,6 +44,8 @@ FLUSH_SECONDS = 0.002
 """Finished jobs are settled after so long; longer on a slow disk."""
 QUICK_SECONDS = 0.02
 """A lane claims so many jobs as it can execute in this time; more on a slow disk."""
+HANG_SECONDS = 3.0
+"""A job that takes longer has the runner find out whether its root answers."""
 ROOT_SECONDS = 10.0
 """How often roots that were not on this machine are searched again."""
 HEARTBEAT_SECONDS = 3.0
@@ -134,6 +137,11 @@ class Runner:
         """How many queued jobs this runner found and did not claim, by the root that is not served here."""
         return self._database.read(self._served.left_jobs)
 
+    @property
+    def silent_roots(self) -> frozenset[str]:
+        """The directories of roots whose file systems do not answer this runner."""
+        return self._served.silent_roots | self._maintenance.silent_roots
+
     def stop(self) -> None:
         """Finish the jobs under way, give back the others, and end. May be called from a signal handler or a thread.
 
@@ -167,7 +175,7 @@ class Runner:
 
     def _run_round(self, lane: Lane) -> bool:
         """Settle what is finished and execute the next jobs, or wait for some. False at the end."""
-        if lane.is_abandoned or (self._stopping and not lane.has_unsettled):
+        if lane.is_abandoned or ((self._stopping or lane.is_surplus) and not lane.has_unsettled):
             return False
         wakeups = self._idle.wakeups
         if not lane.has_unsettled:
@@ -260,7 +268,7 @@ class Runner:
             try:
                 wait_for(self._lanes, self._maintenance.seconds_until_due(WATCH_SECONDS))
                 self._leases.renew(is_idle=not any(lane.is_busy for lane in self._lanes))
-                self._leases.note_silent_roots(self._served.silent_roots | self._maintenance.silent_roots)
+                self._leases.note_silent_roots(self.silent_roots)
                 self._check_lanes(time.monotonic())
                 if not self._stopping:
                     self._maintenance.run_due(self._leases.runner_id)
@@ -290,21 +298,42 @@ class Runner:
 
         A thread that hangs cannot be stopped: it is abandoned, and another one takes its place.
         """
+        hanging = 0
         for lane in list(self._lanes):
+            is_hanging = self._is_hanging(lane, now)
+            hanging += is_hanging
+            if is_hanging and self._stopping:
+                lane.abandon()
             job = lane.abandon_if_late(now)
             if job is not None:
                 worker = self._workers[job.kind]
                 message = f"job {job.id} ({job.kind}) did not end within {worker.timeout:g} s"
                 lane.finish_late(finish(job, worker, Failed(ErrorCode.TIMEOUT, message)))
-                if worker.reads_files:
-                    spec, root = self._instance.read(spec_and_root, job.mission_id)
-                    self._served.look_again(root, spec)
                 self._open_lane()
             lane.return_waiting(now, SLOW_SECONDS)
             if lane.has_unsettled:
                 self.settle_and_claim(lane, 0)
-            if lane.is_abandoned:
+            if lane.is_abandoned or (lane.is_surplus and not lane.is_alive):
                 self._lanes.remove(lane)
+        self._fit_lanes(self._threads + hanging)
+
+    def _is_hanging(self, lane: Lane, now: float) -> bool:
+        """Whether the lane waits for the file system of a root. All missions over that root are left then."""
+        job = lane.job_since(now - HANG_SECONDS)
+        if job is None or self._workers[job.kind].executed_by is not ExecutedBy.RUNNER:
+            return False
+        return not self._database.read(lambda tx: self._served.does_answer(tx, job.mission_id))
+
+    def _fit_lanes(self, wanted: int) -> None:
+        """Have so many lanes, so that those that hang cost the other missions nothing."""
+        lasting = [lane for lane in self._lanes if not lane.is_surplus]
+        for lane in lasting[wanted:]:
+            lane.is_surplus = True
+        if not self._stopping:
+            for _ in range(wanted - len(lasting)):
+                self._open_lane()
+        if len(lasting) > wanted:
+            self._idle.wake_all()
 
     def _rescue_at_once(self) -> None:
         """Rescue without waiting for the watchdog, which meets the same database errors and reports them."""

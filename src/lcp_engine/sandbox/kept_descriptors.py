@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 
 _KEPT: set[int] = set()
@@ -33,12 +35,27 @@ def unlock_and_close(descriptor: int) -> None:
     os.close(descriptor)
 
 
+@contextmanager
+def no_forks() -> Iterator[None]:
+    """Let other threads wait with a fork: a child would share what is open for a moment only.
+
+    `subprocess` learns from the end of a pipe that its program runs; a child would keep that pipe open until it ends.
+    """
+    _register()
+    with _FORK:
+        yield
+
+
+_FORK = threading.Lock()
+
+
 @cache
 def _register() -> None:
-    os.register_at_fork(after_in_child=_close_all)
+    os.register_at_fork(before=_FORK.acquire, after_in_parent=_FORK.release, after_in_child=_close_all)
 
 
 def _close_all() -> None:
+    _FORK.release()
     for descriptor in _KEPT:
         with suppress(OSError):
             os.close(descriptor)

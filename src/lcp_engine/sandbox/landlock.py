@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import ctypes
 import os
+import stat
+from collections.abc import Iterable
 from contextlib import suppress
-from enum import StrEnum
+from enum import IntFlag, StrEnum
 from functools import cache
 from importlib import import_module
 
@@ -19,6 +21,9 @@ from lcp_engine.sandbox.syscalls import landlock_version, system_call
 # linux/landlock.h: rights on files, by the version that introduced them.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << bit for bit in range(6))
 _MAKE_DIR, _MAKE_REG = 1 << 7, 1 << 8
+_MAKE_DEVICES = 1 << 6 | 1 << 11  # character and block devices
+_TRUNCATE = 1 << 14
+_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 _READING = _READ_FILE | _READ_DIR
 _WRITING = _READING | _WRITE_FILE | _MAKE_REG | _MAKE_DIR | _REMOVE_FILE | _REMOVE_DIR
@@ -75,13 +80,34 @@ def examine_isolation(mode: Isolation) -> Finding:
     return doubtful("isolation", fact, advice)
 
 
-def restrict_to(*directories: int, writes: bool) -> int:
+class Rights(IntFlag):
+    """What a confined process may do beneath a directory, or with one file."""
+
+    READS = _READING
+    WRITES = _WRITING
+    """It may also create, replace and remove files and directories; nothing can be executed or linked."""
+    EXECUTES = _READING | _EXECUTE
+    DEVICE = _READ_FILE | _WRITE_FILE
+    OWNS = (1 << 15) - 1 & ~_MAKE_DEVICES
+    """It may do anything there but make devices."""
+
+
+def restrict_to(*directories: int, writes: bool) -> None:
     """Let this thread, and all that it starts, open only what is beneath `directories`, for reading unless it `writes`.
 
-    A writer can create, replace and remove files and directories there, and nothing else; nothing can be executed or
-    linked. From version 4 on TCP is blocked, from 6 on signals to processes outside. Open descriptors stay usable;
-    what has no file to open is not covered (`seccomp`). Returns the version of Landlock. Raises OSError.
+    From version 4 on TCP is blocked, from 6 on signals to processes outside. Open descriptors stay usable; what has no
+    file to open is not covered (`seccomp`). Raises OSError.
     """
+    rights = Rights.WRITES if writes else Rights.READS
+    rules = make_rules([(directory, rights) for directory in directories])
+    try:
+        restrict_by(rules)
+    finally:
+        os.close(rules)
+
+
+def make_rules(granted: Iterable[tuple[int, Rights]]) -> int:
+    """A descriptor of rules for `restrict_by`, which grant rights on opened files and directories. Raises OSError."""
     version = landlock_version()
     if version is None:
         raise OSError("this kernel has no Landlock")
@@ -94,14 +120,20 @@ def restrict_to(*directories: int, writes: bool) -> int:
     # An older kernel knows a shorter structure, and accepts a longer one whose rest is zero.
     opened = _call(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(ctypes.sizeof(ruleset)), 0)
     try:
-        for directory in directories:
-            rule = _PathBeneath(_WRITING if writes else _READING, directory)
+        for descriptor, rights in granted:
+            is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            rule = _PathBeneath(rights & handled & (~0 if is_directory else _ON_FILES), descriptor)
             _call(_ADD_RULE, opened, _PATH_BENEATH, ctypes.byref(rule), 0)
-        _control(_NO_NEW_PRIVS, 1)
-        _call(_RESTRICT_SELF, opened, 0)
-    finally:
+    except OSError:
         os.close(opened)
-    return version
+        raise
+    return opened
+
+
+def restrict_by(rules: int) -> None:
+    """Apply `make_rules` to this thread, and all that it starts, for good. Raises OSError."""
+    _control(_NO_NEW_PRIVS, 1)
+    _call(_RESTRICT_SELF, rules, 0)
 
 
 def die_with_parent(parent: int) -> None:
@@ -109,6 +141,11 @@ def die_with_parent(parent: int) -> None:
     _control(_PARENT_DEATH_SIGNAL, 9)
     if os.getppid() != parent:
         os._exit(0)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of all its descendants whose own parents end."""
+    _control(_CHILD_SUBREAPER, 1)
 
 
 @cache
@@ -123,6 +160,7 @@ def load_late() -> None:
 
 
 _PARENT_DEATH_SIGNAL = 1
+_CHILD_SUBREAPER = 36
 
 
 class _Ruleset(ctypes.Structure):

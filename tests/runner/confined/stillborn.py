@@ -37,14 +37,14 @@ def _disturbed_fork() -> int:
     return _fork()
 
 
-def _disturbed_restrict_to(*directories: int, writes: bool) -> int:
+def _disturbed_restrict_to(*directories: int, writes: bool) -> None:
     if _is_due("child"):
         os.kill(os.getpid(), signal.SIGKILL)
     if _is_due("memory"):
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     if _is_due("kernel"):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-    return restrict_to(*directories, writes=writes)
+    restrict_to(*directories, writes=writes)
 
 
 os.fork = _disturbed_fork

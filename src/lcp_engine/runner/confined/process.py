@@ -32,6 +32,7 @@ from lcp_engine.runner.confined.channel import (
     TimedOut,
     number_of,
 )
+from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.registry import BUILT_IN
 
@@ -157,7 +158,7 @@ class Spawner:
         self._control.settimeout(START_SECONDS)
         paths = [*(str(Path(place).absolute()) for place in sys.path), *self._paths]
         given = json.dumps([theirs.fileno(), self._owner, paths, dict(self.kinds)])
-        with theirs:
+        with theirs, no_forks():
             self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and code
                 [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, given],
                 stdin=subprocess.DEVNULL,

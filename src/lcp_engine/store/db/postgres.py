@@ -6,14 +6,16 @@ waited for, so that a transaction takes few round trips.
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial, wraps
+from functools import cache, lru_cache, partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import pq
@@ -192,7 +194,31 @@ def connect(url: str) -> psycopg.Connection:
     """A connection that notices when its server is gone; what the URL says of that comes first."""
     stated = conninfo_to_dict(url)
     ours = {name: value for name, value in _ASK_AFTER_SERVER.items() if name not in stated}
-    return psycopg.connect(url, autocommit=True, **ours)  # type: ignore[arg-type]  # of libpq, not of psycopg
+    made = psycopg.connect(url, autocommit=True, **ours)  # type: ignore[arg-type]  # of libpq, not of psycopg
+    _leave_children_out()
+    _CONNECTIONS.add(made)
+    return made
+
+
+_CONNECTIONS: WeakSet[psycopg.Connection] = WeakSet()
+
+
+@cache
+def _leave_children_out() -> None:
+    os.register_at_fork(after_in_child=_cut_off)
+
+
+def _cut_off() -> None:
+    """Take a forked child's connections away: its server would keep their locks until the child ends, too.
+
+    Nothing is sent, and the numbers stay taken: the parent goes on with the connections.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in _CONNECTIONS:
+        if not connection.closed:
+            os.dup2(nowhere, connection.pgconn.socket, inheritable=False)
+    os.close(nowhere)
+    _CONNECTIONS.clear()
 
 
 class ServerClock:

@@ -152,14 +152,15 @@ class ServedMissions:
         self._named_on_network: frozenset[str] = frozenset()
         self._taken_over: frozenset[str] = frozenset()
         self._left: set[str] = set()
+        self._silent: dict[int, str] = {}
         self._lock = threading.Lock()
 
     def includes(self, tx: Tx, mission_id: int) -> bool:
         """Whether the mission's root is served here, or it has none."""
-        if self._roots.serves_all or mission_id in self._here:
-            return True
         if mission_id in self.elsewhere:
             return False
+        if self._roots.serves_all or mission_id in self._here:
+            return True
         spec, root = spec_and_root(tx, mission_id)
         if root is None:
             self._here.add(mission_id)
@@ -218,10 +219,19 @@ class ServedMissions:
         """The directories of roots here that did not answer when they were looked at, and have not answered since."""
         return self._disk.silent
 
-    def look_again(self, root: str | None, spec: str) -> None:
-        """Find out whether the root of a mission answers; `spec` is the mission's, in JSON."""
-        if root is not None:
-            self._disk.look(self._roots.named_for(root, spec) or root)
+    def does_answer(self, tx: Tx, mission_id: int) -> bool:
+        """Whether the root of a mission answers; until it does, all missions over it are left."""
+        spec, root = spec_and_root(tx, mission_id)
+        if root is None:
+            return True
+        place = self._roots.named_for(root, spec) or root
+        if self._disk.look(place) is not None:
+            return True
+        over_it = {mission_id, *(int(row[0]) for row in tx.rows(_SIBLINGS, root=root))}
+        with self._lock:
+            self._silent |= dict.fromkeys(over_it, place)
+            self.elsewhere |= over_it
+        return False
 
     def take_over(self, tx: Tx) -> frozenset[str]:
         """Make this machine the one that writes to the roots on a network that are named and were met; these roots."""
@@ -236,9 +246,11 @@ class ServedMissions:
             self._taken_over |= roots
 
     def forget(self) -> None:
-        """Search every root again: directories come and go."""
+        """Search every root again: directories come and go. Those that do not answer still have to wait."""
+        silent = self._disk.silent
         with self._lock:
-            self.elsewhere = frozenset()
+            self._silent = {mission: place for mission, place in self._silent.items() if place in silent}
+            self.elsewhere = frozenset(self._silent)
             self._here = set()
 
     def left_jobs(self, tx: Tx) -> dict[str, int]:
