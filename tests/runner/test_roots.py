@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
+from tests.conftest import sqlite_url
 
 from lcp_engine import Engine
 from lcp_engine.runner.runner import Runner
