@@ -84,7 +84,7 @@ PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
     sandbox/atomic_write:LocalFile._check_time
-WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result
+WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
 WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
@@ -105,7 +105,8 @@ DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner sto
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes
-FILE_SYSTEM: cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal workers/list_files:execute
+FILE_SYSTEM: runner/confined/programs:run_program cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal
+    workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
 INVALID_ARGUMENT: cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
@@ -114,7 +115,8 @@ INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable cli/sc
 INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:finder
 LIMIT_REACHED: replay/fork:_answer
-NOT_ALLOWED: changes/preview:preview_of engine/approvals:_reject_expired engine/approvals:_rejection
+NOT_ALLOWED: workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
+    engine/approvals:_rejection
     engine/run_job:_answer workers/base:refuse_to_execute.execute
 NOT_A_FILE: api/arguments:existing_directory
 NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
@@ -125,18 +127,20 @@ NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds
     runner/runner:Runner.__init__
 PATH_DENIED: sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
     workers/base:Context.judge
-PATH_NOT_FOUND: planners/llm/local:_start
+PATH_NOT_FOUND: workers/run_command:_found planners/llm/local:_start
 PATH_OUTSIDE_ROOT: sandbox/root:_outside
 PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
 ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
-TOO_LARGE: cli/decide:_read cli/replay:_text engine/outcome:_stored sandbox/read_text:_too_large web/edit:_job
+TOO_LARGE: sandbox/working_copy:_check_size cli/decide:_read cli/replay:_text engine/outcome:_stored
+    sandbox/read_text:_too_large web/edit:_job
     workers/base:too_large_to_change workers/base:_too_large_to_write workers/edit_file:execute
     workers/write_file:execute
 WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
 WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already
+NOT_ISOLATED: runner/confined/programs:run_program
 """
 
 

@@ -22,4 +22,6 @@ def upgrade() -> None:
         sa.Column("since", sa.BigInteger(), nullable=False),
         sqlite_with_rowid=False,
     )
-    op.add_column("runners", sa.Column("silent_roots", sa.Text(), nullable=False, server_default=sa.text("'[]'")))
+    op.add_column(
+        "runners", sa.Column("silent_roots", sa.Text(), nullable=False, server_default=sa.text("'[]'"))
+    )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.mission.spec import (
         AcceptCheck,
+        Commands,
         FileMatch,
         FileQuotes,
         Limits,
@@ -113,6 +114,7 @@ __all__ = [
     "Applied",
     "Caps",
     "Clock",
+    "Commands",
     "Conflict",
     "Connection",
     "Context",
@@ -217,7 +219,15 @@ _MODULES = {
     "clock": ("Clock",),
     "core.job_states": ("State",),
     "core.kinds": ("KindRole",),
-    "core.mission.spec": ("AcceptCheck", "FileMatch", "FileQuotes", "Limits", "MissionSpec", "PlannerSpec"),
+    "core.mission.spec": (
+        "AcceptCheck",
+        "Commands",
+        "FileMatch",
+        "FileQuotes",
+        "Limits",
+        "MissionSpec",
+        "PlannerSpec",
+    ),
     "core.policy": ("Explained", "KindNames", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
     "core.protocol.actions": (
         "Action",

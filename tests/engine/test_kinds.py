@@ -49,7 +49,11 @@ SEARCH = Worker(
     shows="pages",
     examples=(Example({"query": "oven"}, {"pages": ["about oven"]}),),
 ).for_any_params()
-KINDS = tuple(kind_of(worker, is_held=worker.has_effects) for worker in (*BUILT_IN.values(), SEARCH))
+KINDS = tuple(
+    kind_of(worker, is_held=worker.has_effects)
+    for worker in (*BUILT_IN.values(), SEARCH)
+    if worker.command is None
+)
 
 
 def asked(**more: object) -> Question:

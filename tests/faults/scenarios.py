@@ -315,8 +315,23 @@ def a_machine_dies(stage: Stage) -> None:
     runner = stage.runner("--threads", "2", machine=gone)
     stage.wait("the first line", lambda: stage.succeeded() > 0)
     suspend(runner)  # it never says a word again
+    while _holds_locks(stage):  # which a machine that is gone would not
+        resume(runner)
+        time.sleep(0.05)
+        suspend(runner)
     stage.runner("--threads", "2")
     stage.finish()
+
+
+def _holds_locks(stage: Stage) -> bool:
+    """Whether anybody has a directory of a root locked, or a transaction open."""
+    root = f":{stage.root().stat().st_ino} "
+    if any(root in line for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()):
+        return True
+    open_now = (
+        "SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid()"
+    )
+    return stage.number(f"{open_now} AND backend_type = 'client backend'") > 0
 
 
 # -- Roots
@@ -492,6 +507,7 @@ def the_server_restarts(stage: Stage) -> None:
     for _ in range(3):
         stage.appends(30)
     runners = [stage.runner("--threads", "2") for _ in range(2)]
+    _await_start(stage, runners)
     for _ in range(3):
         time.sleep(0.5 + stage.chance.random())
         server.restart()
@@ -555,6 +571,7 @@ def backends_are_terminated(stage: Stage) -> None:
     for _ in range(3):
         stage.appends(30)
     runners = [stage.runner("--threads", "2") for _ in range(2)]
+    _await_start(stage, runners)
     for _ in range(5):
         time.sleep(stage.chance.random())
         server.terminate_backends()
@@ -612,6 +629,11 @@ def _is_free(database: Path) -> bool:
 def _spoken(seconds: float) -> str:
     way = "minus" if seconds < 0 else "plus"
     return f"{way}_an_hour" if abs(seconds) == HOUR else f"{way}_{abs(seconds):.0f}_s"
+
+
+def _await_start(stage: Stage, runners: Sequence[Popen[bytes]]) -> None:
+    """A runner that starts while the server is away ends at once, for whoever starts it to see."""
+    stage.wait("the start", lambda: stage.log.read_text().count("working on") == len(runners))
 
 
 def _are_alive(runners: Sequence[Popen[bytes]]) -> None:

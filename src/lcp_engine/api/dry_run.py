@@ -142,7 +142,11 @@ def dry_run(
         spec,
         outlook,
         isinstance(planner, AsksModel),
-        tuple(_kind(worker, spec, policy, admission.user_rules) for _, worker in sorted(workers.items())),
+        tuple(
+            _kind(worker, spec, policy, admission.user_rules)
+            for _, worker in sorted(workers.items())
+            if worker.command is None or spec.commands.allow
+        ),
         tuple(_scripted(planner, spec, policy, workers)),
         worst_case(spec, planner_environment),
         tuple(warnings),

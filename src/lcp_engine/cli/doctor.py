@@ -106,6 +106,7 @@ def _examine(
 ) -> Iterator[Finding]:
     from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.sandbox.landlock import examine_isolation
+    from lcp_engine.sandbox.programs import cannot_confine
     from lcp_engine.settings import config_path, make_room, shown_url
 
     yield well("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
@@ -121,6 +122,8 @@ def _examine(
     )
     yield from examine_installation(url, shown_url(url), os.environ)
     yield examine_isolation(settings.isolation)
+    if (why := cannot_confine()) is not None:
+        yield doubtful("commands", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
     spec = None if planner is None else PlannerSpec(type=planner)
     if options is not None:
         try:
@@ -167,7 +170,11 @@ def _questions(dialect: Dialect, workers: Workers) -> list[Question]:
     from lcp_engine.engine.admission import kind_of
     from lcp_engine.planners.base import Question
 
-    kinds = tuple(kind_of(worker, is_held=worker.has_effects) for _, worker in sorted(workers.items()))
+    kinds = tuple(
+        kind_of(worker, is_held=worker.has_effects)
+        for _, worker in sorted(workers.items())
+        if worker.command is None
+    )
     return [
         Question(
             mission_id=0,

@@ -19,6 +19,7 @@ class ReasonCode(StrEnum):
     ALWAYS_HELD = "always_held"
     ANSWERED_BEFORE = "answered_before"
     CANCELLED_BY = "cancelled_by"
+    COMMAND = "command"
     CONFLICT = "conflict"
     DEFAULT_AUTO = "default_auto"
     DEFAULT_DENIALS = "default_denials"
@@ -72,6 +73,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.ALWAYS_HELD: "kind {kind} has the permission level {level} and always waits for a person",
     ReasonCode.ANSWERED_BEFORE: "it equals job {job}, which {by} answered: {answer}",
     ReasonCode.CANCELLED_BY: "cancelled by {by}",
+    ReasonCode.COMMAND: "no entry of commands.allow fits; {entry} would fit exactly this command",
     ReasonCode.CONFLICT: "the file is not what it was when the change was made",
     ReasonCode.DEFAULT_AUTO: "default policy: kinds without effects run",
     ReasonCode.DEFAULT_DENIALS: "default policy: secrets, .git and the engine's own files are denied",
@@ -132,6 +134,7 @@ _USERS_RULE = "Leave the file alone; only a rule in the user's configuration tha
 _ADVICE: Mapping[ReasonCode, str] = {
     ReasonCode.ADMIN_NOT_ALLOWED: "Do without it; only who launches a mission can allow such kinds (--allow-admin).",
     ReasonCode.ANSWERED_BEFORE: "Go on with that answer, or ask something else.",
+    ReasonCode.COMMAND: "Use a command that is allowed; only who wrote the mission file can add the entry.",
     ReasonCode.DEFAULT_DENIALS: _USERS_RULE,
     ReasonCode.ENGINE_FILES: "Leave the engine's own files alone.",
     ReasonCode.GIT_CONFIG: _USERS_RULE,

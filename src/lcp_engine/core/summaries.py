@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from posixpath import normpath
@@ -62,6 +63,9 @@ def subject_of(
     patterns, notices = params.get("patterns"), params.get("notices")
     if isinstance(notices, list) and notices:
         return _phrase(str(notices[0]), most)
+    command = params.get("command")
+    if isinstance(command, list) and params.keys() <= {"command"}:
+        return Shown(one_line(shortened(shlex.join(map(str, command)), most)))
     searched = params.get("text")
     if isinstance(searched, str) and params.keys() <= _OF_SEARCHES:
         where = params.get("root") if patterns is None else _patterns(list_in(patterns), params.get("root"))
@@ -219,6 +223,14 @@ def _answered(result: Object) -> str:
     return f"{result.get('by')}: {result.get('answer')}"
 
 
+def _ran(result: Object) -> str:
+    """How a command ended, and the last line that it wrote."""
+    said = f"{result.get('stdout') or ''}\n{result.get('stderr') or ''}".split("\n")
+    last = next((line for line in reversed(said) if line.strip()), "")
+    how = result.get("ended") or f"exit code {result.get('exit_code')}"
+    return f"{how}: {last}" if last else str(how)
+
+
 _GISTS: Mapping[str, Callable[[Object], str]] = {
     "ask_user_result": _answered,
     "create_followup_jobs": _asked,
@@ -227,6 +239,7 @@ _GISTS: Mapping[str, Callable[[Object], str]] = {
     "write_file": _asked,
     "list_files_result": _count_files,
     "read_file_result": _size_read,
+    "run_command_result": _ran,
     "search_files_result": _found,
     "write_file_result": _written,
 }

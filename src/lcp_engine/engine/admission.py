@@ -9,6 +9,7 @@ from os.path import normpath
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import KindRole
@@ -130,9 +131,10 @@ def effect_of(
 ) -> str | None:
     """What a job has an effect on: equal for jobs of which one makes the other good (R26); None without effects.
 
-    The files, if its kind names any, else the fingerprint `mark`. A kind without a worker counts as one with effects.
+    The files, if its kind names any, else the fingerprint `mark`. A kind without a worker counts as one with effects;
+    one that runs a command has none that lasts.
     """
-    if worker is not None and not worker.has_effects:
+    if worker is not None and (not worker.has_effects or worker.command is not None):
         return None
     paths = () if worker is None or params is None else worker.paths(params)
     if not paths:
@@ -233,6 +235,8 @@ def ruling_on(
     )
     if ruling.verdict is Verdict.DENY:
         return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+    if worker.command is not None and not allows(spec.commands.allow, command := worker.command(params)):
+        return Verdict.DENY, because(ReasonCode.COMMAND, entry=as_entry(command)), ErrorCode.NOT_ALLOWED
     by_kind = permission_ruling(worker, spec)
     if by_kind is not None:
         return *by_kind, ErrorCode.NOT_ALLOWED
@@ -286,14 +290,18 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
     for worker in admission.workers.values():
         verdict = policy.judge(worker.named, has_effects=worker.has_effects, writes=worker.writes).verdict
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
-        if verdict is Verdict.DENY or is_refused:
+        if verdict is Verdict.DENY or is_refused or (worker.command is not None and not spec.commands.allow):
             continue
         is_held = (
             verdict is Verdict.HOLD
             or worker.permission is not Permission.USER
             or worker.executed_by is ExecutedBy.PERSON
         )
-        kinds.append(kind_of(worker, is_held=is_held))
+        kind = kind_of(worker, is_held=is_held)
+        if worker.command is not None:
+            allowed = "; ".join(map(as_entry, spec.commands.allow))
+            kind = replace(kind, description=f"{kind.description} Allowed: {allowed}")
+        kinds.append(kind)
     return tuple(kinds)
 
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -46,6 +47,7 @@ from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
+from lcp_engine.runner.confined.programs import run_program
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.own_places import beneath
@@ -60,15 +62,19 @@ from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker, params_of
+from lcp_engine.workers.run_command import WORKER, run_allowed, run_in_copy
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
+CHECK_SECONDS = 300.0
+"""The most that the command of an acceptance check may take: a turn has 600 seconds."""
 PAID_SECONDS = 0.1
 """Between two attempts to store what was paid for."""
 MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Characters of params: they have to fit into the buffer of a socket."""
 
+RUN_COMMAND = WORKER.for_any_params()
 T = TypeVar("T")
 
 
@@ -174,6 +180,11 @@ class Executor:
             return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
         params = worker.read(from_json(job.params), label(job))
         context = self._missions.context(mission, job, worker)
+        if worker.command is not None:
+            command, commands = worker.command(params), mission.spec.commands
+            return outcome_of(
+                worker, label(job), lambda: run_allowed(command, context, commands, run_program)
+            )
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
     def _assignment(
@@ -239,9 +250,23 @@ class Turns:
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
             setup = self._missions.setup(mission, mission.root.path)
-            with Checks(mission.root, setup, confined=self._confinement is not None) as checks:
+            run = partial(self._fault_of_command, mission, spec)
+            with Checks(mission.root, setup, confined=self._confinement is not None, run=run) as checks:
                 failed = checks.failed(spec.accept)
         return FinishedTurn(job, reply, self._instance.admission, failed, self._previews(job, reply))
+
+    def _fault_of_command(
+        self, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
+    ) -> str | None:
+        """Why the command of a check does not pass; None if it does."""
+        seconds = min(spec.commands.seconds, CHECK_SECONDS)
+        commands = spec.commands.model_copy(update={"seconds": seconds})
+        context = self._missions.context_of_kind(mission, RUN_COMMAND)
+        try:
+            result = run_in_copy(command, context, commands, run_program)
+        except LcpError as error:
+            return str(error)
+        return None if result.exit_code == 0 else result.how
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """What the requested jobs would change now: an approval binds to it if nobody has viewed the job since."""
@@ -440,13 +465,22 @@ class OpenMissions:
 
     def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
         """The context of a job of the mission."""
+        return replace(self.context_of_kind(mission, worker), approved=bool(job.approved))
+
+    def context_of_kind(self, mission: OpenMission, worker: Worker[BaseModel]) -> Context:
+        """The context of jobs of one kind that no person approved."""
         judge = mission.judges.get(worker.kind)
         if judge is None:
             root = None if mission.root is None else mission.root.path
             policy = self._instance.admission.policy(mission.spec, root)
             judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
             mission.judges[worker.kind] = judge
-        return Context(mission.root, mission.aliases, judge, self._instance.caps, approved=bool(job.approved))
+        return Context(
+            mission.root,
+            mission.aliases,
+            judge,
+            self._instance.caps,
+        )
 
     def setup(self, mission: OpenMission, root: str) -> Setup:
         """What a confined process needs of the mission, to make the same context as `context`."""

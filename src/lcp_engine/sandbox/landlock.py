@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 import os
+import signal
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -136,9 +137,9 @@ def restrict_by(rules: int) -> None:
     _call(_RESTRICT_SELF, rules, 0)
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent, the single-threaded process `parent`, ends."""
-    _control(_PARENT_DEATH_SIGNAL, 9)
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent, the single-threaded process `parent`, ends."""
+    _control(_PARENT_DEATH_SIGNAL, number)
     if os.getppid() != parent:
         os._exit(0)
 

@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,6 +51,26 @@ _REFUSED = """
     iopl 172 -, ioperm 173 -, modify_ldt 154 -, vhangup 153 58, nfsservctl 180 42, lsm_set_self_attr 460 460
 """
 _REFUSED_TO_READERS = "fchmod 91 52, fchown 93 55"
+_FOR_PROGRAMS = frozenset(
+    {"socketpair", "fork", "vfork", "execve", "execveat", "memfd_create", "tkill", "sched_setaffinity"}
+)
+"""Of the refused calls, those that foreign programs may make."""
+_PRETENDED = frozenset(
+    {
+        "chmod",
+        "fchmodat",
+        "fchmodat2",
+        "chown",
+        "lchown",
+        "fchownat",
+        "utime",
+        "utimes",
+        "futimesat",
+        "utimensat",
+    }
+)
+"""Calls of foreign programs that seem to succeed and do nothing: Landlock does not cover them, and to copy a file, for
+instance, many programs insist on them."""
 
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every CLONE_NEW… of clone(2)
@@ -93,6 +113,13 @@ def _rules() -> list[_Rule]:
     ]
 
 
+def _rules_of_programs() -> list[_Rule]:
+    return [
+        _Rule((56, 220), 0, (0,), _CLONE_NEW),  # clone: no namespaces
+        _Rule((302, 261), 0, (0,)),  # prlimit64: its own limits
+    ]
+
+
 _CLONE3 = 435  # its flags are in memory; "does not exist" makes libc use clone
 _SECCOMP = (317, 277)
 _SET_FILTER, _IS_AVAILABLE = 1, 2
@@ -117,7 +144,28 @@ def refuse_calls(*, writes: bool) -> None:
     A refused call returns EPERM. One that `writes` may change mode and owner of files that it has opened.
     """
     machine = _MACHINES[platform.machine()]
-    code = b"".join(_program(machine, writes=writes))
+    refused = _numbers(_REFUSED if writes else f"{_REFUSED}, {_REFUSED_TO_READERS}", machine.column)
+    _install(machine, _program(machine, _rules(), {_ERRNO | errno.EPERM: list(refused.values())}))
+
+
+def refuse_calls_of_programs() -> None:
+    """Like `refuse_calls`, for a foreign program: it may start others, and control those."""
+    machine = _MACHINES[platform.machine()]
+    numbers = _numbers(_REFUSED, machine.column)
+    left = {name: number for name, number in numbers.items() if name not in _FOR_PROGRAMS}
+    without = {name: number for name, number in left.items() if "xattr" in name}
+    pretended = {name: number for name, number in left.items() if name in _PRETENDED}
+    refused = {name: number for name, number in left.items() if name not in {*without, *pretended}}
+    actions = {
+        _ERRNO | errno.EPERM: [*refused.values()],
+        _ERRNO | errno.EOPNOTSUPP: [*without.values()],
+        _ERRNO: [*pretended.values()],
+    }
+    _install(machine, _program(machine, _rules_of_programs(), actions))
+
+
+def _install(machine: _Machine, steps: Iterable[bytes]) -> None:
+    code = b"".join(steps)
     buffer = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
     number = ctypes.c_long(_SECCOMP[machine.column])
@@ -129,12 +177,15 @@ def refuse_calls(*, writes: bool) -> None:
 
 
 # linux/bpf_common.h and struct seccomp_data
-_LOAD, _EQUAL, _GREATER, _AND, _RETURN = 0x20, 0x15, 0x25, 0x54, 0x06
+_LOAD, _EQUAL, _GREATER, _AND, _RETURN, _ALWAYS = 0x20, 0x15, 0x25, 0x54, 0x06, 0x05
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
 _INSTRUCTION_BYTES = 8
 
 
-def _program(machine: _Machine, *, writes: bool) -> Iterator[bytes]:
+def _program(
+    machine: _Machine, rules: Iterable[_Rule], actions: Mapping[int, Sequence[int]]
+) -> Iterator[bytes]:
+    """The filter: `rules` about arguments, then what becomes of calls, by what the kernel is to do with them."""
     yield _step(_LOAD, _MACHINE_AT)
     yield _step(_EQUAL, machine.audit, yes=1)
     yield _step(_RETURN, _ERRNO | errno.EPERM)
@@ -142,15 +193,16 @@ def _program(machine: _Machine, *, writes: bool) -> Iterator[bytes]:
     yield _step(_EQUAL, _CLONE3, yes=1)
     yield _step(_GREATER, _LAST, no=1)
     yield _step(_RETURN, _ERRNO | errno.ENOSYS)
-    for rule in _rules():
+    for rule in rules:
         steps = _argument_steps(rule)
         yield _step(_EQUAL, rule.numbers[machine.column], no=len(steps))
         yield from steps
-    refused = _numbers(_REFUSED if writes else f"{_REFUSED}, {_REFUSED_TO_READERS}", machine.column)
-    for left, number in zip(range(len(refused), 0, -1), refused, strict=True):
-        yield _step(_EQUAL, number, yes=left)
+    for action, numbers in actions.items():
+        for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
+            yield _step(_EQUAL, number, yes=left)
+        yield _step(_ALWAYS, 1)
+        yield _step(_RETURN, action)
     yield _step(_RETURN, _ALLOW)
-    yield _step(_RETURN, _ERRNO | errno.EPERM)
 
 
 def _argument_steps(rule: _Rule) -> list[bytes]:
@@ -165,9 +217,10 @@ def _argument_steps(rule: _Rule) -> list[bytes]:
     ]
 
 
-def _numbers(table: str, column: int) -> Sequence[int]:
+def _numbers(table: str, column: int) -> dict[str, int]:
+    """The numbers of the calls of a table on this machine, by their names."""
     calls = (entry.split() for entry in table.replace("\n", ",").split(",") if entry.strip())
-    return [int(numbers[column]) for _, *numbers in calls if numbers[column] != "-"]
+    return {name: int(numbers[column]) for name, *numbers in calls if numbers[column] != "-"}
 
 
 def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:

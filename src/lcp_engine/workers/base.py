@@ -253,6 +253,8 @@ class Worker(Generic[P]):
     examples: tuple[Example, ...] = ()
     included_in: str | None = None
     """A kind that can do all that this one can: a model that may use both is offered only that one."""
+    command: Callable[[P], tuple[str, ...]] | None = None
+    """The program that the job runs, with its arguments, if the mission allows it; `execute` is not called then."""
     judged_as: tuple[str, ...] = ()
     """Kinds whose rules are about this one, too, since it does to files what they do."""
     denied_as: tuple[str, ...] = ()
@@ -313,7 +315,7 @@ class Worker(Generic[P]):
                 raise TypeError(f"{self.kind} takes {self.params.__name__}, not {type(params).__name__}")
             return params
 
-        preview = self.preview
+        preview, command = self.preview, self.command
         return Worker(
             kind=self.kind,
             params=self.params,
@@ -335,6 +337,7 @@ class Worker(Generic[P]):
             shows=self.shows,
             examples=self.examples,
             included_in=self.included_in,
+            command=None if command is None else lambda params: command(mine(params)),
             judged_as=self.judged_as,
             denied_as=self.denied_as,
             confined=self.confined,

@@ -20,6 +20,7 @@ from lcp_engine.workers import (
     edit_file,
     list_files,
     read_file,
+    run_command,
     search_files,
     write_file,
 )
@@ -39,6 +40,7 @@ _BUILT_IN = (
     write_file.REWRITE_FILE.for_any_params(),
     edit_file.WORKER.for_any_params(),
     delete_file.WORKER.for_any_params(),
+    run_command.WORKER.for_any_params(),
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
 )

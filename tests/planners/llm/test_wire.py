@@ -25,7 +25,9 @@ from lcp_engine.workers.registry import BUILT_IN
 Schema: TypeAlias = dict[str, JsonValue]
 
 MODELS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BUILT_IN.items()}
-KINDS = tuple(kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values())
+KINDS = tuple(
+    kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values() if worker.command is None
+)
 FILES = ("README.md", "src/a.py", "src/b.py", "docs/long.md")
 ENDS = {"analysis_result", "mission_complete", "error"}
 CALM = settings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -158,6 +159,28 @@ class FileQuotes(_Frozen):
     )
 
 
+CommandParts = Annotated[
+    tuple[Annotated[str, Field(max_length=10_000)], ...], Field(min_length=1, max_length=1000)
+]
+
+
+class Commands(_Frozen):
+    """Which commands jobs may run, and how (commands.md)."""
+
+    allow: tuple[CommandParts, ...] = Field(
+        default=(),
+        description='Programs with their arguments, such as [pytest, -q, "..."]. In an argument `*` and `?` stand for '
+        'characters; "..." at the end for any further arguments. Nothing else can be run.',
+    )
+    environment: dict[str, str] = Field(
+        default={}, description="Variables of their environment, which is empty but for a few."
+    )
+    seconds: float = Field(default=120, gt=0, le=3600, description="How long a command may run.")
+
+
+NO_COMMANDS = Commands()
+
+
 class AcceptCheck(_Frozen):
     """One condition for `mission_complete` to count; exactly one of the fields is set.
 
@@ -173,21 +196,32 @@ class AcceptCheck(_Frozen):
         default=None,
         description="A file quotes every line of others in which an expression is found, and no other.",
     )
+    command: CommandParts | None = Field(
+        default=None,
+        description="This program, with its arguments, ends with exit code 0 on a copy of the root (commands.md).",
+    )
     verify: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")] | None = Field(
         default=None, description="A question that the planner answers with yes, in a turn of its own."
     )
 
     @model_validator(mode="after")
     def _states_one_check(self) -> AcceptCheck:
-        stated = (self.file_exists, self.file_matches, self.file_parses, self.file_quotes, self.verify)
+        stated = (
+            self.file_exists,
+            self.file_matches,
+            self.file_parses,
+            self.file_quotes,
+            self.command,
+            self.verify,
+        )
         if stated.count(None) != len(stated) - 1:
-            names = "file_exists, file_matches, file_parses, file_quotes, verify"
+            names = "file_exists, file_matches, file_parses, file_quotes, command, verify"
             raise ValueError(f"should state exactly one of {names}")
         return self
 
     @property
     def path(self) -> str | None:
-        """The file that is checked; None if the planner verifies."""
+        """The file that is checked; None if a command is run, or the planner verifies."""
         within = self.file_matches or self.file_quotes
         return within.path if within else self.file_exists or self.file_parses
 
@@ -196,6 +230,8 @@ class AcceptCheck(_Frozen):
         """The condition as a sentence."""
         if self.verify:
             return f"the planner verifies: {self.verify}"
+        if self.command:
+            return f"{shlex.join(self.command)} ends with exit code 0"
         if self.file_quotes:
             return f"the file {self.path} quotes each line of {self.file_quotes.files} with {self.file_quotes.pattern}"
         if self.file_matches:
@@ -235,6 +271,9 @@ class MissionSpec(_Frozen):
     limits: Limits = Field(default=Limits(), description="The caps of the mission.")
     policy: tuple[Rule, ...] = Field(
         default=(), description="Rules about jobs; the first that matches decides (approvals.md)."
+    )
+    commands: Commands = Field(
+        default=NO_COMMANDS, description="The commands that jobs may run; none by default."
     )
     accept: tuple[AcceptCheck, ...] = Field(
         default=(),

@@ -39,6 +39,8 @@ class Duty(StrEnum):
     """Takes the journal's steps on files; can also write."""
     CHECK = "check"
     """Runs acceptance checks; can only read."""
+    RUN = "run"
+    """Runs one foreign program, which it confines, and ends."""
 
 
 class Request(StrEnum):
@@ -65,6 +67,8 @@ class Request(StrEnum):
     """A writer: remove directories that are empty."""
     CHECK = "check"
     """A checker: run one acceptance check."""
+    RUN = "run"
+    """A process that runs a program: run it."""
 
 
 class Answer(StrEnum):

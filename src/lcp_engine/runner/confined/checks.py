@@ -7,7 +7,7 @@ gigabytes. The process is confined to the root; if isolation is off, or the kern
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -39,7 +39,10 @@ LIMITS = CheckLimits()
 
 
 class Checks:
-    """Runs the checks of one mission. Its process starts with the first check, and again if one has ended it."""
+    """Runs the checks of one mission. Its process starts with the first check, and again if one has ended it.
+
+    `run` runs the command of a check, and tells why it does not pass.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Checks:
         setup: Setup,
         *,
         confined: bool,
+        run: Callable[[Sequence[str]], str | None] | None = None,
         limits: CheckLimits = LIMITS,
         spawned_by: Spawner | None = None,
     ) -> None:
@@ -54,6 +58,7 @@ class Checks:
         self._root = root
         self._setup: JsonValue = SETUPS.dump_python(setup, mode="json")
         self._confined = confined
+        self._run = run
         self._limits = limits
         self._process: ConfinedProcess | None = None
 
@@ -66,12 +71,20 @@ class Checks:
         self._end()
 
     def failed(self, checks: Sequence[AcceptCheck]) -> tuple[FailedCheck, ...]:
-        """The checks on files that do not pass now. Raises `NOT_ISOLATED`, `WORKER_DIED` if no process starts."""
+        """The checks that do not pass now, but those that a planner verifies; commands come last.
+
+        Raises `NOT_ISOLATED`, `WORKER_DIED` if no process starts.
+        """
         until = time.monotonic() + self._limits.seconds_together
         found = [
             (index, check, self._fault(check, until))
             for index, check in enumerate(checks)
-            if check.verify is None
+            if check.path is not None
+        ]
+        found += [
+            (index, check, self._run(check.command))
+            for index, check in enumerate(checks)
+            if check.command is not None and self._run is not None
         ]
         return tuple(
             FailedCheck(index, f"{check.description}: {fault}")

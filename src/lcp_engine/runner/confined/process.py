@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -239,6 +240,11 @@ class ConfinedProcess:
         if channel is not None:
             self._channels.own = None
             channel.close()
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until the process has ended, at most so long."""
+        if self._pidfd is not None:
+            select.select([self._pidfd], [], [], seconds)
 
     def kill(self) -> None:
         """End the process, whatever it does."""

@@ -51,6 +51,7 @@ from lcp_engine.sandbox.atomic_write import Current, LockedFile
 from lcp_engine.sandbox.file_access import HERE
 from lcp_engine.sandbox.landlock import die_with_parent, load_late, restrict_to
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
+from lcp_engine.sandbox.programs import CannotConfine, Program, supervise
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
@@ -149,7 +150,7 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
         load_parsers()  # while modules can still be opened
         resource.setrlimit(resource.RLIMIT_CPU, (_PARSER_SECONDS, _PARSER_SECONDS))
     try:
-        if start["confined"]:
+        if start["confined"] and duty is not Duty.RUN:
             restrict_to(root, writes=duty is Duty.WRITE)
             if can_filter():
                 refuse_calls(writes=duty is Duty.WRITE)
@@ -163,6 +164,10 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
         opened=root,
         spellings=texts_of(start, "spellings"),
     )
+    if duty is Duty.RUN:
+        channel.send({"is": Answer.READY})
+        _run_program(end)
+        return
     service = _service(duty, opened, workers)
     threading.stack_size(_PARSER_STACK_BYTES if duty is Duty.CHECK else _STACK_BYTES)
     channel.send({"is": Answer.READY})
@@ -182,6 +187,8 @@ def _service(duty: Duty, root: Root, workers: Mapping[str, Worker[BaseModel]]) -
             return Writer(root)
         case Duty.CHECK:
             return Checker(root)
+        case Duty.RUN:
+            raise ValueError("a process that runs a program serves nothing else")
         case other:
             assert_never(other)
 
@@ -194,6 +201,31 @@ def _answer(service: Reader | Writer | Checker, channel: Channel) -> None:
         pass
     finally:
         channel.close()
+
+
+def _run_program(end: socket.socket) -> None:
+    """Run the one program that is requested. There is no other thread: it is to start that program alone."""
+    call, given, _, _ = socket.recv_fds(end, 1, 1)
+    if not call:
+        return
+    connection = socket.socket(fileno=given[0])
+    channel = Channel(connection)
+    head, _ = channel.receive()
+    try:
+        ended = supervise(PROGRAMS.validate_python(head["program"]), connection.fileno())
+    except CannotConfine as error:
+        channel.send({"is": Answer.REFUSED, "reason": str(error)})
+    except OSError as error:
+        channel.send({"is": Answer.FAILED, "reason": error.strerror or str(error)})
+    else:
+        answer: Head = {
+            "is": Answer.DONE,
+            "exit_code": ended.exit_code,
+            "signal": ended.signal,
+            "stopped": ended.stopped,
+            "stdout": len(ended.stdout),
+        }
+        channel.send(answer, ended.stdout + ended.stderr)
 
 
 def _close_all_but(*kept: int) -> None:
@@ -229,6 +261,8 @@ class Setup:
         return READ_FILE.allowed_paths(Policy(self.rules, self.user_rules, engine_paths=self.engine_paths))
 
 
+PROGRAMS: TypeAdapter[Program] = TypeAdapter(Program)
+"""How a program is sent."""
 SETUPS: TypeAdapter[Setup] = TypeAdapter(Setup)
 """How a setup is sent."""
 

@@ -1,0 +1,338 @@
+"""Run a foreign program, confined, limited and supervised, and end all that it starts.
+
+The program can read the system's programs and libraries, and do anything beneath the directories that it is given;
+nothing else can be opened (`landlock`). It has no network, and cannot change the mode, owner or times of files by path
+(`seccomp`). `supervise` is for a process of its own with one thread: it adopts what the program leaves behind.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from lcp_engine.sandbox.landlock import Rights, adopt_orphans, die_with_parent, make_rules, restrict_by
+from lcp_engine.sandbox.seccomp import can_filter, refuse_calls_of_programs
+from lcp_engine.sandbox.syscalls import landlock_version
+
+LANDLOCK_NEEDED = 3
+"""Before that version a program could shorten files that it may only read."""
+SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
+    "/etc/alternatives", "/etc/group", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+    "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd",
+    "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu",
+)  # fmt: skip
+"""What any program may read and execute, where it is there."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+LOOK_SECONDS = 0.05
+"""How often the processes and their memory are counted."""
+_KEPT = 32 * 1024
+"""Bytes of the beginning and of the end of each stream that are kept."""
+_CHUNK = 64 * 1024
+
+
+class CannotConfine(Exception):
+    """This kernel cannot confine foreign programs. The message says what it lacks."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a program and all that it starts may take."""
+
+    seconds: float = 120.0
+    memory: int = 2 * 1024**3
+    """Bytes of data for each process, and of memory for all together."""
+    processes: int = 256
+    file_bytes: int = 256 * 1024**2
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to run: `path` with `arguments` (the first is its own name), in a directory, with an environment.
+
+    It may do anything beneath `owned`, and read and execute what is in `readable` and in `SYSTEM`.
+    """
+
+    path: str
+    arguments: Sequence[str]
+    directory: str
+    environment: Mapping[str, str]
+    owned: Sequence[str]
+    readable: Sequence[str] = ()
+    hidden: Sequence[str] = ()
+    """No place is readable that contains one of these."""
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended: its exit code, else the signal, else why it was stopped; and what it wrote."""
+
+    exit_code: int | None
+    signal: int | None
+    stopped: str | None
+    stdout: bytes
+    stderr: bytes
+    """Of long output the beginning and the end, with a line between them that says how much is missing."""
+
+
+def cannot_confine() -> str | None:
+    """Why this kernel cannot confine foreign programs; None if it can."""
+    version = landlock_version()
+    if version is None:
+        return "the kernel offers no Landlock"
+    if version < LANDLOCK_NEEDED:
+        return f"the kernel offers version {version} of Landlock, {LANDLOCK_NEEDED} is needed (Linux 6.2)"
+    return None if can_filter() else "system calls cannot be filtered (seccomp)"
+
+
+def supervise(program: Program, hang_up: int) -> Ended:
+    """Run a program until it ends, breaks its bounds, or the other side of the socket `hang_up` is closed.
+
+    All that it started has ended then. Raises `CannotConfine`, and OSError if it cannot be started.
+    """
+    if (why := cannot_confine()) is not None:
+        raise CannotConfine(why)
+    adopt_orphans()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _abandon)
+    die_with_parent(os.getppid(), signal.SIGTERM)
+    rules = make_rules(_grants(program))
+    streams = _Streams()
+    trouble, tell = os.pipe2(os.O_CLOEXEC)
+    began, here = time.monotonic(), os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(program, rules, streams, tell, here)
+    for one in (rules, tell):
+        os.close(one)
+    streams.close_ends_of_child()
+    run = _Run(child, program.bounds, streams, hang_up, began)
+    try:
+        refused = os.read(trouble, 4)
+        if refused:
+            reason = int.from_bytes(refused, "little")
+            raise OSError(reason, os.strerror(reason), program.path)
+        return run.follow()
+    finally:
+        os.close(trouble)
+        run.end_all()
+
+
+def _abandon(number: int, frame: object) -> NoReturn:
+    """The parent has ended: leave `supervise`, which ends the program and all that it started."""
+    raise SystemExit(number)
+
+
+def _grants(program: Program) -> Iterator[tuple[int, Rights]]:
+    for rights, paths in (
+        (Rights.OWNS, program.owned),
+        (Rights.EXECUTES, (*SYSTEM, *program.readable)),
+        (Rights.DEVICE, DEVICES),
+    ):
+        for path in paths:
+            if any(f"{hidden}/".startswith(f"{path}/") for hidden in program.hidden):
+                continue
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                try:
+                    yield descriptor, rights
+                finally:
+                    os.close(descriptor)
+
+
+def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: int) -> NoReturn:
+    """Turn this process into the program; what prevents that is told as an errno."""
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        die_with_parent(parent)
+        os.setsid()
+        streams.become_standard()
+        os.chdir(program.directory)
+        bounds = program.bounds
+        for limit, most in (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_DATA, bounds.memory),
+            (resource.RLIMIT_FSIZE, bounds.file_bytes),
+        ):
+            resource.setrlimit(limit, (most, most))
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        restrict_by(rules)
+        refuse_calls_of_programs()
+        os.execve(program.path, list(program.arguments), dict(program.environment))  # noqa: S606 -- confined
+    except OSError as error:
+        os.write(tell, (error.errno or 1).to_bytes(4, "little"))
+    finally:
+        os._exit(127)
+
+
+class _Streams:
+    """The pipes of stdout and stderr: their ends here, those of the child, and what has come through."""
+
+    def __init__(self) -> None:
+        self._ours: list[int] = []
+        self._theirs: list[int] = []
+        for _ in range(2):
+            ours, theirs = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(ours, False)
+            self._ours.append(ours)
+            self._theirs.append(theirs)
+        self.kept = [_Kept(), _Kept()]
+        self.open = dict(zip(self._ours, self.kept, strict=True))
+
+    def close_ends_of_child(self) -> None:
+        for one in self._theirs:
+            os.close(one)
+
+    def become_standard(self) -> None:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for number, one in enumerate((nothing, *self._theirs)):
+            os.dup2(one, number)
+
+    def read(self, descriptor: int) -> None:
+        """Take what is there; the stream is closed at its end."""
+        try:
+            piece = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        if piece:
+            self.open[descriptor].add(piece)
+        else:
+            del self.open[descriptor]
+            os.close(descriptor)
+
+    def drain(self) -> None:
+        """Take what is left, when nobody writes any more."""
+        for descriptor in list(self.open):
+            while descriptor in self.open:
+                before = self.open[descriptor].total
+                self.read(descriptor)
+                if descriptor in self.open and self.open[descriptor].total == before:
+                    os.close(descriptor)
+                    del self.open[descriptor]
+
+
+class _Kept:
+    """The beginning and the end of a stream."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._first = b""
+        self._last = b""
+
+    def add(self, piece: bytes) -> None:
+        self.total += len(piece)
+        room = _KEPT - len(self._first)
+        self._first += piece[:room]
+        self._last = (self._last + piece[room:])[-_KEPT:] if room < len(piece) else self._last
+
+    @property
+    def whole(self) -> bytes:
+        """What was kept, with a line between the parts that says how many bytes are missing there."""
+        missing = self.total - len(self._first) - len(self._last)
+        gap = b"\n[%d bytes left out]\n" % missing if missing else b""
+        return self._first + gap + self._last
+
+
+class _Run:
+    """A program that runs, with all that it has started."""
+
+    def __init__(self, child: int, bounds: Bounds, streams: _Streams, hang_up: int, began: float) -> None:
+        self._child = child
+        self._bounds = bounds
+        self._streams = streams
+        self._hang_up = hang_up
+        self._began = began
+        self._status: int | None = None
+
+    def follow(self) -> Ended:
+        stopped = None
+        while stopped is None and not self._has_ended():
+            self._wait()
+            stopped = self._broken()
+        self.end_all()
+        self._streams.drain()
+        status = self._status or 0
+        code = os.waitstatus_to_exitcode(status)
+        stdout, stderr = (one.whole for one in self._streams.kept)
+        return Ended(
+            exit_code=code if stopped is None and code >= 0 else None,
+            signal=-code if stopped is None and code < 0 else None,
+            stopped=stopped,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def _wait(self) -> None:
+        waiting = select.poll()
+        for one in (*self._streams.open, self._hang_up):
+            waiting.register(one, select.POLLIN)
+        for descriptor, _ in waiting.poll(LOOK_SECONDS * 1000):
+            if descriptor in self._streams.open:
+                self._streams.read(descriptor)
+
+    def _broken(self) -> str | None:
+        """Why the program is to be stopped; None if it goes on."""
+        bounds = self._bounds
+        if time.monotonic() - self._began > bounds.seconds:
+            return f"it ran for more than {bounds.seconds:g} s"
+        family = descendants(os.getpid())
+        if len(family) > bounds.processes:
+            return f"it had more than {bounds.processes:,} processes"
+        if sum(map(_resident_bytes, family)) > bounds.memory:
+            return f"it took more than {bounds.memory:,} bytes of memory"
+        waiting = select.poll()
+        waiting.register(self._hang_up, select.POLLIN)
+        return "nobody waits for it any more" if waiting.poll(0) else None
+
+    def _has_ended(self) -> bool:
+        """Whether the program itself has; what it left behind is buried on the way."""
+        with suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    break
+                if process == self._child:
+                    self._status = status
+        return self._status is not None
+
+    def end_all(self) -> None:
+        """Kill every descendant. They are stopped first, so that none of them starts others meanwhile."""
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            known: set[int] = set()
+            while new := set(descendants(os.getpid())) - known:
+                for process in new:
+                    with suppress(ProcessLookupError):
+                        os.kill(process, number)
+                known |= new
+        with suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, 0)
+                if process == self._child:
+                    self._status = status
+
+
+def descendants(process: int) -> list[int]:
+    """The processes below one, as the kernel lists them; those that are dead and not buried count."""
+    found: list[int] = []
+    for file in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, file.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def _resident_bytes(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0

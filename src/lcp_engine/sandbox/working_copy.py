@@ -1,0 +1,154 @@
+"""Copy a root for a command, so that the root itself stays as it is, and tell what the command has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.list_tree import Filters, list_files
+from lcp_engine.sandbox.root import Root
+
+MOST_FILES = 20_000
+MOST_BYTES = 512 * 1024 * 1024
+SHARED = ("node_modules", ".venv", "venv")
+"""Directories of installed packages: a copy leads to those of the root, which can be read and executed."""
+_PREFIX = "lcp-run-"
+_Stamp = tuple[int, int, int]
+_EVERYTHING = compile_patterns([])
+
+
+@dataclass(frozen=True)
+class WorkingCopy:
+    """A copy of a root in `files`, with a `home` for what a program writes besides."""
+
+    files: Path
+    home: Path
+    shared: tuple[str, ...]
+    """Directories outside that the copy leads to."""
+    _stamps: dict[str, _Stamp]
+
+    def changed(self) -> list[str]:
+        """The files that were created, changed or deleted in the copy since it was made, sorted."""
+        now = dict(_stamps_beneath(self.files))
+        return sorted(path for path in {*now, *self._stamps} if now.get(path) != self._stamps.get(path))
+
+    def told(self, text: str) -> str:
+        """`text` with paths of the copy as they are called in the root."""
+        return text.replace(f"{self.files}/", "").replace(str(self.files), ".")
+
+
+@contextmanager
+def working_copy(root: Root, may_read: Callable[[str], bool]) -> Iterator[WorkingCopy]:
+    """A copy of the files of a root that may be read, without links; it is removed at the end.
+
+    What belongs to git and to the engine is left out. Raises `TOO_LARGE`, and `FILE_SYSTEM` if there is no room.
+    """
+    _sweep()
+    place = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield _made(root, place, may_read)
+    finally:
+        os.close(lock)
+        shutil.rmtree(place, onerror=_make_writable)
+
+
+def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCopy:
+    files, home = place / "root", place / "home"
+    for directory in (files, home):
+        directory.mkdir(mode=0o700)
+    shared = [name for name in SHARED if (Path(root.path) / name).is_dir() and may_read(f"{name}/x")]
+    filters = Filters(
+        is_closed=lambda path: path.rstrip("/") in SHARED, is_hidden=lambda path: not may_read(path)
+    )
+    listing = list_files(root, "", _EVERYTHING, limit=MOST_FILES, sizes=True, filters=filters)
+    _check_size(listing.total, sum(listing.sizes or ()))
+    for path in listing.files:
+        _copy(root, path, files / path)
+    for name in shared:
+        (files / name).symlink_to(Path(root.path) / name)
+    return WorkingCopy(
+        files, home, tuple(str(Path(root.path) / name) for name in shared), dict(_stamps_beneath(files))
+    )
+
+
+def _check_size(files: int, size: int) -> None:
+    """Raises `TOO_LARGE`. The size counts only if all the files could be listed."""
+    if files > MOST_FILES:
+        fact, most = f"{files:,} files", f"{MOST_FILES:,}"
+    elif size > MOST_BYTES:
+        fact, most = f"{size:,} bytes", f"{MOST_BYTES:,}"
+    else:
+        return
+    message = f"the root has {fact}; a command gets a copy of at most {most}"
+    raise LcpError(ErrorCode.TOO_LARGE, message, advice="Use a smaller directory as the root.")
+
+
+def _copy(root: Root, path: str, to: Path) -> None:
+    """Copy a file with its mode bits; one that is gone, or has become a link, is left out."""
+    try:
+        opened = root.open_file(path)
+    except LcpError as error:
+        if error.code is ErrorCode.PATH_NOT_FOUND:
+            return
+        raise
+    try:
+        if opened.path != path:
+            return
+        to.parent.mkdir(parents=True, exist_ok=True)
+        mode = os.fstat(opened.descriptor).st_mode & 0o777 | 0o600
+        with os.fdopen(os.dup(opened.descriptor), "rb") as source, to.open("xb") as target:
+            os.fchmod(target.fileno(), mode)
+            shutil.copyfileobj(source, target, 1024 * 1024)
+    finally:
+        os.close(opened.descriptor)
+
+
+def _stamps_beneath(directory: Path) -> Iterator[tuple[str, _Stamp]]:
+    """What tells whether a file was changed, of each file and link beneath a directory."""
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        with os.scandir(directory / prefix) as entries:
+            for entry in entries:
+                path = f"{prefix}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{path}/")
+                else:
+                    found = entry.stat(follow_symlinks=False)
+                    yield (
+                        os.fsencode(path).decode(errors="replace"),
+                        (found.st_size, found.st_mtime_ns, found.st_ino),
+                    )
+
+
+def _make_writable(function: Callable[[str], object], path: str, error: object) -> None:
+    with suppress(OSError):
+        os.chmod(os.path.dirname(path), 0o700)
+        function(path)
+
+
+def _sweep() -> None:
+    """Remove the copies of processes that died."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if os.fstat(lock).st_uid == os.getuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, onerror=_make_writable)
+        except OSError:
+            continue
+        finally:
+            os.close(lock)

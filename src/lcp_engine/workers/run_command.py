@@ -1,0 +1,185 @@
+"""The kind `run_command`: run a program that the mission allows, on a copy of the root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from lcp_engine.core.commands import allows, as_entry
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.mission.spec import Commands
+from lcp_engine.core.policy import Verdict
+from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_places import own_places
+from lcp_engine.sandbox.programs import Bounds, Ended, Program
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.working_copy import WorkingCopy, working_copy
+from lcp_engine.workers.base import Context, Example, Worker, refuse_to_execute
+from lcp_engine.workers.params import ContentText, Params, Result
+
+MOST_SECONDS = 3600.0
+_MOST_CHANGED = 100
+_MOST_TOLD = 1000
+"""Characters of output that a check which does not pass tells the planner."""
+_BIN = frozenset({"bin", "sbin", "shims"})
+
+
+class RunCommandParams(Params):
+    """The program with its arguments, one by one; there is no shell. It runs in the root, or in a copy of it."""
+
+    command: list[Annotated[ContentText, Field(max_length=10_000)]] = Field(
+        min_length=1, max_length=1000, description="The program and its arguments, such as [pytest, -q]."
+    )
+
+
+class RunCommandResult(Result):
+    """How the program ended, and what it wrote: of long output the beginning and the end."""
+
+    action: Literal["run_command_result"] = "run_command_result"
+    exit_code: int | None
+    """None if it did not end by itself."""
+    ended: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Why it has no exit code."""
+    stdout: str
+    stderr: str
+    changed: list[str] = Field(default=[], exclude_if=lambda value: not value)
+    """Files that it changed in its copy; the root is as it was."""
+
+    @property
+    def how(self) -> str:
+        """How it ended, with the end of what it wrote, for people and planners."""
+        end = (self.stdout + self.stderr).strip()[-_MOST_TOLD:]
+        return f"{self.ended or f'exit code {self.exit_code}'}{f': {end}' if end else ''}"
+
+
+Run: TypeAlias = Callable[[Root, Program], Ended]
+
+
+def run_allowed(command: Sequence[str], context: Context, commands: Commands, run: Run) -> RunCommandResult:
+    """Run a command of a job. Raises `NOT_ALLOWED` if the mission does not allow it, and what `run_in_copy` raises."""
+    if not allows(commands.allow, command):
+        reason = because(ReasonCode.COMMAND, entry=as_entry(command))
+        message = f"{command[0]} is not allowed: {reason}"
+        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
+    return run_in_copy(command, context, commands, run)
+
+
+def run_in_copy(command: Sequence[str], context: Context, commands: Commands, run: Run) -> RunCommandResult:
+    """Run a command on a copy of the files that policy does not deny to this kind.
+
+    Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, and what `run` raises.
+    """
+    root = context.root
+    with working_copy(root, lambda path: context.policy(path).verdict is not Verdict.DENY) as copy:
+        path = _found(command[0], copy.files)
+        ended = run(root, _program(path, command, copy, commands))
+        return RunCommandResult(
+            exit_code=ended.exit_code,
+            ended=_why(ended),
+            stdout=copy.told(_text(ended.stdout)),
+            stderr=copy.told(_text(ended.stderr)),
+            changed=copy.changed()[:_MOST_CHANGED],
+        )
+
+
+def _found(name: str, directory: Path) -> str:
+    """Where the program is; one that is named with a slash is in the copy, or where its absolute path says."""
+    found = str(directory / name) if "/" in name else shutil.which(name)
+    if found is None:
+        message = f"no program is named {name!r} in {os.environ.get('PATH', '')}"
+        raise LcpError(
+            ErrorCode.PATH_NOT_FOUND, message, advice="Install it, or start the runner with its PATH."
+        )
+    return found
+
+
+def _program(path: str, command: Sequence[str], copy: WorkingCopy, commands: Commands) -> Program:
+    return Program(
+        path=path,
+        arguments=tuple(command),
+        directory=str(copy.files),
+        environment={
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(copy.home),
+            "TMPDIR": str(copy.home),
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "NO_COLOR": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **commands.environment,
+        },
+        owned=(str(copy.files), str(copy.home)),
+        readable=(*copy.shared, *_installed(path)),
+        hidden=(*own_places(), str(Path.home())),
+        bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
+    )
+
+
+def _installed(path: str) -> Iterator[str]:
+    """Where a program and its interpreter are installed: the directories around `bin`, else the files alone."""
+    waiting, seen = [path], set[str]()
+    while waiting:
+        found = waiting.pop()
+        if found in seen or "/" not in found:
+            continue
+        seen.add(found)
+        real = os.path.realpath(found)
+        waiting += [real, *_interpreter(real)]
+        directory, home = Path(found).parent, Path.home()
+        around = directory.parent
+        if directory.name not in _BIN or around == home:
+            yield found
+        elif around.parent == home:  # such as ~/.local, which has other things, too
+            yield from map(str, (directory, around / "lib"))
+        else:
+            yield str(around)
+
+
+def _interpreter(path: str) -> Iterator[str]:
+    """What the first line of a script names."""
+    try:
+        with Path(path).open("rb") as file:
+            first = file.readline(4096)
+    except OSError:
+        return
+    if first.startswith(b"#!"):
+        words = os.fsdecode(first[2:]).split()
+        yield from words[:1]
+        if len(words) > 1 and words[0].endswith("/env") and (found := shutil.which(words[1])):
+            yield found
+
+
+def _why(ended: Ended) -> str | None:
+    if ended.stopped is not None:
+        return f"{ended.stopped}, and was stopped"
+    return None if ended.signal is None else f"signal {ended.signal}"
+
+
+def _text(output: bytes) -> str:
+    return output.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+WORKER = Worker(
+    kind="run_command",
+    params=RunCommandParams,
+    result=RunCommandResult,
+    execute=refuse_to_execute("a command is run by the runner, in a mission that allows it"),
+    description="Run a program, such as the tests, on a copy of the root: what it writes there is not kept.",
+    role=KindRole.RUNS,
+    timeout=MOST_SECONDS + 300,
+    command=lambda params: tuple(params.command),
+    denied_as=("read_file", "list_files"),
+    examples=(
+        Example(
+            params={"command": ["pytest", "-q"]},
+            result={"exit_code": 0, "stdout": "1 passed", "stderr": ""},
+            is_run=False,
+        ),
+    ),
+)

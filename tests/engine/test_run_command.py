@@ -1,0 +1,134 @@
+"""Commands run on a copy of the root, and only those that the mission allows; a mission may require one to succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from pydantic import JsonValue
+from tests.engine.conftest import Lab, Object
+
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.engine.admission import allowed_kinds
+from lcp_engine.sandbox.programs import cannot_confine
+
+pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All done."}
+AUTO: list[JsonValue] = [{"kinds": ["run_command", "write_file"], "do": "auto"}]
+ANY: Object = {"allow": [["sh", "-c", "*"]], "seconds": 20}
+
+
+def ask(*commands: Sequence[str]) -> JsonValue:
+    jobs: list[JsonValue] = [{"kind": "run_command", "params": {"command": [*one]}} for one in commands]
+    return {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
+
+
+def write(path: str, content: str) -> JsonValue:
+    return {"ok": True, "action": "write_file", "rel_path": path, "content": content}
+
+
+def result_of(lab: Lab, script: str, commands: JsonValue = ANY, policy: Sequence[JsonValue] = AUTO) -> Object:
+    """The result of a shell script in a mission of its own."""
+    mission = lab.run(ask(["sh", "-c", script]), DONE, commands=commands, policy=[*policy])
+    (job,) = lab.jobs(mission.id)
+    assert job.result is not None, job.error
+    return job.result
+
+
+def test_without_an_entry_a_command_is_refused_with_the_entry_that_would_allow_it(lab: Lab) -> None:
+    mission = lab.run(ask(["rm", "-rf", "a b"]), DONE, policy=AUTO)
+    (job,) = lab.jobs()
+    assert job.state == "rejected"
+    assert job.error is not None
+    said = 'no entry of commands.allow fits; ["rm", "-rf", "a b"] would fit exactly this command'
+    assert job.error["user_message"] == f"run_command rm -rf 'a b' is not allowed: {said}"
+    assert job.error["error_code"] == "NOT_ALLOWED"
+    assert (mission.outcome, mission.json["unfulfilled"]) == ("mission_complete", [])
+
+
+@pytest.mark.parametrize("commands", [{}, ANY])
+def test_a_planner_is_offered_commands_only_where_some_are_allowed(lab: Lab, commands: Object) -> None:
+    spec = MissionSpec.model_validate({"goal": "a", "planner": {"type": "human"}, "commands": commands})
+    offered = {kind.name: kind for kind in allowed_kinds(lab.engine.instance.admission, spec, str(lab.root))}
+    assert ("run_command" in offered) is bool(commands)
+    if commands:
+        assert offered["run_command"].description.endswith('Allowed: ["sh", "-c", "*"]')
+
+
+def test_an_allowed_command_is_held_for_a_person_by_default(lab: Lab) -> None:
+    mission = lab.run(ask(["sh", "-c", "echo hello"]), DONE, commands=ANY)
+    (job,) = lab.jobs()
+    assert (job.state, mission.status) == ("held", "waiting")
+    lab.engine.approve(job.id)
+    lab.work()
+    (done,) = lab.jobs()
+    assert done.result is not None
+    assert (done.result["exit_code"], done.result["stdout"]) == (0, "hello\n")
+
+
+def test_what_a_command_changes_stays_in_its_copy(lab: Lab) -> None:
+    (lab.root / "a.txt").write_text("a\n")
+    found = result_of(lab, "cat a.txt; echo b >> a.txt; echo n > new.txt; rm -f nothing; pwd; exit 7")
+    assert found == {
+        "ok": True, "action": "run_command_result", "exit_code": 7, "stdout": "a\n.\n", "stderr": "",
+        "changed": ["a.txt", "new.txt"],
+    }  # fmt: skip
+    assert {path.name: path.read_text() for path in lab.root.iterdir()} == {"a.txt": "a\n"}
+    assert lab.engine.changes(1) == []
+
+
+def test_it_sees_what_was_written_before(lab: Lab) -> None:
+    allowed: Object = {"allow": [["sh", "run.sh"]]}
+    lab.run(write("run.sh", "echo one"), ask(["sh", "run.sh"]), DONE, commands=allowed, policy=AUTO)
+    last = lab.jobs()[-1].result
+    assert last is not None
+    assert last["stdout"] == "one\n"
+
+
+def test_what_policy_denies_is_not_in_the_copy(lab: Lab) -> None:
+    for name in (".env", "mine.txt", "open.txt"):
+        (lab.root / name).write_text("SECRET")
+    rules: list[JsonValue] = [{"kinds": ["read_file"], "paths": ["mine.txt"], "do": "deny"}, *AUTO]
+    assert result_of(lab, "ls -A", policy=rules)["stdout"] == "open.txt\n"
+
+
+def test_its_environment_is_the_missions(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    found = result_of(lab, "env", commands={**ANY, "environment": {"PYTHONPATH": "src"}})["stdout"]
+    assert "PYTHONPATH=src\n" in str(found)
+    assert "sk-secret" not in str(found)
+
+
+def test_a_command_that_takes_too_long_says_so(lab: Lab) -> None:
+    found = result_of(lab, "echo begun; sleep 60", commands={**ANY, "seconds": 0.5})
+    assert (found["exit_code"], found["ended"]) == (None, "it ran for more than 0.5 s, and was stopped")
+    assert found["stdout"] == "begun\n"
+
+
+def test_a_program_that_is_not_there_is_named(lab: Lab) -> None:
+    lab.run(ask(["no-such-program"]), DONE, commands={"allow": [["no-such-program"]]}, policy=AUTO)
+    (job,) = lab.jobs()
+    assert job.error is not None
+    assert (job.state, job.error["error_code"]) == ("failed", "PATH_NOT_FOUND")
+    assert "no program is named 'no-such-program' in " in str(job.error["user_message"])
+
+
+def test_a_mission_is_complete_once_its_command_succeeds(lab: Lab) -> None:
+    check: list[JsonValue] = [{"command": ["sh", "test.sh"]}]
+    failing, passing = write("test.sh", "echo 1 failed; exit 1"), write("test.sh", "echo passed")
+    mission = lab.run(failing, DONE, passing, DONE, accept=check, policy=AUTO, limits={"max_turns": 9})
+    assert (mission.outcome, mission.turns) == ("mission_complete", 4)
+    said = "sh test.sh ends with exit code 0: exit code 1: 1 failed"
+    assert lab.questions[2].notices == [f"an acceptance check does not pass: {said}"]
+
+
+def test_a_check_that_cannot_run_does_not_pass(lab: Lab) -> None:
+    mission = lab.run(DONE, DONE, DONE, DONE, accept=[{"command": ["no-such-program"]}])
+    assert mission.outcome != "mission_complete"
+    assert "no program is named 'no-such-program'" in lab.questions[1].notices[0]
+
+
+@pytest.mark.parametrize("commands", [{"allow": [[]]}, {"allow": ["pytest -q"]}, {"seconds": 0}, {"run": []}])
+def test_a_wrong_section_is_refused(lab: Lab, commands: Object) -> None:
+    with pytest.raises(Exception, match="commands"):
+        lab.run(DONE, commands=commands)

@@ -1,0 +1,114 @@
+"""A working copy has what a command may read, and tells what was changed in it; the root stays as it is."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox import working_copy as module
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.working_copy import working_copy
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "copies").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "copies"))
+    root = tmp_path / "project"
+    for path, text in {
+        "a.txt": "a", "src/b.py": "b", "run.sh": "#!/bin/sh", ".env": "SECRET", ".git/config": "x", ".git/hooks/h": "x",
+        "node_modules/m/index.js": "m", "docs/c.md": "c",
+    }.items():  # fmt: skip
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "run.sh").chmod(0o755)
+    (root / "a.txt").chmod(0o444)
+    (root / "link").symlink_to("/etc/passwd")
+    return root
+
+
+def may_read(path: str) -> bool:
+    return path != ".env"
+
+
+def files_in(place: Path) -> set[str]:
+    return {
+        str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir() or path.is_symlink()
+    }
+
+
+def test_it_has_the_files_that_may_be_read(project: Path) -> None:
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        assert files_in(copy.files) == {"a.txt", "src/b.py", "run.sh", "docs/c.md", "node_modules"}
+        assert (copy.files / "run.sh").stat().st_mode & 0o777 == 0o755
+        assert copy.shared == (str(project / "node_modules"),)
+        assert (copy.files / "node_modules" / "m" / "index.js").read_text() == "m"
+        assert copy.changed() == []
+    assert not copy.files.exists()
+
+
+def test_it_tells_what_was_changed(project: Path) -> None:
+    before = {path: (project / path).read_bytes() for path in files_in(project)}
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        (copy.files / "a.txt").chmod(0o644)
+        (copy.files / "a.txt").write_text("A")
+        (copy.files / "src" / "b.py").unlink()
+        (copy.files / "new").mkdir()
+        (copy.files / "new" / "n.txt").write_text("n")
+        (copy.files / "soft").symlink_to("a.txt")
+        (copy.home / "h.txt").write_text("not told")
+        assert copy.changed() == ["a.txt", "new/n.txt", "soft", "src/b.py"]
+        assert copy.told(f"{copy.files}/a.txt:1: {copy.files}") == "a.txt:1: ."
+    assert {path: (project / path).read_bytes() for path in files_in(project)} == before
+
+
+def test_what_the_program_made_unreadable_is_removed_too(project: Path) -> None:
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        (copy.files / "closed").mkdir()
+        (copy.files / "closed" / "f").write_text("f")
+        (copy.files / "closed").chmod(0)
+    assert list((project.parent / "copies").iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "most"), [("MOST_FILES", 3), ("MOST_BYTES", 5)])
+def test_a_root_that_is_too_large_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    monkeypatch.setattr(module, name, most)
+    fact = f"the root has (4 files|12 bytes); a command gets a copy of at most {most}"
+    with Root(project) as root, pytest.raises(LcpError, match=fact) as refused, working_copy(root, may_read):
+        pass
+    assert refused.value.code is ErrorCode.TOO_LARGE
+    assert list((project.parent / "copies").iterdir()) == []
+
+
+def test_copies_of_processes_that_died_are_removed(project: Path) -> None:
+    left = Path(tempfile.mkdtemp(prefix="lcp-run-"))
+    (left / "root").mkdir()
+    (left / "root" / "f").write_text("f")
+    with Root(project) as root, working_copy(root, may_read) as one:
+        assert not left.exists()
+        with working_copy(root, may_read) as other:
+            assert one.files.exists()
+            assert other.files != one.files
+
+
+def test_a_link_is_not_swept(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    planted = Path(tempfile.gettempdir()) / "lcp-run-planted"
+    planted.symlink_to(tmp_path / "mine")
+    with Root(project) as root, working_copy(root, may_read):
+        assert (tmp_path / "mine").exists()
+    assert planted.is_symlink()
+
+
+def test_descriptors_are_closed(project: Path) -> None:
+    with Root(project) as root:
+        before = len([*Path("/proc/self/fd").iterdir()])
+        for _ in range(3):
+            with working_copy(root, may_read):
+                pass
+        assert len([*Path("/proc/self/fd").iterdir()]) == before
