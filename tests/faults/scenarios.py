@@ -10,12 +10,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen, SubprocessError
 from tempfile import TemporaryDirectory
-from threading import Thread
 
 import psycopg
 from pydantic import JsonValue
@@ -437,19 +437,25 @@ def missions_are_cancelled_and_undone(stage: Stage) -> None:
         time.sleep(stage.chance.random() / 20)
         if is_suspended := nth % 3 == 2:
             suspend(runner)
-        cancelled += stage.lcp("cancel", str(mission)).returncode == 0
-        undo = Thread(target=stage.lcp, args=("undo", str(mission)))
-        undo.start()
-        if is_suspended:
-            time.sleep(1)
-            resume(runner)
-        undo.join()
+        with ThreadPoolExecutor(1) as person:  # who waits for a runner that is suspended in a transaction
+            was_cancelled = person.submit(_cancel_and_undo, stage, mission)
+            if is_suspended:
+                time.sleep(1)
+                resume(runner)
+            cancelled += was_cancelled.result()
     time.sleep(3)
     stop(runner)
     if not cancelled:
         raise Failed("every mission had ended before it was cancelled")
     if left := [root.name for root in roots if (root / FILE).exists()]:
         raise Failed(f"what was undone was written again or left in {', '.join(left)}")
+
+
+def _cancel_and_undo(stage: Stage, mission: int) -> bool:
+    """Whether the mission could be cancelled."""
+    said = stage.lcp("cancel", str(mission))
+    stage.lcp("undo", str(mission))
+    return said.returncode == 0
 
 
 # -- The database's place
