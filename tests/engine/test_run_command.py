@@ -92,6 +92,49 @@ def test_what_policy_denies_is_not_in_the_copy(lab: Lab) -> None:
     assert result_of(lab, "ls -A", policy=rules)["stdout"] == "open.txt\n"
 
 
+def test_what_is_held_to_read_is_copied_only_for_a_command_that_a_person_approved(lab: Lab) -> None:
+    for name in ("private.txt", "open.txt"):
+        (lab.root / name).write_text("text")
+    held: JsonValue = {"kinds": ["read_file"], "paths": ["private.txt"], "do": "hold"}
+    assert result_of(lab, "ls", policy=[held, *AUTO])["stdout"] == "open.txt\n"
+    mission = lab.run(ask(["sh", "-c", "ls"]), DONE, commands=ANY, policy=[held])
+    (job,) = lab.jobs(mission.id)
+    lab.engine.approve(job.id)
+    lab.work()
+    (done,) = lab.jobs(mission.id)
+    assert done.result is not None
+    assert done.result["stdout"] == "open.txt\nprivate.txt\n"
+
+
+def test_a_program_in_the_root_opens_no_more_of_the_root(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a program is installed can be read; that is not so of the root itself, nor of the home directory."""
+    tool = lab.root / "bin" / "tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    (lab.root / ".env").write_text("SECRET")
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(lab.root.parent))
+    mission = lab.run(ask(["tool"]), DONE, commands={"allow": [["tool"]]}, policy=AUTO)
+    (job,) = lab.jobs(mission.id)
+    assert job.error is not None
+    assert "cannot be started: Permission denied" in str(job.error["user_message"])
+    found = result_of(lab, f"cat {lab.root}/.env {lab.root}/bin/tool; ls {lab.root.parent}")
+    assert (found["stdout"], str(found["stderr"]).count("ermission denied")) == ("", 3)
+
+
+def test_a_script_reaches_no_more_than_the_command_itself(lab: Lab) -> None:
+    """Its interpreter is installed in a directory of the system, whose parent is the whole file system."""
+    (lab.root / ".env").write_text("SECRET")
+    script = lab.root / "run.sh"
+    script.write_text(f"#!/bin/sh\ncat {lab.root}/.env; ls {lab.root.parent}\n")
+    script.chmod(0o755)
+    mission = lab.run(ask(["./run.sh"]), DONE, commands={"allow": [["./run.sh"]]}, policy=AUTO)
+    (job,) = lab.jobs(mission.id)
+    assert job.result is not None
+    assert (job.result["stdout"], str(job.result["stderr"]).count("ermission denied")) == ("", 2)
+
+
 def test_its_environment_is_the_missions(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     found = result_of(lab, "env", commands={**ANY, "environment": {"PYTHONPATH": "src"}})["stdout"]

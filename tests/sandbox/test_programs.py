@@ -113,6 +113,12 @@ def test_it_cannot_signal_or_limit_other_processes(place: Path) -> None:
     assert b"PermissionError" in python(place, f"import os; os.kill({os.getpid()}, 0)").stderr
 
 
+def test_it_inherits_no_descriptor(place: Path) -> None:
+    """Those of its supervisor lead to the root, and to the runner."""
+    script = "import os\nfor n in range(1024):\n try: os.fstat(n); print(n)\n except OSError: pass"
+    assert python(place, script).stdout == b"0\n1\n2\n"
+
+
 def test_its_environment_is_what_it_is_given(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LCP_PLANNER_KEY", "sk-secret")
     names = {line.split(b"=")[0] for line in shell(place, "env").stdout.split(b"\n")}
@@ -187,6 +193,14 @@ def test_it_ends_with_whoever_waits_for_it(place: Path) -> None:
 def test_a_place_that_holds_something_hidden_is_not_readable(place: Path) -> None:
     assert run(place, "/bin/ls", "/opt").exit_code == 0
     assert run(place, "/bin/ls", "/opt", hidden=("/opt/somebody/.config",)).exit_code != 0
+
+
+def test_the_whole_file_system_is_never_readable(place: Path) -> None:
+    own = str(place / "own")
+    secret = str(place / "outside" / "secret")
+    program = Program("/bin/cat", ("cat", secret), own, {}, (own,), ("/",), (str(place / "outside"),))
+    with Root(own) as root:
+        assert run_program(root, program).stdout == b""
 
 
 @pytest.mark.parametrize("path", ["/nowhere/program", "/etc/passwd"])

@@ -22,7 +22,7 @@ from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.policy import PathPolicy
+from lcp_engine.core.policy import PathPolicy, Verdict
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -62,7 +62,8 @@ from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker, params_of
-from lcp_engine.workers.run_command import WORKER, run_allowed, run_in_copy
+from lcp_engine.workers.read_file import WORKER as READ_FILE
+from lcp_engine.workers.run_command import WORKER, Surroundings, run_allowed, run_in_copy
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -181,10 +182,8 @@ class Executor:
         params = worker.read(from_json(job.params), label(job))
         context = self._missions.context(mission, job, worker)
         if worker.command is not None:
-            command, commands = worker.command(params), mission.spec.commands
-            return outcome_of(
-                worker, label(job), lambda: run_allowed(command, context, commands, run_program)
-            )
+            command, around = worker.command(params), self._missions.surroundings(mission, context)
+            return outcome_of(worker, label(job), lambda: run_allowed(command, around))
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
     def _assignment(
@@ -261,9 +260,10 @@ class Turns:
         """Why the command of a check does not pass; None if it does."""
         seconds = min(spec.commands.seconds, CHECK_SECONDS)
         commands = spec.commands.model_copy(update={"seconds": seconds})
-        context = self._missions.context_of_kind(mission, RUN_COMMAND)
         try:
-            result = run_in_copy(command, context, commands, run_program)
+            context = self._missions.context_of_kind(mission, RUN_COMMAND)
+            around = replace(self._missions.surroundings(mission, context), commands=commands)
+            result = run_in_copy(command, around)
         except LcpError as error:
             return str(error)
         return None if result.exit_code == 0 else result.how
@@ -481,6 +481,20 @@ class OpenMissions:
             judge,
             self._instance.caps,
         )
+
+    def surroundings(self, mission: OpenMission, context: Context) -> Surroundings:
+        """What a command is run with. Raises `INVALID_PARAMS` if the mission has no root.
+
+        A file is copied if a job could read it now: where reading is held, only for a command that a person approved.
+        """
+        root, policy = context.root, self._instance.admission.policy(mission.spec, context.root.path)
+        judge = policy.for_kind(READ_FILE.named, has_effects=False, writes=False)
+        refused = (Verdict.DENY,) if context.approved else (Verdict.DENY, Verdict.HOLD)
+
+        def may_read(path: str) -> bool:
+            return judge(path).verdict not in refused and context.policy(path).verdict is not Verdict.DENY
+
+        return Surroundings(root, may_read, mission.spec.commands, run_program)
 
     def setup(self, mission: OpenMission, root: str) -> Setup:
         """What a confined process needs of the mission, to make the same context as `context`."""

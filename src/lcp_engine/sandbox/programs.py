@@ -139,7 +139,9 @@ def _grants(program: Program) -> Iterator[tuple[int, Rights]]:
         (Rights.DEVICE, DEVICES),
     ):
         for path in paths:
-            if any(f"{hidden}/".startswith(f"{path}/") for hidden in program.hidden):
+            if rights is Rights.EXECUTES and any(
+                Path(hidden).is_relative_to(path) for hidden in program.hidden
+            ):
                 continue
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -155,7 +157,10 @@ def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)
         os.setsid()
+        restrict_by(rules)
         streams.become_standard()
+        os.closerange(3, tell)
+        os.closerange(tell + 1, os.sysconf("SC_OPEN_MAX"))
         os.chdir(program.directory)
         bounds = program.bounds
         for limit, most in (
@@ -166,7 +171,6 @@ def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: 
             resource.setrlimit(limit, (most, most))
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        restrict_by(rules)
         refuse_calls_of_programs()
         os.execve(program.path, list(program.arguments), dict(program.environment))  # noqa: S606 -- confined
     except OSError as error:

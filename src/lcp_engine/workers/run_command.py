@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands
-from lcp_engine.core.policy import Verdict
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.programs import Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.working_copy import WorkingCopy, working_copy
-from lcp_engine.workers.base import Context, Example, Worker, refuse_to_execute
+from lcp_engine.workers.base import Example, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
 MOST_SECONDS = 3600.0
@@ -58,27 +58,33 @@ class RunCommandResult(Result):
         return f"{self.ended or f'exit code {self.exit_code}'}{f': {end}' if end else ''}"
 
 
-Run: TypeAlias = Callable[[Root, Program], Ended]
+@dataclass(frozen=True)
+class Surroundings:
+    """What a command is run with: the root, which of its files may be copied, what the mission says of commands."""
+
+    root: Root
+    may_read: Callable[[str], bool]
+    commands: Commands
+    run: Callable[[Root, Program], Ended]
 
 
-def run_allowed(command: Sequence[str], context: Context, commands: Commands, run: Run) -> RunCommandResult:
+def run_allowed(command: Sequence[str], around: Surroundings) -> RunCommandResult:
     """Run a command of a job. Raises `NOT_ALLOWED` if the mission does not allow it, and what `run_in_copy` raises."""
-    if not allows(commands.allow, command):
+    if not allows(around.commands.allow, command):
         reason = because(ReasonCode.COMMAND, entry=as_entry(command))
         message = f"{command[0]} is not allowed: {reason}"
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
-    return run_in_copy(command, context, commands, run)
+    return run_in_copy(command, around)
 
 
-def run_in_copy(command: Sequence[str], context: Context, commands: Commands, run: Run) -> RunCommandResult:
-    """Run a command on a copy of the files that policy does not deny to this kind.
+def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResult:
+    """Run a command on a copy of the root.
 
-    Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, and what `run` raises.
+    Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, and what `Surroundings.run` raises.
     """
-    root = context.root
-    with working_copy(root, lambda path: context.policy(path).verdict is not Verdict.DENY) as copy:
+    with working_copy(around.root, around.may_read) as copy:
         path = _found(command[0], copy.files)
-        ended = run(root, _program(path, command, copy, commands))
+        ended = around.run(around.root, _program(path, command, copy, around))
         return RunCommandResult(
             exit_code=ended.exit_code,
             ended=_why(ended),
@@ -99,7 +105,10 @@ def _found(name: str, directory: Path) -> str:
     return found
 
 
-def _program(path: str, command: Sequence[str], copy: WorkingCopy, commands: Commands) -> Program:
+def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surroundings) -> Program:
+    commands, root = around.commands, around.root.path
+    # What lies in the root is in the copy as far as it may be read.
+    installed = [place for place in _installed(path) if not Path(place).is_relative_to(root)]
     return Program(
         path=path,
         arguments=tuple(command),
@@ -115,8 +124,8 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, commands: Com
             **commands.environment,
         },
         owned=(str(copy.files), str(copy.home)),
-        readable=(*copy.shared, *_installed(path)),
-        hidden=(*own_places(), str(Path.home())),
+        readable=(*copy.shared, *installed),
+        hidden=(*own_places(), str(Path.home()), root),
         bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
     )
 
@@ -133,7 +142,7 @@ def _installed(path: str) -> Iterator[str]:
         waiting += [real, *_interpreter(real)]
         directory, home = Path(found).parent, Path.home()
         around = directory.parent
-        if directory.name not in _BIN or around == home:
+        if directory.name not in _BIN or around in (home, Path("/")):
             yield found
         elif around.parent == home:  # such as ~/.local, which has other things, too
             yield from map(str, (directory, around / "lib"))
