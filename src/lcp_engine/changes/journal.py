@@ -137,7 +137,7 @@ class Journal:
         refused: list[tuple[JobEffect, Drifted | LcpError]] = []
         wait = Wait.SHORTLY if self.may_repeat else Wait.FIRST
         if not self.may_repeat:
-            self.tracker.pause(one.job for one in effects)  # nobody is charged for the wait
+            self.tracker.pause(one.job for one in effects)  # waiting is charged to nobody
         try:
             with self.files.lock([(self.root, one.effect.path) for one in effects], wait) as locked:
                 if all(held is None for held in locked.found):

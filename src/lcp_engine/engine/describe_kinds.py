@@ -28,7 +28,7 @@ def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
         "writes": worker.writes,
         "is_held": is_held(worker),
         "executed_by": worker.executed_by.value,
-        "is_confined": worker.confined is not None,
+        "is_confined": worker.confined is not None or worker.command is not None,
         "timeout_seconds": worker.timeout,
         "max_attempts": worker.max_attempts,
         "backoff_seconds": worker.backoff,

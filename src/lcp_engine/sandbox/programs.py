@@ -152,7 +152,7 @@ def _grants(program: Program) -> Iterator[tuple[int, Rights]]:
 
 
 def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: int) -> NoReturn:
-    """Turn this process into the program; what prevents that is told as an errno."""
+    """Become the program. If that fails, the errno is written to `tell`."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)

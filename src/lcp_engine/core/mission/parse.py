@@ -20,7 +20,15 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from lcp_engine.core.mission.spec import AcceptCheck, FileMatch, FileQuotes, Limits, MissionSpec, PlannerSpec
+from lcp_engine.core.mission.spec import (
+    AcceptCheck,
+    Commands,
+    FileMatch,
+    FileQuotes,
+    Limits,
+    MissionSpec,
+    PlannerSpec,
+)
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.request import AgentRequest, is_request
 from lcp_engine.core.summaries import nearest, nearest_name
@@ -284,7 +292,7 @@ def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
 
 _KEYS: Mapping[str, type[BaseModel]] = {
     "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
-    "planner": PlannerSpec, "variables": Variable,
+    "commands": Commands, "planner": PlannerSpec, "variables": Variable,
 }  # fmt: skip
 
 
