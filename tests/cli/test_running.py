@@ -188,7 +188,7 @@ def test_an_unknown_mission_lists_the_shipped_ones(lcp: Lcp) -> None:
     done = lcp("run", "surwey")
     assert done.code == 1
     assert (
-        "mission 'surwey' does not exist; a file or the name of a shipped mission (document, refactor-plan,"
+        "mission 'surwey' does not exist; a file or the name of a shipped mission (document, fix-tests,"
         in done.err
     )
 

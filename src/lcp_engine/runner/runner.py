@@ -17,7 +17,7 @@ from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.runner.executor import BatchLimit, Executor
 from lcp_engine.runner.lane import Lane, wait_for
 from lcp_engine.runner.maintenance import Maintenance
@@ -169,6 +169,8 @@ class Runner:
             try:
                 is_running = self._run_round(lane)
             except BaseException as error:  # noqa: BLE001 -- the top of a thread: `run` raises it
+                if self._stopping and not lane.has_unsettled and _is_of_database(error):
+                    return  # it looked for more work, and there is to be none
                 if not _is_busy(error) or self._stopping:
                     self._fail(error)
                     return
@@ -340,6 +342,10 @@ class Runner:
         if not self._stopping:
             with suppress(LcpError, OSError):
                 self._maintenance.rescue(self._leases.runner_id)
+
+
+def _is_of_database(error: BaseException) -> bool:
+    return isinstance(error, LcpError) and error.code in OF_DATABASE
 
 
 def _is_busy(error: BaseException) -> bool:
