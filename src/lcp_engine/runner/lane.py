@@ -185,25 +185,26 @@ class Lane:
         with self._lock:
             if self.is_abandoned or self._current is None or now < self._deadline:
                 return None
-            late, self.is_abandoned = self._current, True
+            late = self._current
             self._group.pop(late.id, None)
-            self._returned += [*self._group.values(), *self._leased]
-            self._leased.clear()
-            self._clear_group()
+            self._abandon()
             return late
 
     def abandon(self) -> None:
         """Return what the thread has not finished, also what it is at: it hangs, and the runner ends."""
         with self._lock:
-            self.is_abandoned = True
-            self._returned += [*self._group.values(), *self._leased]
-            self._leased.clear()
-            self._clear_group()
+            self._abandon()
 
     def finish_late(self, finished: Finished) -> None:
         """Keep the job that `abandon_if_late` found for settlement."""
         with self._lock:
             self._finished.append(finished)
+
+    def _abandon(self) -> None:
+        self.is_abandoned = True
+        self._returned += [*self._group.values(), *self._leased]
+        self._leased.clear()
+        self._clear_group()
 
     def _clear_group(self) -> None:
         self._group, self._started, self._current = {}, set(), None
