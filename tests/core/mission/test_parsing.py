@@ -81,6 +81,8 @@ BAD_KEYS = [
     (f"{GOOD}zzz: 1", "zzz: is not a known key; known: accept, commands, continue, description, goal"),
     (f"{GOOD}allow_admin: true", "allow_admin: is granted by who launches the mission, not by its author"),
     (f"{GOOD}allow_admin: false", "launch with --allow-admin (in Python: allow_admin=True)"),
+    (f"{GOOD}commands: {{allow: [[]]}}", "commands.allow.0: should be a list that is not empty, not []"),
+    (f"{GOOD}accept: [{{command: []}}]", "accept.0.command: should be a list that is not empty, not []"),
     (f"{GOOD}commands: {{second: 1}}", "commands.second: is not a known key; did you mean 'seconds'?"),
     (f"{GOOD}limits: {{max_job: 1}}", "limits.max_job: is not a known key; did you mean 'max_jobs'?"),
     (f"{GOOD}limits: {{max_jobs: many}}", 'limits.max_jobs: should be a whole number, not "many"'),

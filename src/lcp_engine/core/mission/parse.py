@@ -301,6 +301,7 @@ _EXPECTATIONS: Mapping[str, str] = {
     "string_too_short": "should be text that is not empty",
     "string_pattern_mismatch": "should be text that is not empty",
     "tuple_type": "should be a list",
+    "too_short": "should be a list that is not empty",
     "model_type": "should be a mapping",
     "int_type": "should be a whole number",
     "int_parsing": "should be a whole number",
