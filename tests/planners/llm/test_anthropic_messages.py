@@ -15,6 +15,7 @@ from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.anthropic_messages import AnthropicMessages, completion_of, headers, request_body
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelSettings, enveloped
 from lcp_engine.planners.llm.complete import Answering, Times
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Trouble
 from lcp_engine.planners.llm.http import Answer, Exchange
 from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
@@ -30,7 +31,7 @@ MESSAGES = [Message("system", "s"), Message("user", "u"), Message("user", "v"), 
 
 def ask(rung: Rung, without: frozenset[str] = frozenset()) -> Ask:
     probe = Probe(SETTINGS.endpoint, "m", Step(rung, in_envelope=True), without)
-    return Ask(MESSAGES, SCHEMA, probe, 64, 1e18)
+    return Ask(MESSAGES, SCHEMA, probe, 64, Deadline(1e18, 600.0))
 
 
 def test_the_system_stands_apart_and_roles_take_turns() -> None:

@@ -231,6 +231,20 @@ def test_a_drip_that_never_falls_silent_ends_with_the_total(faults: FaultServer,
         planner.answer(QUESTION)
 
 
+def test_the_limit_is_said_as_it_was_given_not_as_what_was_left_of_it(
+    faults: FaultServer, naps: list[float]
+) -> None:
+    """A busy machine took 99.9 of 100 s before the request was sent."""
+    planner = make(faults, naps, total_seconds=100.0)
+    planner.answering.chat.exchange._clock = lambda: 99.9  # type: ignore[attr-defined]  # the transport's own
+    faults.play(faults.hangs)
+    planner = replace(
+        planner, answering=replace(planner.answering, times=Times(clock=lambda: 0.0, sleep=naps.append))
+    )
+    with pytest.raises(LcpError, match=r"a whole answer within 100 s is expected, it took longer"):
+        planner.answer(QUESTION)
+
+
 def test_a_server_that_does_not_count_is_counted_for(faults: FaultServer, planner: ModelPlanner) -> None:
     faults.play(faults.says(ACTION, usage=False))
     reply = planner.answer(QUESTION)

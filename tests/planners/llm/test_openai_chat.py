@@ -18,6 +18,7 @@ from lcp_engine.planners.llm.chat import (
     enveloped,
     without_envelope,
 )
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.http import Exchange
 from lcp_engine.planners.llm.openai_chat import OpenAIChat, headers, request_body
@@ -30,7 +31,7 @@ SCHEMA: dict[str, JsonValue] = {"anyOf": [{"type": "array", "minItems": 1}], "$d
 
 def ask(step: Step = TOP, without: frozenset[str] = frozenset()) -> Ask:
     messages = [Message("system", "s"), Message("user", "u")]
-    return Ask(messages, SCHEMA, Probe(SETTINGS.endpoint, "m", step, without), 64, 1e18)
+    return Ask(messages, SCHEMA, Probe(SETTINGS.endpoint, "m", step, without), 64, Deadline(1e18, 600.0))
 
 
 def chat(answer: httpx2.Response | Iterator[bytes], sent: list[httpx2.Request] | None = None) -> OpenAIChat:
@@ -166,11 +167,13 @@ def test_an_answer_is_the_same_in_pieces_of_any_size(
     ],
 )
 def test_the_context_is_known_where_the_server_says_it(model: JsonValue, context: int | None) -> None:
-    said = chat(httpx2.Response(200, json={"data": [model, {"name": "no id"}, 3]})).models(1e18)
+    said = chat(httpx2.Response(200, json={"data": [model, {"name": "no id"}, 3]})).models(
+        Deadline(1e18, 600.0)
+    )
     assert said == [ModelFacts("a", context)]
 
 
 @pytest.mark.parametrize("body", [b"[]", b"null", b'{"data": null}', b'{"data": {"id": "a"}}'])
 def test_models_that_are_no_list_are_none(body: bytes) -> None:
-    said = chat(httpx2.Response(200, content=body)).models(1e18)
+    said = chat(httpx2.Response(200, content=body)).models(Deadline(1e18, 600.0))
     assert isinstance(said, Trouble) or not said

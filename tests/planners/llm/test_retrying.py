@@ -10,6 +10,7 @@ import pytest
 
 from lcp_engine.planners.llm.chat import Completion
 from lcp_engine.planners.llm.complete import Pace, Times, insist
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Trouble
 
 DONE = Completion("done")
@@ -26,7 +27,7 @@ class Scene:
 
     def play(self, *, deadline: float = 1e9) -> Completion | Trouble:
         times = Times(clock=lambda: self.now, sleep=self._sleep, random=random.Random(1))
-        return insist(self._send, pace=Pace(), times=times, deadline=deadline)
+        return insist(self._send, pace=Pace(), times=times, deadline=Deadline.after(deadline, 0.0))
 
     def _send(self) -> Completion | Trouble:
         self.asked += 1

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.errors import LcpError
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import words_of
 from lcp_engine.planners.llm.scrub import FRAGMENT, WINDOW, scrubbed
 
@@ -180,5 +181,5 @@ def test_names_of_models_hold_no_key(faults: FaultServer, monkeypatch: pytest.Mo
     faults.models = (f"a-{CANARY}", f"b-{CANARY}")
     made = openai_planner(OpenAIOptions(), {"LCP_PLANNER_KEY": CANARY, "LCP_PLANNER_ENDPOINT": faults.url})
     with pytest.raises(LcpError) as refused:
-        made.known_facts(1e18)
+        made.known_facts(Deadline(1e18, 600.0))
     assert "a-…, b-…" in str(refused.value)

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue, SecretStr
 
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.output_modes import Probe, Step
 from lcp_engine.planners.llm.scrub import scrubbed
@@ -87,8 +88,7 @@ class Ask:
     """The schema of the turn's reply."""
     probe: Probe
     max_tokens: int
-    deadline: float
-    """A time of the monotonic clock, in seconds."""
+    deadline: Deadline
     temperature: float | None = None
     """Overrides the temperature of the settings."""
 
@@ -109,7 +109,7 @@ class Chat(Protocol):
 
     def complete(self, ask: Ask, /) -> Completion | Trouble: ...
 
-    def models(self, deadline: float, /) -> Sequence[ModelFacts] | Trouble: ...
+    def models(self, deadline: Deadline, /) -> Sequence[ModelFacts] | Trouble: ...
 
 
 def schema_for(ask: Ask) -> dict[str, JsonValue]:

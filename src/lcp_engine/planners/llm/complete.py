@@ -18,6 +18,7 @@ from lcp_engine.planners.llm.chat import (
     most_tokens_of,
     without_envelope,
 )
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Trouble
 from lcp_engine.planners.llm.output_modes import Probe, ask_for_less, is_about_asking, probe_text, read_probe
 
@@ -94,7 +95,7 @@ class Answering:
         found = None if text is None else read_probe(endpoint, model, text, self.chat.ladder)
         return Probe(endpoint, model, self.chat.ladder[0]) if found is None else found
 
-    def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+    def models(self, deadline: Deadline) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists."""
         return self.chat.models(deadline)
 
@@ -154,7 +155,7 @@ class Answering:
 
 
 def insist(
-    send: Callable[[], Completion | Trouble], *, pace: Pace, times: Times, deadline: float
+    send: Callable[[], Completion | Trouble], *, pace: Pace, times: Times, deadline: Deadline
 ) -> Completion | Trouble:
     """The first completion, or the trouble of the last try."""
     began = times.clock()
@@ -165,7 +166,7 @@ def insist(
             return outcome
         tries += outcome.again is not Again.LOADING
         pause = _pause(outcome, tries, times.clock() - began, pace, times.random)
-        if pause is None or times.clock() + pause >= deadline:
+        if pause is None or times.clock() + pause >= deadline.at:
             return _after(outcome, tries)
         times.sleep(pause)
 

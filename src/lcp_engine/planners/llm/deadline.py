@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
@@ -14,6 +15,19 @@ T = TypeVar("T")
 
 class TooLate(Exception):
     """The deadline has passed."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The end of the `seconds` that were given to all of an answer, with its retries: `at` on the monotonic clock."""
+
+    at: float
+    seconds: float
+
+    @classmethod
+    def after(cls, seconds: float, now: float) -> Deadline:
+        """The end of `seconds` that begin `now`."""
+        return cls(now + seconds, seconds)
 
 
 @runtime_checkable

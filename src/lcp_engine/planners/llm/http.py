@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import ModelSettings
-from lcp_engine.planners.llm.deadline import Line, TooLate, within
+from lcp_engine.planners.llm.deadline import Deadline, Line, TooLate, within
 from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_of, words_of
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ class Exchange:
         weakref.finalize(self, self._client.close)
 
     def post(
-        self, path: str, body: Mapping[str, JsonValue], deadline: float, read: Callable[[Answer], T]
+        self, path: str, body: Mapping[str, JsonValue], deadline: Deadline, read: Callable[[Answer], T]
     ) -> T | Trouble:
-        """What `read` makes of the answer to a POST to `path`; `deadline` is a time of the monotonic clock."""
+        """What `read` makes of the answer to a POST to `path`."""
         return self._send("POST", path, body, deadline, read)
 
-    def get(self, path: str, deadline: float, read: Callable[[Answer], T]) -> T | Trouble:
+    def get(self, path: str, deadline: Deadline, read: Callable[[Answer], T]) -> T | Trouble:
         """Like `post`, without a body."""
         return self._send("GET", path, None, deadline, read)
 
@@ -86,12 +86,12 @@ class Exchange:
         method: str,
         path: str,
         body: Mapping[str, JsonValue] | None,
-        deadline: float,
+        deadline: Deadline,
         read: Callable[[Answer], T],
     ) -> T | Trouble:
         import httpx2
 
-        seconds = max(deadline - self._clock(), 0.001)
+        seconds = max(deadline.at - self._clock(), 0.001)
         silence = self._settings.first_byte_seconds
         timeout = httpx2.Timeout(silence, connect=min(self._settings.connect_seconds, silence))
 
@@ -106,7 +106,7 @@ class Exchange:
             return within(seconds, request)
         except TooLate:
             return Trouble(
-                f"{self.where}: a whole answer within {round(seconds, 1):g} s is expected, it took longer"
+                f"{self.where}: a whole answer within {round(deadline.seconds, 1):g} s is expected, it took longer"
             )
         except Unreadable as unreadable:
             return Trouble(f"{self.where}: events or a JSON object are expected, this came: {unreadable}")
@@ -122,7 +122,9 @@ class Exchange:
             fact = f"the connection broke: {self._settings.scrub(str(refused)) or type(refused).__name__}"
             return Trouble(f"{self.where}: a whole answer is expected, {fact}", Again.BACK_OFF)
 
-    def _read(self, response: httpx2.Response, deadline: float, read: Callable[[Answer], T]) -> T | Trouble:
+    def _read(
+        self, response: httpx2.Response, deadline: Deadline, read: Callable[[Answer], T]
+    ) -> T | Trouble:
         chunks = self._in_time(response, deadline)
         if response.is_success:
             return read(answer_of(chunks, self._settings.max_answer_bytes, self._settings.scrub))
@@ -133,10 +135,10 @@ class Exchange:
     def _late(self, expectation: str, fact: str) -> Trouble:
         return Trouble(f"{self.where}: {expectation} is expected, {fact}", Again.ONCE)
 
-    def _in_time(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
+    def _in_time(self, response: httpx2.Response, deadline: Deadline) -> Iterator[bytes]:
         """The decoded bytes until the deadline; compressed ones that decode to nothing are counted as they arrive."""
         for chunk in response.iter_bytes():
-            if self._clock() > deadline:
+            if self._clock() > deadline.at:
                 raise TooLate
             if response.num_bytes_downloaded > self._settings.max_answer_bytes:
                 raise Unreadable(_more_than(self._settings.max_answer_bytes))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, schema_for
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
 from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
 from lcp_engine.planners.llm.output_modes import Rung, Step
@@ -37,7 +38,7 @@ class OpenAIChat:
             lambda answer: completion_of(answer, where, self.settings.scrub),
         )
 
-    def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+    def models(self, deadline: Deadline) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists, with their context if it reports that."""
         return self.exchange.get("/models", deadline, models_of)
 

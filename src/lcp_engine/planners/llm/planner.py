@@ -15,6 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import PlannerError, Question, Reply
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
 from lcp_engine.planners.llm.complete import Answering
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.http import SHARE
 
@@ -65,7 +66,7 @@ class ModelPlanner:
     def answer(self, question: Question, /) -> Reply:
         """The model's reply, unread. Raises `PLANNER_FAILED`; `PLANNER_REFUSED` where asking again is no use."""
         seconds = min(self.settings.total_seconds, question.seconds_left or self.settings.total_seconds)
-        deadline = self.answering.times.clock() + seconds
+        deadline = Deadline.after(seconds, self.answering.times.clock())
         with self._slot(seconds):
             facts = self.known_facts(deadline)
             outcome, wording = self.complete(question, facts, deadline)
@@ -83,7 +84,7 @@ class ModelPlanner:
         )
 
     def complete(
-        self, question: Question, facts: ModelFacts, deadline: float
+        self, question: Question, facts: ModelFacts, deadline: Deadline
     ) -> tuple[Completion | Trouble, Wording]:
         """A completion and its prompt, which is shortened if it does not fit into the model's context."""
         context = self.settings.context_tokens or facts.context_tokens or CONTEXT_TOKENS
@@ -100,7 +101,7 @@ class ModelPlanner:
             shorter += 1
             budget = budget * 2 // 3
 
-    def known_facts(self, deadline: float) -> ModelFacts:
+    def known_facts(self, deadline: Deadline) -> ModelFacts:
         """The model's name and context; the server is asked once if the settings leave them open."""
         name, context = self.settings.model, self.settings.context_tokens
         if name and context:
@@ -125,9 +126,10 @@ class ModelPlanner:
             raise LcpError(ErrorCode.INVALID_MISSION, self.settings.scrub(said))
         return found[0]
 
-    def models(self, deadline: float) -> Sequence[ModelFacts] | Trouble:
+    def models(self, deadline: Deadline) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists; their names are stored and shown, and hold no key."""
-        found = self.answering.models(min(deadline, self.answering.times.clock() + LISTING_SECONDS))
+        listed = Deadline.after(LISTING_SECONDS, self.answering.times.clock())
+        found = self.answering.models(min(deadline, listed, key=lambda either: either.at))
         if isinstance(found, Trouble):
             return found
         return [replace(model, name=self.settings.scrub(model.name, shortest=10)) for model in found]
@@ -142,7 +144,7 @@ class ModelPlanner:
             output_tokens=trouble.output_tokens,
         )
 
-    def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: float) -> str:
+    def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: Deadline) -> str:
         if not trouble.is_about_model:
             return trouble.message
         found = self.models(deadline)

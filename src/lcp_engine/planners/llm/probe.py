@@ -12,6 +12,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.llm.chat import Completion, ModelFacts
 from lcp_engine.planners.llm.complete import Pace
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.output_modes import Rung
 from lcp_engine.planners.llm.planner import CONTEXT_TOKENS, ModelPlanner
@@ -34,7 +35,7 @@ def examine(
 ) -> Iterator[Finding]:
     """Findings about the model, one after the other, within about `seconds` whatever the server does."""
     clock = planner.answering.times.clock
-    deadline = clock() + seconds
+    deadline = Deadline.after(seconds, clock())
     quick = _hurried(planner)
     found = quick.models(deadline)
     yield from _presence(quick, found)
