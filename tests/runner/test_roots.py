@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,31 @@ def test_a_claim_does_not_wait_for_a_file_system_that_hangs(
         Runner(engine.instance, until_idle=True, roots=Roots(only_here=False)).run()
         assert engine.mission(mute.id).status == "completed"
     assert caplog.messages == [f"root {tmp_path / 'hangs'} does not answer; its missions have to wait"]
+
+
+def test_threads_that_look_at_a_slow_root_together_all_wait_for_it(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one had taken the root for silent, and a runner with two threads had left its missions."""
+
+    def look_slowly(path: str) -> RootIdentity | None:
+        time.sleep(0.2)
+        return identity_at(path)
+
+    monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", look_slowly)
+    with Engine(database_url) as engine:
+        mission = launch(engine, tmp_path / "slow")
+        served = ServedMissions(Roots(only_here=False))
+        together = threading.Barrier(3)
+
+        def look() -> bool:
+            together.wait(30)
+            return engine.instance.database.read(lambda tx: served.includes(tx, mission.id))
+
+        with ThreadPoolExecutor(3) as pool:
+            found = [pool.submit(look) for _ in range(3)]
+        assert [one.result() for one in found] == [True, True, True]
+        assert (served.elsewhere, served.silent_roots) == (frozenset(), frozenset())
 
 
 @pytest.fixture

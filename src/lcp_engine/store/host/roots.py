@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -81,18 +82,28 @@ class _Place:
     network: str | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """A look at a root; it is silent if nothing is found `until` then, on the monotonic clock."""
+
+    found: Future[_Place]
+    until: float
+
+
 class _Disk:
     """Looks at roots, each in a thread of its own: where a file system hangs, the caller goes on without it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._looks: dict[str, Future[_Place]] = {}
+        self._looks: dict[str, _Look] = {}
 
     @property
     def silent(self) -> frozenset[str]:
-        """The roots that have not answered yet."""
+        """The roots that did not answer in time, and have not answered yet."""
+        now = time.monotonic()
         with self._lock:
-            return frozenset(root for root, look in self._looks.items() if not look.done())
+            looks = [*self._looks.items()]
+        return frozenset(root for root, look in looks if not look.found.done() and look.until <= now)
 
     def look(self, root: str) -> _Place | None:
         """What is at the path of a root; None if its file system does not answer in `LOOK_SECONDS`."""
@@ -102,16 +113,18 @@ class _Disk:
             look = self._looks.get(root)
             is_first = look is None
             if look is None:
-                look = self._looks[root] = Future()
-                threading.Thread(target=_look, args=(root, look), name="lcp-look", daemon=True).start()
+                look = self._looks[root] = _Look(Future(), until=time.monotonic() + LOOK_SECONDS)
+                threading.Thread(target=_look, args=(root, look.found), name="lcp-look", daemon=True).start()
         try:
-            place = look.result(LOOK_SECONDS if is_first else 0.0)
+            # Others that look meanwhile wait as well: the root is not silent before its time is over.
+            place = look.found.result(max(0.0, look.until - time.monotonic()))
         except TimeoutError:
             if is_first:
                 _LOG.warning("root %s does not answer; its missions have to wait", root)
             return None
         with self._lock:
-            self._looks.pop(root, None)
+            if self._looks.get(root) is look:
+                del self._looks[root]
         return place
 
 
