@@ -25,7 +25,8 @@ from lcp_engine.store.queries.records import Mission
 
 # `*` stands for a code that is a variable: its advice comes with it, or is that of the code.
 GENERAL = """
-*: core/policy:_named changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
+*: workers/external:_model
+    core/policy:_named changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
     engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed
     replay/reenact:_failure runner/undo:_check_done
 BINARY: cli/decide:_read sandbox/new_content:compose sandbox/new_content:edit sandbox/read_text:_binary
@@ -38,7 +39,9 @@ DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
 FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:back_up
-INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/engine:Engine.undo
+INVALID_ARGUMENT: workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
+    workers/external:_readable
+    api/arguments:check_delay api/arguments:check_priority api/engine:Engine.undo
     api/engine:Engine.undo_diffs
     api/history:check_states cli/base:read_object.refusal cli/check:_lines cli/decide:_check_limits
     cli/decide:_limit cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/load_mission:_parse
@@ -46,7 +49,7 @@ INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/eng
     cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
     core/mission/parse:parse_mission
     core/protocol/read_reply:reader_of core/recurrence:_refuse engine/approvals:answer engine/messages:_plan
-    engine/messages:spoken engine/missions:enqueue engine/question:_check_reply engine/run_job:_opened
+    engine/messages:spoken engine/missions:enqueue engine/question:_check_reply api/run_job:_opened
     engine/schedules:add_schedule planners/llm/keys:read_variables planners/llm/options:_key planners/llm/options:_parse
     planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__
     sandbox/landlock:isolation_named settings:_read_config settings:_seconds settings:read_url
@@ -55,7 +58,7 @@ INVALID_ARGUMENT: api/arguments:check_delay api/arguments:check_priority api/eng
 INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
     planners/simple:check_script settings:resolve_root web/actions:_limit
-INVALID_PARAMS: cli/decide:_revised engine/run_job:_read_params replay/fork:_result
+INVALID_PARAMS: cli/decide:_revised api/run_job:_read_params replay/fork:_result
     sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
     sandbox/new_content:_compose sandbox/new_content:edit sandbox/paths:_checked sandbox/paths:_collapse
     sandbox/root:refusal
@@ -84,7 +87,8 @@ PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
     sandbox/atomic_write:LocalFile._check_time
-WORKER_DIED: runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
+WORKER_DIED: runner/confined/external:_Running.__init__
+    runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
 WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
@@ -94,7 +98,8 @@ WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approva
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure
+*: workers/load_files:_describe runner/confined/external:_Job._error runner/confined/external:_Job.failed
+    cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
     sandbox/root_identity:open_known
@@ -105,10 +110,11 @@ DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner sto
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes
-FILE_SYSTEM: runner/confined/programs:run_program cli/doctor:_new_database engine/run_job:_apply sandbox/root:refusal
+FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
+INVALID_ARGUMENT: workers/external:_path
+    cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description
 INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
@@ -117,17 +123,17 @@ INVALID_PATTERN: sandbox/search_text:finder
 LIMIT_REACHED: replay/fork:_answer
 NOT_ALLOWED: workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
     engine/approvals:_rejection
-    engine/run_job:_answer workers/base:refuse_to_execute.execute
+    api/run_job:_answer workers/base:refuse_to_execute.execute
 NOT_A_FILE: api/arguments:existing_directory
 NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
 NO_SINGLE_MATCH: sandbox/new_content:_check_matches
-NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds engine/run_job:_worker
+NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds api/run_job:_worker
     runner/runner:Runner.__init__
 PATH_DENIED: sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
     workers/base:Context.judge
-PATH_NOT_FOUND: workers/run_command:_found planners/llm/local:_start
+PATH_NOT_FOUND: sandbox/installed_programs:found_program planners/llm/local:_start
 PATH_OUTSIDE_ROOT: sandbox/root:_outside
 PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
@@ -137,10 +143,11 @@ TOO_LARGE: sandbox/working_copy:_check_size cli/decide:_read cli/replay:_text en
     sandbox/read_text:_too_large web/edit:_job
     workers/base:too_large_to_change workers/base:_too_large_to_write workers/edit_file:execute
     workers/write_file:execute
-WORKER_FAILED: cli/output:_defect engine/outcome:_stored engine/run_job:_answer
+WORKER_FAILED: runner/confined/external:_environment
+    cli/output:_defect engine/outcome:_stored api/run_job:_answer
 WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already
-NOT_ISOLATED: runner/confined/programs:run_program
+NOT_ISOLATED: runner/confined/programs:ended_of
 """
 
 

@@ -15,8 +15,8 @@ from typing import Protocol, TypeAlias
 
 from pydantic import JsonValue
 
+from lcp_engine.api.run_job import run_job
 from lcp_engine.cli.app import start
-from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.process import Spawner, spawner

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.read_reply import read_reply
+    from lcp_engine.api.run_job import JobResult, run_job
     from lcp_engine.changes.show import FileNow, Forecast, Look
     from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.clock import Clock
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.protocol.request import AgentRequest, RequestMetadata, RequestProject
     from lcp_engine.core.reasons import Reason, ReasonCode
-    from lcp_engine.engine.run_job import JobResult, run_job
     from lcp_engine.engine.schedules import Overlap
     from lcp_engine.errors import (
         AgentError,
@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         Worker,
         Workers,
     )
+    from lcp_engine.workers.external import ExternalProgram, Needs
     from lcp_engine.workers.registry import worker
 
 __all__ = [
@@ -136,6 +137,7 @@ __all__ = [
     "ExecutedBy",
     "ExecutionFailed",
     "Explained",
+    "ExternalProgram",
     "Facts",
     "Failed",
     "FileEffect",
@@ -167,6 +169,7 @@ __all__ = [
     "MissionSpec",
     "MissionStatus",
     "Names",
+    "Needs",
     "NotFound",
     "Opened",
     "Outcome",
@@ -242,7 +245,7 @@ _MODULES = {
     ),
     "core.protocol.request": ("AgentRequest", "RequestMetadata", "RequestProject"),
     "core.reasons": ("Reason", "ReasonCode"),
-    "engine.run_job": ("JobResult", "run_job"),
+    "api.run_job": ("JobResult", "run_job"),
     "engine.schedules": ("Overlap",),
     "errors": (
         "AgentError",
@@ -305,6 +308,7 @@ _MODULES = {
         "Worker",
         "Workers",
     ),
+    "workers.external": ("ExternalProgram", "Needs"),
     "workers.registry": ("worker",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

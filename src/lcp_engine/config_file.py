@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.workers.base import Caps
+from lcp_engine.workers.external import split_command
 
 _Bytes = Annotated[int, Field(ge=1)]
 
@@ -48,11 +48,6 @@ def _without_keys(planners: dict[str, dict[str, JsonValue]]) -> dict[str, dict[s
     return planners
 
 
-def _split(command: JsonValue) -> JsonValue:
-    """A command line split as a shell would split it, without expansion."""
-    return [*shlex.split(command)] if isinstance(command, str) else command
-
-
 class ConfigFile(BaseModel):
     """`config.yaml` in the user's configuration directory; every key is optional."""
 
@@ -62,10 +57,12 @@ class ConfigFile(BaseModel):
         default=None,
         description="`sqlite:///PATH` or `postgresql://HOST/NAME`; without it, a file in the data directory.",
     )
-    on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split)] = Field(
-        default=(),
-        description="A command that a runner starts when a mission begins to wait for a person; a text is "
-        "split as a shell would.",
+    on_wait: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(split_command)] = (
+        Field(
+            default=(),
+            description="A command that a runner starts when a mission begins to wait for a person; a text is "
+            "split as a shell would.",
+        )
     )
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=BUSY_SECONDS, description="How long to wait for a database that another process has locked."
@@ -89,7 +86,7 @@ class ConfigFile(BaseModel):
     )
     workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
-        description="Python files with kinds of jobs of your own (kinds.md), relative to this file.",
+        description="Files with kinds of jobs of your own, Python or YAML (kinds.md), relative to this file.",
     )
 
 

@@ -14,6 +14,8 @@ import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 
+from lcp_engine.sandbox.programs import cannot_confine
+
 SHOUT = '''\
 from __future__ import annotations
 
@@ -107,19 +109,27 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(lcp: Lcp, text: str
     assert lcp.run("missions", LCP_WORKERS="broken.py").code == 0
 
 
-@pytest.mark.parametrize("name", ["missing.py", "root", "root/a.md", "mission-0.yaml"])
+@pytest.mark.parametrize("name", ["missing.py", "missing.yaml", "root", "root/a.md", "mission-0.yaml"])
 def test_anything_else_is_not_a_file_of_kinds(lcp: Lcp, name: str) -> None:
     lcp.mission(lcp.complete)
     done = lcp.run("kinds", "--workers", name)
-    assert (done.code, "a Python file (.py) is expected" in done.err) == (2, True)
+    assert (done.code, f"workers {lcp.home / name}: " in done.err) == (2, True)
+
+
+def blocks_of_guide(title: str) -> list[tuple[str, str]]:
+    """The language and the text of each block of code in a section of docs/kinds.md."""
+    guide = (Path(__file__).parents[2] / "docs" / "kinds.md").read_text()
+    section = guide.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```(\w+)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+def commands_in(text: str) -> list[list[str]]:
+    lines = (shlex.split(line, comments=True) for line in text.splitlines())
+    return [words[1:] for words in lines if words[:1] == ["lcp"]]
 
 
 def test_the_commands_of_the_guide_run(lcp: Lcp) -> None:
-    guide = (
-        (Path(__file__).parents[2] / "docs" / "kinds.md").read_text().partition("## A kind of your own")[2]
-    )
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
-    (_, code), (_, commands), *_ = blocks
+    (_, code), (_, commands), *_ = blocks_of_guide("A kind of your own")
     (lcp.home / "look_up.py").write_text(code)
     asked: JsonValue = {
         "ok": True,
@@ -128,7 +138,7 @@ def test_the_commands_of_the_guide_run(lcp: Lcp) -> None:
     }
     replies: list[JsonValue] = [asked, lcp.complete]
     lcp.mission(*replies).rename(lcp.home / "mission.yaml")
-    told = [shlex.split(line, comments=True)[1:] for line in commands.splitlines()]
+    told = commands_in(commands)
     assert len(told) == 4
     shown = [lcp.run(*command) for command in told]
     assert [done.code for done in shown] == [0] * 4
@@ -136,6 +146,60 @@ def test_the_commands_of_the_guide_run(lcp: Lcp) -> None:
     assert "It bakes." in shown[2].out
     job = lcp.run("job", "2", "--json").object
     assert (job["kind"], job["state"]) == ("look_up", "succeeded")
+
+
+@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+def test_the_commands_of_the_guide_to_programs_run(lcp: Lcp) -> None:
+    (_, described), (_, script), (_, commands), *_ = blocks_of_guide("A kind in any language")
+    (lcp.home / "kinds.yaml").write_text(described)
+    (lcp.home / "look_up.sh").write_text(script)
+    told = commands_in(commands)
+    assert len(told) == 4
+    missing = lcp.run(*told[0])
+    assert (missing.code, "it cannot be executed" in missing.err) == (2, True)
+    (lcp.home / "look_up.sh").chmod(0o755)
+    shown = [lcp.run(*command) for command in told]
+    assert [done.code for done in shown] == [0] * 4, shown[0].err
+    assert "needs       nothing but the system's programs" in shown[0].out
+    assert "It bakes." in shown[2].out
+    assert "It bakes." in shown[3].out
+    asked: JsonValue = {
+        "ok": True,
+        "action": "create_followup_jobs",
+        "new_jobs": [{"kind": "define", "params": {"word": word}} for word in ("oven", "stove")],
+    }
+    mission = lcp.mission(asked, lcp.complete, unfulfilled="accept")
+    lcp.run("run", mission, "--root", "root", "--workers", "kinds.yaml")
+    jobs = [lcp.run("job", number, "--json").object for number in ("2", "3")]
+    assert [job["state"] for job in jobs] == ["succeeded", "failed"]
+    assert "the word is unknown" in str(jobs[1]["error"])
+
+
+def test_a_file_of_programs_is_loaded_whole_or_not_at_all(lcp: Lcp) -> None:
+    (lcp.home / "kinds.yaml").write_text("one: {command: cat}\nread_file: {command: cat}\n")
+    done = lcp.run("kinds", "--workers", "kinds.yaml")
+    assert (done.code, "kind 'read_file' has another worker already" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("stated", ["cat", "=cat", "x=", "x= "])
+def test_a_program_on_the_command_line_has_a_kind(lcp: Lcp, stated: str) -> None:
+    done = lcp.run("kinds", "--exec", stated)
+    assert done.code == 2
+    assert (
+        "1 to 64 of the characters" in done.err
+        if stated == "=cat"
+        else "KIND=PROGRAM is expected" in done.err
+    )
+
+
+def test_no_job_touches_the_program_of_a_kind(lcp: Lcp) -> None:
+    program = lcp.root / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    write = lcp.ask("write_file", rel_path="program", content="x")
+    mission = lcp.mission(write, lcp.complete, policy=[{"do": "auto"}], unfulfilled="accept")
+    lcp.run("run", mission, "--root", "root", "--exec", "x=root/program")
+    assert program.read_text() == "#!/bin/sh\n"
 
 
 @pytest.mark.parametrize("name", ["kinds.py", "link.py"])

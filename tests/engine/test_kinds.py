@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 import lcp_engine
+from lcp_engine.api.describe_kinds import describe, failed_examples
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.engine.admission import kind_of
-from lcp_engine.engine.describe_kinds import describe, failed_examples
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import Question, SeenJob
 from lcp_engine.planners.llm.prompt import system_message, write_prompt
@@ -24,7 +24,7 @@ from lcp_engine.workers.registry import BUILT_IN, find_workers, register
 SOURCE = Path(lcp_engine.__file__).parent
 READS_DESCRIPTIONS = (
     *("core/decide.py", "engine/admission.py", "engine/reply.py", "engine/progress.py", "engine/question.py"),
-    *("engine/settle.py", "engine/describe_kinds.py", "replay/fork.py", "runner", "planners/llm"),
+    *("engine/settle.py", "api/describe_kinds.py", "replay/fork.py", "runner", "planners/llm"),
 )
 
 

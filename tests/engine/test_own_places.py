@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lcp_engine.api.run_job import run_job
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.engine.instance import admission_for
-from lcp_engine.engine.run_job import run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.store.db.open import make_backend

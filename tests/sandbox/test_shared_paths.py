@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
 
-from lcp_engine.engine.run_job import run_job
+from lcp_engine.api.run_job import run_job
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2
 

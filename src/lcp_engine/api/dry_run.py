@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.mission.idle_rules import idle_rules, rules_by_path
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase
 from lcp_engine.core.policy import Policy, Rule, Verdict
-from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile
+from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile, param_names
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.summaries import nearest, subject_of
 from lcp_engine.engine import admission as admit
@@ -221,7 +221,7 @@ _PATHS = {"rel_path", "path", "root"}
 
 def _kind(worker: Worker[BaseModel], spec: MissionSpec, policy: Policy, users: Sequence[Rule]) -> KindOutlook:
     kind, has_effects = worker.kind, worker.has_effects
-    if worker.writes or not _PATHS.isdisjoint(worker.params.model_fields):
+    if worker.writes or not _PATHS.isdisjoint(param_names(worker.params)):
         ruling = policy.elsewhere(worker.named, has_effects=has_effects)
     else:
         ruling = policy.judge(worker.named, has_effects=has_effects, writes=worker.writes)

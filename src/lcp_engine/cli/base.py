@@ -38,18 +38,26 @@ class Invocation:
     quiet: bool = False
     verbose: bool = False
     workers: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
     def load_workers(self) -> None:
-        """Load the files of kinds that `--workers`, the environment and the configuration name.
+        """Load the kinds that `--workers`, `--exec`, the environment and the configuration name.
 
         Raises `INVALID_ARGUMENT`.
         """
         files = (*map(Path, self.workers), *self.settings.workers)
-        if files:
-            from lcp_engine.workers.load_files import load_workers
+        if files or self.programs:
+            from lcp_engine.workers.load_files import load_workers, register_program
 
             for file in files:
                 load_workers(file)
+            for stated in self.programs:
+                kind, sign, command = stated.partition("=")
+                if not sign or not command.strip():
+                    raise click.UsageError(
+                        f"--exec {stated!r}: KIND=PROGRAM is expected, such as look_up=./look_up.sh"
+                    )
+                register_program(kind, command)
 
     @cached_property
     def settings(self) -> Settings:
@@ -168,13 +176,22 @@ def global_options(*, hidden: bool) -> list[Parameter]:
         expose_value=False,
         callback=_keep_all,
         hidden=hidden,
-        help="A Python file with kinds of jobs of your own, see docs/kinds.md; repeatable  [env: LCP_WORKERS]",
+        help="A file with kinds of jobs of your own, Python or YAML, see docs/kinds.md; repeatable  [env: LCP_WORKERS]",
+    )
+    programs = click.Option(
+        ["--exec", "programs"],
+        metavar="KIND=PROGRAM",
+        multiple=True,
+        expose_value=False,
+        callback=_keep_all,
+        hidden=hidden,
+        help="A kind of job that a program executes, a line of JSON in and out, see docs/kinds.md; repeatable",
     )
     flags = [
         click.Option(list(names), is_flag=True, expose_value=False, callback=_keep, hidden=hidden, help=text)
         for names, text in texts.items()
     ]
-    return [url, workers, *flags]
+    return [url, workers, programs, *flags]
 
 
 class _WithExamples(click.Command):

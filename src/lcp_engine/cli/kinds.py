@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ def kinds_command(invocation: Invocation, kind: str | None, checks: bool) -> int
 
     Exit code 1: an example failed.
     """
-    from lcp_engine.engine.describe_kinds import describe
+    from lcp_engine.api.describe_kinds import describe
     from lcp_engine.workers.registry import find_workers
 
     invocation.load_workers()
@@ -58,7 +59,7 @@ def kinds_command(invocation: Invocation, kind: str | None, checks: bool) -> int
 
 
 def _check(invocation: Invocation, kinds: Sequence[str], workers: Workers) -> int:
-    from lcp_engine.engine.describe_kinds import failed_examples
+    from lcp_engine.api.describe_kinds import failed_examples
 
     found = {kind: list(failed_examples(workers[kind], workers)) for kind in kinds}
     if invocation.json:
@@ -94,11 +95,17 @@ def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
         "planner": "by the mission's planner",
         "person": "by a person, who answers",
     }.get(
-        str(one["executed_by"]), "confined to the root" if one["is_confined"] else "in the runner's process"
+        str(one["executed_by"]),
+        "by a program, confined"
+        if one["program"] is not None
+        else "confined to the root"
+        if one["is_confined"]
+        else "in the runner's process",
     )
     yield f"  role        {one['role']}; it {effects}"
     yield f"  by default  {held}; permission level {one['permission']}"
     yield f"  executed    {where}"
+    yield from _program(one["program"])
     yield (
         f"  limits      {one['timeout_seconds']:g} s an attempt, {one['max_attempts']} attempts, "
         f"{one['backoff_seconds']:g} s before the second"
@@ -110,6 +117,30 @@ def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
     for example in examples if isinstance(examples, list) else []:
         if isinstance(example, dict):
             yield f"  example     {json_line(example['params'])}"
+
+
+def _program(program: JsonValue) -> Iterator[str]:
+    """The program that executes the jobs, and what is there for it."""
+    if not isinstance(program, dict) or not isinstance(command := program["command"], list):
+        return
+    lives = "for many jobs" if program["long_lived"] else "for each job"
+    most = f", at most {program['concurrency']} at once" if program["concurrency"] is not None else ""
+    yield f"  program     {one_line(shlex.join(map(str, command)))}, started {lives}{most}"
+    yield f"  needs       {one_line(_needs(program['needs']))}"
+
+
+def _needs(needs: JsonValue) -> str:
+    given = needs if isinstance(needs, dict) else {}
+    lists = {key: value for key, value in given.items() if isinstance(value, list) and value}
+    said = [
+        *(["a copy of the root"] if given.get("root") else []),
+        *(["network"] if given.get("network") else []),
+        *(f"{_WORDS[key]} {', '.join(map(str, value))}" for key, value in lists.items()),
+    ]
+    return "; ".join(said) or "nothing but the system's programs"
+
+
+_WORDS = {"environment": "the environment variables", "read": "to read"}
 
 
 def _fields(schema: JsonValue) -> Iterator[str]:

@@ -46,6 +46,7 @@ from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Rep
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.checks import Checks
+from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.programs import run_program
 from lcp_engine.runner.confined.server import Setup
@@ -104,10 +105,12 @@ class Executor:
         self._missions = OpenMissions(instance, roots)
         self._threads = confined_threads(instance.isolation)
         self._confinement = Confinement(instance.caps) if self._threads.active else None
+        self._programs = ExternalPrograms()
         self._turns = Turns(instance, self._missions, self._confinement)
 
     def close(self) -> None:
-        """Stop the confined processes."""
+        """Stop the confined processes, and the programs that wait for jobs."""
+        self._programs.close()
         if self._confinement is not None:
             self._confinement.close()
 
@@ -128,6 +131,12 @@ class Executor:
 
         Several jobs only within the worker's `batch_limit`. Re-raises database errors: no job is to blame.
         """
+        with self._programs.permit(worker):
+            yield from self._execute(jobs, worker, tracker)
+
+    def _execute(
+        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
+    ) -> Iterator[Finished]:
         effects: list[JobEffect] = []
         for job, ahead in zip(jobs, self._ahead(jobs, worker, tracker), strict=True):
             if ahead is None and not tracker.start(job):
@@ -181,6 +190,11 @@ class Executor:
             return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
         params = worker.read(from_json(job.params), label(job))
         context = self._missions.context(mission, job, worker)
+        if worker.program is not None:
+            may_read = self._missions.readable(mission, context) if worker.program.needs.root else None
+            return outcome_of(
+                worker, label(job), lambda: self._programs.execute(worker, params, context, may_read)
+            )
         if worker.command is not None:
             command, around = worker.command(params), self._missions.surroundings(mission, context)
             return outcome_of(worker, label(job), lambda: run_allowed(command, around))
@@ -465,7 +479,8 @@ class OpenMissions:
 
     def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
         """The context of a job of the mission."""
-        return replace(self.context_of_kind(mission, worker), approved=bool(job.approved))
+        context = self.context_of_kind(mission, worker)
+        return replace(context, approved=bool(job.approved), job_id=job.id, attempt=job.attempt)
 
     def context_of_kind(self, mission: OpenMission, worker: Worker[BaseModel]) -> Context:
         """The context of jobs of one kind that no person approved."""
@@ -483,18 +498,23 @@ class OpenMissions:
         )
 
     def surroundings(self, mission: OpenMission, context: Context) -> Surroundings:
-        """What a command is run with. Raises `INVALID_PARAMS` if the mission has no root.
+        """What a command is run with. Raises `INVALID_PARAMS` if the mission has no root."""
+        may_read = self.readable(mission, context)
+        return Surroundings(context.root, may_read, mission.spec.commands, run_program)
 
-        A file is copied if a job could read it now: where reading is held, only for a command that a person approved.
+    def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
+        """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.
+
+        Those that a job could read now: where reading is held, only for a program that a person approved.
         """
-        root, policy = context.root, self._instance.admission.policy(mission.spec, context.root.path)
+        policy = self._instance.admission.policy(mission.spec, context.root.path)
         judge = policy.for_kind(READ_FILE.named, has_effects=False, writes=False)
         refused = (Verdict.DENY,) if context.approved else (Verdict.DENY, Verdict.HOLD)
 
         def may_read(path: str) -> bool:
             return judge(path).verdict not in refused and context.policy(path).verdict is not Verdict.DENY
 
-        return Surroundings(root, may_read, mission.spec.commands, run_program)
+        return may_read
 
     def setup(self, mission: OpenMission, root: str) -> Setup:
         """What a confined process needs of the mission, to make the same context as `context`."""

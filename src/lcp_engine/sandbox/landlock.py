@@ -107,15 +107,18 @@ def restrict_to(*directories: int, writes: bool) -> None:
         os.close(rules)
 
 
-def make_rules(granted: Iterable[tuple[int, Rights]]) -> int:
-    """A descriptor of rules for `restrict_by`, which grant rights on opened files and directories. Raises OSError."""
+def make_rules(granted: Iterable[tuple[int, Rights]], *, network: bool = False) -> int:
+    """A descriptor of rules for `restrict_by`, which grant rights on opened files and directories, and the network.
+
+    Raises OSError.
+    """
     version = landlock_version()
     if version is None:
         raise OSError("this kernel has no Landlock")
     handled = sum(bits for since, bits in _RIGHTS.items() if since <= version)
     ruleset = _Ruleset(
         handled,
-        _TCP if version >= _TCP_SINCE else 0,
+        _TCP if version >= _TCP_SINCE and not network else 0,
         _SCOPES if version >= _SCOPES_SINCE else 0,
     )
     # An older kernel knows a shorter structure, and accepts a longer one whose rest is zero.

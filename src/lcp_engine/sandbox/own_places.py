@@ -16,14 +16,16 @@ def protect(place: Path) -> None:
 
 
 def own_places() -> tuple[str, ...]:
-    """The directories of this user's configuration, data, state and cache, with links resolved, and what is protected.
+    """The engine's directories, and what is protected. Some may not exist."""
+    return tuple(dict.fromkeys((*own_directories(), *_MORE)))
 
-    Some may not exist.
-    """
+
+def own_directories() -> tuple[str, ...]:
+    """The directories of this user's configuration, data, state and cache, with links resolved."""
     from platformdirs import user_cache_path, user_config_path, user_data_path, user_state_path
 
     places = (user_config_path, user_data_path, user_state_path, user_cache_path)
-    return tuple(dict.fromkeys((*(os.path.realpath(place(APP)) for place in places), *_MORE)))
+    return tuple(os.path.realpath(place(APP)) for place in places)
 
 
 def beneath(places: Iterable[str], root: str | os.PathLike[str]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Run a foreign program, confined, limited and supervised, and end all that it starts.
 
 The program can read the system's programs and libraries, and do anything beneath the directories that it is given;
-nothing else can be opened (`landlock`). It has no network, and cannot change the mode, owner or times of files by path
-(`seccomp`). `supervise` is for a process of its own with one thread: it adopts what the program leaves behind.
+nothing else can be opened (`landlock`). It has no network unless it is granted, and cannot change the mode, owner or
+times of files by path (`seccomp`). `supervise` is for a process of its own with one thread: it adopts what the program
+leaves behind.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ SYSTEM = (
 )  # fmt: skip
 """What any program may read and execute, where it is there."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+OF_NETWORK = (
+    "/etc/ca-certificates", "/etc/gai.conf", "/etc/host.conf", "/etc/hosts", "/etc/pki", "/etc/protocols",
+    "/etc/resolv.conf", "/etc/services", "/etc/ssl",
+)  # fmt: skip
+"""What a program with network may read besides: names of hosts, and certificates."""
 LOOK_SECONDS = 0.05
 """How often the processes and their memory are counted."""
 _KEPT = 32 * 1024
@@ -47,7 +53,8 @@ class CannotConfine(Exception):
 class Bounds:
     """What a program and all that it starts may take."""
 
-    seconds: float = 120.0
+    seconds: float | None = 120.0
+    """None for a program that runs until nobody needs it any more."""
     memory: int = 2 * 1024**3
     """Bytes of data for each process, and of memory for all together."""
     processes: int = 256
@@ -70,6 +77,8 @@ class Program:
     hidden: Sequence[str] = ()
     """No place is readable that contains one of these."""
     bounds: Bounds = field(default_factory=Bounds)
+    network: bool = False
+    """Whether it may make and accept connections over IP."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,8 @@ class Ended:
     stdout: bytes
     stderr: bytes
     """Of long output the beginning and the end, with a line between them that says how much is missing."""
+    is_out_of_memory: bool = False
+    """Whether it was stopped because it took too much memory."""
 
 
 def cannot_confine() -> str | None:
@@ -94,10 +105,11 @@ def cannot_confine() -> str | None:
     return None if can_filter() else "system calls cannot be filtered (seccomp)"
 
 
-def supervise(program: Program, hang_up: int) -> Ended:
+def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> Ended:
     """Run a program until it ends, breaks its bounds, or the other side of the socket `hang_up` is closed.
 
-    All that it started has ended then. Raises `CannotConfine`, and OSError if it cannot be started.
+    All that it started has ended then. `standard` are descriptors for its stdin, stdout and stderr; without them, what
+    it writes is kept. Raises `CannotConfine`, and OSError if it cannot be started.
     """
     if (why := cannot_confine()) is not None:
         raise CannotConfine(why)
@@ -105,8 +117,8 @@ def supervise(program: Program, hang_up: int) -> Ended:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _abandon)
     die_with_parent(os.getppid(), signal.SIGTERM)
-    rules = make_rules(_grants(program))
-    streams = _Streams()
+    rules = make_rules(_grants(program), network=program.network)
+    streams = _Streams(standard)
     trouble, tell = os.pipe2(os.O_CLOEXEC)
     began, here = time.monotonic(), os.getpid()
     child = os.fork()
@@ -135,7 +147,7 @@ def _abandon(number: int, frame: object) -> NoReturn:
 def _grants(program: Program) -> Iterator[tuple[int, Rights]]:
     for rights, paths in (
         (Rights.OWNS, program.owned),
-        (Rights.EXECUTES, (*SYSTEM, *program.readable)),
+        (Rights.EXECUTES, (*SYSTEM, *program.readable, *(OF_NETWORK if program.network else ()))),
         (Rights.DEVICE, DEVICES),
     ):
         for path in paths:
@@ -171,7 +183,7 @@ def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: 
             resource.setrlimit(limit, (most, most))
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        refuse_calls_of_programs()
+        refuse_calls_of_programs(network=program.network)
         os.execve(program.path, list(program.arguments), dict(program.environment))  # noqa: S606 -- confined
     except OSError as error:
         os.write(tell, (error.errno or 1).to_bytes(4, "little"))
@@ -180,26 +192,29 @@ def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: 
 
 
 class _Streams:
-    """The pipes of stdout and stderr: their ends here, those of the child, and what has come through."""
+    """The pipes of stdout and stderr: their ends here, those of the child, and what has come through.
 
-    def __init__(self) -> None:
+    With `given`, nothing comes through: these are the child's stdin, stdout and stderr.
+    """
+
+    def __init__(self, given: Sequence[int] = ()) -> None:
         self._ours: list[int] = []
-        self._theirs: list[int] = []
-        for _ in range(2):
+        self._theirs = [*given]
+        for _ in range(0 if given else 2):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(ours, False)
             self._ours.append(ours)
             self._theirs.append(theirs)
         self.kept = [_Kept(), _Kept()]
-        self.open = dict(zip(self._ours, self.kept, strict=True))
+        self.open = dict(zip(self._ours, self.kept, strict=False))
 
     def close_ends_of_child(self) -> None:
         for one in self._theirs:
             os.close(one)
 
     def become_standard(self) -> None:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for number, one in enumerate((nothing, *self._theirs)):
+        nothing = [] if len(self._theirs) == 3 else [os.open(os.devnull, os.O_RDONLY)]
+        for number, one in enumerate((*nothing, *self._theirs)):
             os.dup2(one, number)
 
     def read(self, descriptor: int) -> None:
@@ -257,6 +272,7 @@ class _Run:
         self._hang_up = hang_up
         self._began = began
         self._status: int | None = None
+        self._is_out_of_memory = False
 
     def follow(self) -> Ended:
         stopped = None
@@ -274,6 +290,7 @@ class _Run:
             stopped=stopped,
             stdout=stdout,
             stderr=stderr,
+            is_out_of_memory=self._is_out_of_memory,
         )
 
     def _wait(self) -> None:
@@ -287,12 +304,13 @@ class _Run:
     def _broken(self) -> str | None:
         """Why the program is to be stopped; None if it goes on."""
         bounds = self._bounds
-        if time.monotonic() - self._began > bounds.seconds:
+        if bounds.seconds is not None and time.monotonic() - self._began > bounds.seconds:
             return f"it ran for more than {bounds.seconds:g} s"
         family = descendants(os.getpid())
         if len(family) > bounds.processes:
             return f"it had more than {bounds.processes:,} processes"
-        if sum(map(_resident_bytes, family)) > bounds.memory:
+        self._is_out_of_memory = sum(map(_resident_bytes, family)) > bounds.memory
+        if self._is_out_of_memory:
             return f"it took more than {bounds.memory:,} bytes of memory"
         waiting = select.poll()
         waiting.register(self._hang_up, select.POLLIN)

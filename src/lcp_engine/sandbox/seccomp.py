@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import platform
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -55,6 +56,8 @@ _FOR_PROGRAMS = frozenset(
     {"socketpair", "fork", "vfork", "execve", "execveat", "memfd_create", "tkill", "sched_setaffinity"}
 )
 """Of the refused calls, those that foreign programs may make."""
+_OF_NETWORK = frozenset({"socket", "connect", "bind", "listen", "accept", "accept4"})
+"""Those that foreign programs with network may make, too, with sockets of IP."""
 _PRETENDED = frozenset(
     {
         "chmod",
@@ -113,8 +116,10 @@ def _rules() -> list[_Rule]:
     ]
 
 
-def _rules_of_programs() -> list[_Rule]:
+def _rules_of_programs(*, network: bool) -> list[_Rule]:
+    sockets = [_Rule((41, 198), 0, (socket.AF_INET, socket.AF_INET6))] if network else []
     return [
+        *sockets,
         _Rule((56, 220), 0, (0,), _CLONE_NEW),  # clone: no namespaces
         _Rule((302, 261), 0, (0,)),  # prlimit64: its own limits
     ]
@@ -148,11 +153,12 @@ def refuse_calls(*, writes: bool) -> None:
     _install(machine, _program(machine, _rules(), {_ERRNO | errno.EPERM: list(refused.values())}))
 
 
-def refuse_calls_of_programs() -> None:
-    """Like `refuse_calls`, for a foreign program: it may start others, and control those."""
+def refuse_calls_of_programs(*, network: bool = False) -> None:
+    """Like `refuse_calls`, for a foreign program: it may start others, and control those; and use IP with `network`."""
     machine = _MACHINES[platform.machine()]
     numbers = _numbers(_REFUSED, machine.column)
-    left = {name: number for name, number in numbers.items() if name not in _FOR_PROGRAMS}
+    allowed = _FOR_PROGRAMS | _OF_NETWORK if network else _FOR_PROGRAMS
+    left = {name: number for name, number in numbers.items() if name not in allowed}
     without = {name: number for name, number in left.items() if "xattr" in name}
     pretended = {name: number for name, number in left.items() if name in _PRETENDED}
     refused = {name: number for name, number in left.items() if name not in {*without, *pretended}}
@@ -161,7 +167,7 @@ def refuse_calls_of_programs() -> None:
         _ERRNO | errno.EOPNOTSUPP: [*without.values()],
         _ERRNO: [*pretended.values()],
     }
-    _install(machine, _program(machine, _rules_of_programs(), actions))
+    _install(machine, _program(machine, _rules_of_programs(network=network), actions))
 
 
 def _install(machine: _Machine, steps: Iterable[bytes]) -> None:

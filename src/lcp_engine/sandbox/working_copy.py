@@ -51,12 +51,19 @@ def working_copy(root: Root, may_read: Callable[[str], bool]) -> Iterator[Workin
 
     What belongs to git and to the engine is left out. Raises `TOO_LARGE`, and `FILE_SYSTEM` if there is no room.
     """
+    with scratch_directory() as place:
+        yield _made(root, place, may_read)
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """An empty directory for a program, removed at the end; what processes that were killed left is removed first."""
     _sweep()
     place = Path(tempfile.mkdtemp(prefix=_PREFIX))
     lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        yield _made(root, place, may_read)
+        yield place
     finally:
         os.close(lock)
         shutil.rmtree(place, onerror=_make_writable)

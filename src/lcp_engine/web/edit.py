@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine import Job
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
+from lcp_engine.core.protocol.schema_model import SchemaModel
 from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.core.safe_text import hides_nothing, json_block
 from lcp_engine.errors import ErrorCode, LcpError
@@ -90,7 +92,8 @@ class Field:
 
 def fields_of(model: type[BaseModel], params: Mapping[str, JsonValue]) -> list[Field]:
     """The params that are given, then the others that the kind knows."""
-    descriptions = {name: field.description or "" for name, field in model.model_fields.items()}
+    names = model.names if issubclass(model, SchemaModel) else model.model_fields
+    descriptions = {name: str(_part(model, name).get("description", "")) for name in names}
     given = {name: value for name, value in params.items() if value is not None}
     return [
         *(_given(name, value, descriptions.get(name, "")) for name, value in given.items()),
@@ -143,10 +146,21 @@ def _absent(model: type[BaseModel], name: str, description: str) -> Field:
     return Field(name, "", raw=_is_text(model, name), given=False, description=description)
 
 
+def _part(model: type[BaseModel], name: str) -> Mapping[str, JsonValue]:
+    """What the schema of the params says of one, if a schema can describe them."""
+    try:
+        part = model.model_json_schema().get("properties", {}).get(name, {})
+    except PydanticInvalidForJsonSchema:
+        return {}
+    return part if isinstance(part, dict) else {}
+
+
 def _is_text(model: type[BaseModel], name: str) -> bool:
     """Whether a param is typed as text rather than as JSON."""
-    schema = model.model_json_schema().get("properties", {}).get(name, {})
-    return any(kind.get("type") == "string" for kind in (schema, *schema.get("anyOf", [])))
+    schema = _part(model, name)
+    branches = schema.get("anyOf")
+    kinds = (schema, *(branches if isinstance(branches, list) else ()))
+    return any(isinstance(kind, Mapping) and kind.get("type") == "string" for kind in kinds)
 
 
 def _errors(model: type[BaseModel], params: Mapping[str, JsonValue]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -18,6 +18,9 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.new_content import compose, edit
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root import Root
+
+if TYPE_CHECKING:
+    from lcp_engine.workers.external import ExternalProgram
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -59,6 +62,10 @@ class Context:
     caps: Caps
     approved: bool = False
     """Whether a person approved this job."""
+    job_id: int | None = None
+    """The job; None outside a mission's queue. With `attempt`, it tells one execution from every other."""
+    attempt: int = 1
+    """Which execution of the job this is, from 1 on."""
 
     @property
     def root(self) -> Root:
@@ -255,6 +262,8 @@ class Worker(Generic[P]):
     """A kind that can do all that this one can: a model that may use both is offered only that one."""
     command: Callable[[P], tuple[str, ...]] | None = None
     """The program that the job runs, with its arguments, if the mission allows it; `execute` is not called then."""
+    program: ExternalProgram | None = None
+    """The program that executes the jobs, in any language; `execute` is not called then."""
     judged_as: tuple[str, ...] = ()
     """Kinds whose rules are about this one, too, since it does to files what they do."""
     denied_as: tuple[str, ...] = ()
@@ -338,6 +347,7 @@ class Worker(Generic[P]):
             examples=self.examples,
             included_in=self.included_in,
             command=None if command is None else lambda params: command(mine(params)),
+            program=self.program,
             judged_as=self.judged_as,
             denied_as=self.denied_as,
             confined=self.confined,

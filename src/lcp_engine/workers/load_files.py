@@ -1,33 +1,88 @@
-"""Load kinds of jobs from Python files of the user: `lcp --workers FILE`, `LCP_WORKERS`, `workers` in config.yaml."""
+"""Load kinds of jobs from files of the user: `lcp --workers FILE`, `--exec`, `LCP_WORKERS`, `workers` in config.yaml.
+
+A Python file registers kinds with `@worker`; a YAML file describes kinds whose jobs programs execute.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+
+from pydantic import BaseModel
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import protect
 from lcp_engine.workers import registry
+from lcp_engine.workers.base import Worker
 
 _ADVICE = "Correct the file; docs/kinds.md has an example."
+_YAML = (".yaml", ".yml")
 _LOADED: set[Path] = set()
 
 
 def load_workers(file: Path) -> None:
-    """Run a file, which registers kinds with `@lcp_engine.worker`; each file once in a process.
+    """Load a file of kinds, Python or YAML; each file once in a process.
 
-    From then on no job of this process may read or write it. Raises `INVALID_ARGUMENT` if it cannot be read, raises an
-    error, or registers nothing.
+    From then on no job of this process may read or write it, or the programs that it names. Raises `INVALID_ARGUMENT`
+    if it cannot be read, raises an error, describes no kind, or names a program that is missing.
     """
     protect(file.expanduser())  # a job that writes it could run any code
     path = file.expanduser().resolve()
     if path in _LOADED:
         return
-    if path.suffix != ".py" or not path.is_file():
-        raise _refusal(path, "a Python file (.py) is expected")
+    if path.suffix not in (".py", *_YAML) or not path.is_file():
+        raise _refusal(path, "a Python file (.py) or a YAML file (.yaml) is expected")
+    if path.suffix == ".py":
+        _run(path)
+    else:
+        _describe(path)
+    _LOADED.add(path)
+
+
+def register_program(kind: str, command: str) -> None:
+    """Register a kind of any params whose jobs a command line executes; it is found from the current directory.
+
+    Raises `INVALID_ARGUMENT`.
+    """
+    from lcp_engine.workers.external import kinds_in
+
+    (worker,) = kinds_in({kind: {"command": command}}, Path.cwd())
+    _register_programs([worker])
+
+
+def _describe(path: Path) -> None:
+    """Register the kinds that a YAML file describes: all of them, or none."""
+    from lcp_engine.core.mission.yaml import NotReadable, read_document
+    from lcp_engine.workers.external import kinds_in
+
+    try:
+        _register_programs([*kinds_in(read_document(path.read_text(encoding="utf-8")), path.parent)])
+    except (NotReadable, OSError, UnicodeDecodeError) as refused:
+        raise _refusal(path, str(refused)) from refused
+    except LcpError as error:
+        failed = error.failed
+        message = f"workers {path}: {failed.message}"
+        raise LcpError(failed.code, message, advice=failed.advice or _ADVICE) from error
+
+
+def _register_programs(workers: Sequence[Worker[BaseModel]]) -> None:
+    before = registry.registered_kinds()
+    try:
+        for worker in workers:
+            registry.register(worker)
+            for file in worker.program.files if worker.program is not None else ():
+                protect(Path(file))  # a job that writes it could run any code
+    except LcpError:
+        registry.unregister(registry.registered_kinds() - before)
+        raise
+
+
+def _run(path: Path) -> None:
+    """Run a Python file, which registers kinds with `@lcp_engine.worker`."""
     before = registry.registered_kinds()
     name = f"lcp_workers_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     module = ModuleType(name)
@@ -44,7 +99,6 @@ def load_workers(file: Path) -> None:
         raise _refusal(path, _told(error, path)) from error
     if registry.registered_kinds() == before:
         raise _refusal(path, "it registers no kind of job; a function with `@lcp_engine.worker(…)` does")
-    _LOADED.add(path)
 
 
 def _refusal(path: Path, fact: str) -> LcpError:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +14,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.installed_programs import environment_of, found_program, places_of
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.programs import Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
@@ -27,7 +26,6 @@ MOST_SECONDS = 3600.0
 _MOST_CHANGED = 100
 _MOST_TOLD = 1000
 """Characters of output that a check which does not pass tells the planner."""
-_BIN = frozenset({"bin", "sbin", "shims"})
 
 
 class RunCommandParams(Params):
@@ -83,7 +81,7 @@ def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResul
     Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, and what `Surroundings.run` raises.
     """
     with working_copy(around.root, around.may_read) as copy:
-        path = _found(command[0], copy.files)
+        path = found_program(command[0], copy.files)
         ended = around.run(around.root, _program(path, command, copy, around))
         return RunCommandResult(
             exit_code=ended.exit_code,
@@ -94,74 +92,20 @@ def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResul
         )
 
 
-def _found(name: str, directory: Path) -> str:
-    """Where the program is; one that is named with a slash is in the copy, or where its absolute path says."""
-    found = str(directory / name) if "/" in name else shutil.which(name)
-    if found is None:
-        message = f"no program is named {name!r} in {os.environ.get('PATH', '')}"
-        raise LcpError(
-            ErrorCode.PATH_NOT_FOUND, message, advice="Install it, or start the runner with its PATH."
-        )
-    return found
-
-
 def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surroundings) -> Program:
     commands, root = around.commands, around.root.path
     # What lies in the root is in the copy as far as it may be read.
-    installed = [place for place in _installed(path) if not Path(place).is_relative_to(root)]
+    installed = [place for place in places_of(path) if not Path(place).is_relative_to(root)]
     return Program(
         path=path,
         arguments=tuple(command),
         directory=str(copy.files),
-        environment={
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(copy.home),
-            "TMPDIR": str(copy.home),
-            "LANG": "C.UTF-8",
-            "TERM": "dumb",
-            "NO_COLOR": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **commands.environment,
-        },
+        environment={**environment_of(copy.home), **commands.environment},
         owned=(str(copy.files), str(copy.home)),
         readable=(*copy.shared, *installed),
         hidden=(*own_places(), str(Path.home()), root),
         bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
     )
-
-
-def _installed(path: str) -> Iterator[str]:
-    """Where a program and its interpreter are installed: the directories around `bin`, else the files alone."""
-    waiting, seen = [path], set[str]()
-    while waiting:
-        found = waiting.pop()
-        if found in seen or "/" not in found:
-            continue
-        seen.add(found)
-        real = os.path.realpath(found)
-        waiting += [real, *_interpreter(real)]
-        directory, home = Path(found).parent, Path.home()
-        around = directory.parent
-        if directory.name not in _BIN or around in (home, Path("/")):
-            yield found
-        elif around.parent == home:  # such as ~/.local, which has other things, too
-            yield from map(str, (directory, around / "lib"))
-        else:
-            yield str(around)
-
-
-def _interpreter(path: str) -> Iterator[str]:
-    """What the first line of a script names."""
-    try:
-        with Path(path).open("rb") as file:
-            first = file.readline(4096)
-    except OSError:
-        return
-    if first.startswith(b"#!"):
-        words = os.fsdecode(first[2:]).split()
-        yield from words[:1]
-        if len(words) > 1 and words[0].endswith("/env") and (found := shutil.which(words[1])):
-            yield found
 
 
 def _why(ended: Ended) -> str | None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, SkipValidation, ValidationError
 from pydantic_core import ErrorDetails
 
+from lcp_engine.core.protocol.schema_model import SchemaModel
 from lcp_engine.core.protocol.strict_json import shown
 
 # The output of a JSON parser is JSON: validating a million values again would take seconds.
@@ -250,7 +251,9 @@ def name_unknown(what: str, name: str, known: Iterable[str]) -> str:
 
 @lru_cache(maxsize=256)
 def param_names(model: type[BaseModel]) -> tuple[str, ...]:
-    """The keys that `model` reads: names and aliases of its fields."""
+    """The keys that `model` reads: names and aliases of its fields, or those that its schema names."""
+    if issubclass(model, SchemaModel):
+        return model.names
     names: list[str] = []
     for name, info in model.model_fields.items():
         aliases = getattr(info.validation_alias, "choices", [info.validation_alias])

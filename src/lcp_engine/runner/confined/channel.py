@@ -109,6 +109,10 @@ class Channel:
         self._ahead = b""
         self.close = weakref.finalize(self, end.close)
 
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when a message comes, or the other side is gone."""
+        return self._end.fileno()
+
     def set_timeout(self, seconds: float) -> None:
         """From now on `send` and `receive` raise `TimedOut` after that; 0 waits for ever."""
         if seconds != self._seconds:

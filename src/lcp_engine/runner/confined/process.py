@@ -210,7 +210,7 @@ class ConfinedProcess:
         """This thread's channel. Raises `Disconnected`."""
         channel: Channel | None = getattr(self._channels, "own", None)
         if channel is None:
-            channel = self._channels.own = self._connect()
+            channel = self._channels.own = self.connect()
         return channel
 
     def exchange(
@@ -251,11 +251,15 @@ class ConfinedProcess:
         self.is_gone = True
         self._end()
 
-    def _connect(self) -> Channel:
+    def connect(self, *given: int) -> Channel:
+        """A further channel, which any thread may use; the process is given descriptors with it.
+
+        Raises `Disconnected`.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                socket.send_fds(self._control, [b"."], [theirs.fileno()])
+                socket.send_fds(self._control, [b"."], [theirs.fileno(), *given])
             except OSError as error:
                 ours.close()
                 raise Disconnected(str(error)) from error

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.runner.confined.channel import Answer, Disconnected, Duty, Request, TimedOut, number_of
+from lcp_engine.runner.confined.channel import (
+    Answer,
+    Buffer,
+    Disconnected,
+    Duty,
+    Head,
+    Request,
+    TimedOut,
+    number_of,
+)
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.server import PROGRAMS
 from lcp_engine.sandbox.programs import Ended, Program
@@ -22,7 +31,8 @@ def run_program(root: Root, program: Program) -> Ended:
     process = spawner().spawn(root, Duty.RUN, program.bounds.memory, confined=False)
     try:
         request = {"do": Request.RUN, "program": PROGRAMS.dump_python(program, mode="json")}
-        head, body = process.exchange(request, b"", program.bounds.seconds + _MORE_SECONDS)
+        seconds = program.bounds.seconds
+        head, body = process.exchange(request, b"", 0.0 if seconds is None else seconds + _MORE_SECONDS)
     except (Disconnected, TimedOut) as error:
         message = f"the process that runs {program.arguments[0]} died: {error}"
         raise LcpError(ErrorCode.WORKER_DIED, message) from error
@@ -30,6 +40,11 @@ def run_program(root: Root, program: Program) -> Ended:
         process.drop_channel()
         process.wait_for_end(_MORE_SECONDS)  # it ends what the program has started first
         process.kill()
+    return ended_of(head, body, program)
+
+
+def ended_of(head: Head, body: Buffer, program: Program) -> Ended:
+    """How a program ended, as the process that ran it says. Raises `NOT_ISOLATED` and `FILE_SYSTEM`."""
     if head.get("is") == Answer.REFUSED:
         message = f"programs cannot be confined: {head.get('reason')}"
         raise LcpError(
@@ -45,6 +60,7 @@ def run_program(root: Root, program: Program) -> Ended:
         exit_code=code if isinstance(code, int) else None,
         signal=number if isinstance(number, int) else None,
         stopped=None if stopped is None else str(stopped),
+        is_out_of_memory=head.get("is_out_of_memory") is True,
         stdout=bytes(body[:at]),
         stderr=bytes(body[at:]),
     )

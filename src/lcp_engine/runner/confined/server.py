@@ -205,14 +205,14 @@ def _answer(service: Reader | Writer | Checker, channel: Channel) -> None:
 
 def _run_program(end: socket.socket) -> None:
     """Run the one program that is requested. There is no other thread: it is to start that program alone."""
-    call, given, _, _ = socket.recv_fds(end, 1, 1)
+    call, given, _, _ = socket.recv_fds(end, 1, 4)
     if not call:
         return
-    connection = socket.socket(fileno=given[0])
-    channel = Channel(connection)
+    connection, *standard = given
+    channel = Channel(socket.socket(fileno=connection))
     head, _ = channel.receive()
     try:
-        ended = supervise(PROGRAMS.validate_python(head["program"]), connection.fileno())
+        ended = supervise(PROGRAMS.validate_python(head["program"]), connection, standard)
     except CannotConfine as error:
         channel.send({"is": Answer.REFUSED, "reason": str(error)})
     except OSError as error:
@@ -223,6 +223,7 @@ def _run_program(end: socket.socket) -> None:
             "exit_code": ended.exit_code,
             "signal": ended.signal,
             "stopped": ended.stopped,
+            "is_out_of_memory": ended.is_out_of_memory,
             "stdout": len(ended.stdout),
         }
         channel.send(answer, ended.stdout + ended.stderr)

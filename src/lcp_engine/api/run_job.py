@@ -25,10 +25,12 @@ from lcp_engine.workers.base import (
     Context,
     FileEffect,
     Hold,
+    Outcome,
     Worker,
     Workers,
     applied_of,
 )
+from lcp_engine.workers.read_file import WORKER as READ_FILE
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,27 @@ def run_job(
             judge = policy or Policy(engine_paths=beneath(own_places(), opened.path))
             rules = judge.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
             context = Context(opened, aliases, rules, caps or Caps(), approved=True)
-            outcome = outcome_of(worker, kind, lambda: worker.execute(_read_params(worker, params), context))
+            outcome = outcome_of(worker, kind, lambda: _execute(worker, params, context, judge))
             if isinstance(outcome, FileEffect):
                 effect = outcome
                 outcome = outcome_of(worker, kind, lambda: _apply(effect, context))
     except LcpError as error:
         outcome = error.failed
     return _answer(kind, outcome)
+
+
+def _execute(worker: Worker[BaseModel], params: object, context: Context, policy: Policy) -> Outcome:
+    read = _read_params(worker, params)
+    if worker.program is None:
+        return worker.execute(read, context)
+    from lcp_engine.runner.confined.external import ExternalPrograms  # slow to load, hardly ever needed
+
+    programs = ExternalPrograms()
+    try:
+        may_read = READ_FILE.allowed_paths(policy) if worker.program.needs.root else None
+        return programs.execute(worker, read, context, may_read)
+    finally:
+        programs.close()
 
 
 def _opened(root: object) -> AbstractContextManager[Root]:

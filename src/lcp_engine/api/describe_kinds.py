@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 from pydantic import BaseModel, JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from lcp_engine.engine.run_job import run_job
+from lcp_engine.api.run_job import run_job
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers
+from lcp_engine.workers.external import ExternalProgram
 
 
 def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
@@ -28,10 +29,21 @@ def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
         "writes": worker.writes,
         "is_held": is_held(worker),
         "executed_by": worker.executed_by.value,
-        "is_confined": worker.confined is not None or worker.command is not None,
+        "is_confined": any(how is not None for how in (worker.confined, worker.command, worker.program)),
+        "program": None if worker.program is None else _program(worker.program),
         "timeout_seconds": worker.timeout,
         "max_attempts": worker.max_attempts,
         "backoff_seconds": worker.backoff,
+    }
+
+
+def _program(program: ExternalProgram) -> dict[str, JsonValue]:
+    return {
+        "command": [program.path, *program.arguments[1:]],
+        "long_lived": program.long_lived,
+        "concurrency": program.concurrency,
+        "memory_bytes": program.memory,
+        "needs": program.needs.model_dump(mode="json"),
     }
 
 

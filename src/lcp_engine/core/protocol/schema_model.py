@@ -1,0 +1,138 @@
+"""Models of params and results that a JSON Schema describes, for kinds that are not written in Python. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
+from pydantic.annotated_handlers import GetJsonSchemaHandler
+from pydantic_core import PydanticCustomError
+
+from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError
+
+MOST_SCHEMA = 64 * 1024
+"""Characters of a schema, with what its references stand for."""
+_LONGEST = 300
+_OF_DOCUMENT = ("$schema", "$id", "$defs", "definitions")
+
+
+class SchemaModel(BaseModel):
+    """An object that fits a JSON Schema. `schema_model` makes such models."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    described: ClassVar[dict[str, JsonValue]]
+    """The schema, without references."""
+    names: ClassVar[tuple[str, ...]] = ()
+    """The keys that the schema names."""
+
+    @classmethod
+    def faults(cls, value: object, /) -> list[str]:
+        """Why a value does not fit, a sentence each."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check(cls, value: object) -> object:
+        """Raises the first fault; a key that may be null, and is missing, is null: planners leave it out."""
+        if isinstance(value, Mapping):
+            required = cls.described.get("required")
+            missing = [key for key in required if key not in value] if isinstance(required, list) else []
+            value = {
+                **value,
+                **{key: None for key in missing if isinstance(key, str) and cls.may_be_null(key)},
+            }
+        if faults := cls.faults(value):
+            raise PydanticCustomError("schema", "{fault}", {"fault": faults[0]})
+        return value
+
+    @classmethod
+    def may_be_null(cls, key: str) -> bool:
+        """Whether a key that the schema names may be null."""
+        raise NotImplementedError(key)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: object, handler: GetJsonSchemaHandler
+    ) -> dict[str, JsonValue]:
+        return json.loads(json.dumps(cls.described))  # type: ignore[no-any-return]  # what was JSON
+
+
+def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel]:
+    """A model of the objects that `schema` describes, in draft 2020-12 unless its `$schema` says otherwise.
+
+    Raises `INVALID_ARGUMENT` for a schema that is not valid, is not one of an object, or refers to other documents.
+    """
+    import jsonschema_rs  # slow to import, hardly ever needed
+
+    # Linear in the length of the text, whatever the pattern.
+    patterns = jsonschema_rs.RegexOptions()
+    try:
+        checks = jsonschema_rs.validator_for(dict(schema), offline=True, pattern_options=patterns)
+        plain = _without_references(schema)
+        properties = plain.get("properties")
+        parts = properties if isinstance(properties, dict) else {}
+        nullable = frozenset(
+            key
+            for key, part in parts.items()
+            if isinstance(part, dict | bool)
+            and jsonschema_rs.validator_for(part, offline=True, pattern_options=patterns).is_valid(None)
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        said = shortened(str(error).strip().splitlines()[0])
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a JSON Schema is expected: {said}") from error
+    if plain.get("type", "object") != "object":
+        fact = f"its type is {json.dumps(plain['type'])}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"the JSON Schema of an object is expected: {fact}")
+
+    class Described(SchemaModel):
+        described = {"type": "object", **({} if parts else {"additionalProperties": True}), **plain}
+        names = tuple(parts)
+
+        @classmethod
+        def faults(cls, value: object, /) -> list[str]:
+            return [_fault(error) for error in checks.iter_errors(value)]
+
+        @classmethod
+        def may_be_null(cls, key: str) -> bool:
+            return key in nullable
+
+    Described.__name__ = Described.__qualname__ = name
+    return Described
+
+
+def shortened(text: str) -> str:
+    """`text` as part of a message."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _fault(error: ValidationError) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+    message = error.message  # a long value stands at its beginning
+    if len(message) > _LONGEST:
+        message = f"{message[: _LONGEST // 2]}…{message[-_LONGEST // 2 :]}"
+    return f"{path.removeprefix('.')}: {message}" if path else message
+
+
+def _without_references(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The schema as planners see it: what it refers to stands in the place of the reference."""
+    import jsonschema_rs
+
+    whole = jsonschema_rs.dereference(dict(schema)) if "$ref" in json.dumps(schema) else dict(schema)
+    if len(json.dumps(whole)) > MOST_SCHEMA:
+        raise ValueError(f"it has more than {MOST_SCHEMA:,} characters")
+    return {key: _without_circles(value) for key, value in whole.items() if key not in _OF_DOCUMENT}
+
+
+def _without_circles(value: JsonValue) -> JsonValue:
+    """A reference that is left leads to what contains it: anything may stand there, as far as planners see."""
+    if isinstance(value, list):
+        return [_without_circles(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {} if "$ref" in value else {key: _without_circles(part) for key, part in value.items()}

@@ -1,0 +1,482 @@
+"""Execute the jobs of kinds that are external programs: a line of JSON to the program, a line of JSON from it.
+
+To the program: `{"id": 17, "attempt": 1, "kind": "look_up", "params": {…}}`. From it: `{"result": {…}}` or
+`{"error": "…"}`, with the `id` again if it is long-lived. Programs are confined (`sandbox/programs.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from lcp_engine.core.protocol.schema_model import shortened
+from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
+from lcp_engine.planners.llm.scrub import scrubbed
+from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
+from lcp_engine.runner.confined.process import spawner
+from lcp_engine.runner.confined.programs import ended_of
+from lcp_engine.runner.confined.server import PROGRAMS
+from lcp_engine.sandbox.installed_programs import environment_of, places_of
+from lcp_engine.sandbox.own_places import own_directories
+from lcp_engine.sandbox.programs import Bounds, Ended, Program
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.working_copy import WorkingCopy, scratch_directory, working_copy
+from lcp_engine.workers.base import Context, Worker
+from lcp_engine.workers.external import ExternalProgram
+
+MOST_ANSWER = 16 * 1024 * 1024
+"""Bytes of an answer."""
+MOST_STDERR = 8 * 1024
+"""Bytes of stderr that are kept: the last ones."""
+_CHUNK = 64 * 1024
+_END_SECONDS = 5.0
+_ADVICE = {
+    ErrorCode.WORKER_FAILED: "Correct the program; docs/kinds.md describes what it reads and answers.",
+    ErrorCode.WORKER_DIED: "Correct the program; what it wrote to stderr is in the details of the attempt.",
+    ErrorCode.TIMEOUT: "Make the program quicker, or raise timeout in the description of its kind.",
+    ErrorCode.OUT_OF_MEMORY: "Let the program take less, or raise memory in the description of its kind.",
+    ErrorCode.TOO_LARGE: "Let the program answer less.",
+}
+_STATED = "The program states this error itself: ask for something else, or correct the program."
+
+
+class ExternalPrograms:
+    """The external programs of one runner. Long-lived ones stay between jobs, until `close`."""
+
+    def __init__(self) -> None:
+        self._idle: dict[str, list[_Running]] = {}
+        self._permits: dict[str, threading.Semaphore] = {}
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def execute(
+        self,
+        worker: Worker[BaseModel],
+        params: BaseModel,
+        context: Context,
+        may_read: Callable[[str], bool] | None,
+    ) -> BaseModel | Failed:
+        """What the program answers to a job. `may_read` says of which files it is given a copy, if it needs the root.
+
+        Raises `LcpError`: WORKER_FAILED, WORKER_DIED, TIMEOUT, OUT_OF_MEMORY, NOT_ISOLATED, FILE_SYSTEM, TOO_LARGE.
+        """
+        program = worker.program
+        assert program is not None
+        secrets = _environment(worker.kind, program)
+        job = _Job(worker, params, context, tuple(secrets.values()))
+        if not program.long_lived:
+            with ExitStack() as leaving:
+                copy = None
+                if may_read is not None:
+                    copy = leaving.enter_context(working_copy(context.root, may_read))
+                return leaving.enter_context(_Running(worker.kind, program, secrets, copy)).answer_once(job)
+        running = self._taken(worker.kind) or _Running(worker.kind, program, secrets)
+        try:
+            answer = running.answer(job)
+        except BaseException:  # an interrupt, too: what it answers later is for nobody
+            running.close()
+            raise
+        self._put_back(worker.kind, running)
+        return answer
+
+    def close(self) -> None:
+        """End the programs that wait for jobs; those that are at one end with it."""
+        with self._lock:
+            self._is_closed = True
+            waiting = [running for idle in self._idle.values() for running in idle]
+            self._idle.clear()
+        for running in waiting:
+            running.close()
+
+    @contextmanager
+    def permit(self, worker: Worker[BaseModel]) -> Iterator[None]:
+        """Wait until one more of the kind's programs may be at a job; no time for a kind without such a limit."""
+        most = None if worker.program is None else worker.program.concurrency
+        if most is None:
+            yield
+            return
+        with self._lock:
+            permits = self._permits.setdefault(worker.kind, threading.Semaphore(most))
+        with permits:
+            yield
+
+    def _taken(self, kind: str) -> _Running | None:
+        """A program that waits for a job, has not ended, and has not said anything meanwhile."""
+        while True:
+            with self._lock:
+                idle = self._idle.get(kind)
+                if not idle:
+                    return None
+                running = idle.pop()
+            if running.is_quiet:
+                return running
+            running.close()
+
+    def _put_back(self, kind: str, running: _Running) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.setdefault(kind, []).append(running)
+                return
+        running.close()
+
+
+class _Job:
+    """A job as its program sees it, and what the program said of it."""
+
+    def __init__(
+        self, worker: Worker[BaseModel], params: BaseModel, context: Context, secrets: Sequence[str]
+    ) -> None:
+        self.worker = worker
+        self.until = time.monotonic() + worker.timeout
+        self._id = context.job_id or 0
+        self._secrets = secrets
+        request: dict[str, JsonValue] = {
+            "id": self._id,
+            "attempt": context.attempt,
+            "kind": worker.kind,
+            "params": params.model_dump(mode="json"),
+        }
+        self.line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+
+    def outcome(self, line: Buffer, stderr: Buffer, *, needs_id: bool) -> BaseModel | Failed:
+        """What an answer says. Raises `WORKER_FAILED` for anything that is none."""
+        answer = self._object(line, stderr)
+        said = answer.get("id")
+        if said != self._id and (needs_id or said is not None):
+            fact = "it has no id" if said is None else f"its id is {shortened(json.dumps(said))}"
+            raise self.failed(f"it answered for another job: {fact}, {self._id} is expected", stderr)
+        error, result = answer.get("error"), answer.get("result")
+        if error is not None and result is None:
+            return self._error(error, stderr)
+        if not isinstance(result, dict) or error is not None:
+            keys = shortened(", ".join(answer)) or "no keys"
+            raise self.failed(
+                f"an object with result (an object) or error is expected; it has {keys}", stderr
+            )
+        try:
+            return self.worker.result.model_validate(result)
+        except ValidationError as refused:
+            said = shortened(refused.errors(include_url=False)[0]["msg"])
+            raise self.failed(f"its result is not what its schema describes: {said}", stderr) from refused
+
+    def error_in(self, lines: Sequence[Buffer], stderr: Buffer) -> Failed | None:
+        """The error that the only line states, if it does."""
+        with suppress(LcpError):
+            outcome = self.outcome(lines[0], stderr, needs_id=False) if len(lines) == 1 else None
+            return outcome if isinstance(outcome, Failed) else None
+        return None
+
+    def failed(self, fact: str, stderr: Buffer = b"", code: ErrorCode = ErrorCode.WORKER_FAILED) -> LcpError:
+        """An error that names the kind, with what the program wrote to stderr."""
+        details: dict[str, Json] = {"stderr": text} if (text := self._text(stderr)) else {}
+        return LcpError(code, f"{self.worker.kind}: {self._scrubbed(fact)}", details, advice=_ADVICE[code])
+
+    def last_line(self, stderr: Buffer) -> str:
+        """The last line of stderr, for a message."""
+        lines = self._text(stderr).split("\n")
+        return shortened(lines[-1].strip())
+
+    def _object(self, line: Buffer, stderr: Buffer) -> dict[str, JsonValue]:
+        try:
+            found: object = json.loads(self._scrubbed(line.decode()), parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            beginning = shortened(line[:200].decode(errors="replace").strip())
+            fact = f"a line of JSON is expected, it answered {beginning!r} ({shortened(str(error))})"
+            raise self.failed(fact, stderr) from error
+        if not isinstance(found, dict):
+            raise self.failed(f"an object is expected, it answered {shortened(json.dumps(found))}", stderr)
+        return found
+
+    def _error(self, error: JsonValue, stderr: Buffer) -> Failed:
+        """The failure that a program states: a text, or an object with a message."""
+        message = error.get("message") if isinstance(error, dict) else error
+        if not isinstance(message, str) or not message.strip():
+            raise self.failed("error is expected to be a text, or an object with a message", stderr)
+        failed = self.failed(message, stderr).failed
+        return Failed(failed.code, failed.message, {**_details(error), **failed.details}, _STATED)
+
+    def _text(self, stderr: Buffer) -> str:
+        return self._scrubbed(
+            stderr.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}").strip()
+        )
+
+    def _scrubbed(self, text: str) -> str:
+        """`text` without the values of the environment that the program was given."""
+        for secret in self._secrets:
+            text = scrubbed(text, secret) if len(secret) > _SHORT else text
+        return text
+
+
+_SHORT = 5
+"""Characters of a value that is no secret, such as `1` or `true`."""
+
+
+class _Running:
+    """One process of a program, with our ends of its pipes and its directory. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        kind: str,
+        program: ExternalProgram,
+        environment: dict[str, str],
+        copy: WorkingCopy | None = None,
+    ) -> None:
+        self._leaving = ExitStack()
+        try:
+            scratch = copy.home if copy else self._leaving.enter_context(scratch_directory())
+            directory = copy.files if copy else scratch
+            self._pipes = _Pipes()
+            self._leaving.callback(self._pipes.close)
+            here = self._leaving.enter_context(Root(str(directory)))
+            process = spawner().spawn(here, Duty.RUN, program.memory, confined=False)
+            self._leaving.callback(process.kill)
+            self._channel = process.connect(*self._pipes.theirs)
+            self._pipes.close_theirs()
+            # It ends what the program has started first.
+            self._leaving.callback(process.wait_for_end, _END_SECONDS)
+            self._leaving.callback(self._channel.close)
+            self._program = _program(program, environment, directory, scratch, copy)
+            request = PROGRAMS.dump_python(self._program, mode="json")
+            self._channel.send({"do": Request.RUN, "program": request})
+        except (Disconnected, TimedOut) as error:
+            self._leaving.close()
+            message = f"{kind}: its program could not be started: {error}"
+            raise LcpError(ErrorCode.WORKER_DIED, message) from error
+        except BaseException:
+            self._leaving.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the program and all that it started, and remove its directory."""
+        self._leaving.close()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it runs, and has written nothing since its last answer."""
+        waiting = select.poll()
+        for one in (self._pipes.stdout, self._channel.fileno()):
+            waiting.register(one, select.POLLIN)
+        return not waiting.poll(0)
+
+    def answer(self, job: _Job) -> BaseModel | Failed:
+        """The answer of a program that goes on afterwards. After any error that is raised, it has to be closed."""
+        found = self._exchange(job, once=False)
+        line, newline, more = found.stdout.partition(b"\n")
+        if not newline:
+            raise _died(job, self._ended(job), found.stderr)
+        if more:
+            beginning = shortened(_text(more[:200]))
+            raise job.failed(f"one line is expected, it went on with {beginning!r}", found.stderr)
+        return job.outcome(line, found.stderr, needs_id=True)
+
+    def answer_once(self, job: _Job) -> BaseModel | Failed:
+        """The answer of a program that ends with it."""
+        found = self._exchange(job, once=True)
+        ended = self._ended(job)
+        lines = [line for line in found.stdout.split(b"\n") if line.strip()]
+        if ended.exit_code != 0:
+            stated = job.error_in(lines, found.stderr)
+            if ended.exit_code is None or stated is None:
+                raise _died(job, ended, found.stderr)
+            return stated
+        if len(lines) != 1:
+            beginning = f": {shortened(_text(lines[0][:100]))!r} and more" if lines else ""
+            fact = f"one line with its answer is expected on stdout; it wrote {len(lines):,}{beginning}"
+            raise job.failed(fact, found.stderr)
+        return job.outcome(lines[0], found.stderr, needs_id=False)
+
+    def _exchange(self, job: _Job, *, once: bool) -> _Exchange:
+        exchange = _Exchange(self._pipes, self._channel.fileno(), job, once=once)
+        exchange.finish()
+        return exchange
+
+    def _ended(self, job: _Job) -> Ended:
+        """How the program ended. Raises `NOT_ISOLATED`, `FILE_SYSTEM`, `WORKER_DIED`."""
+        self._channel.set_timeout(_END_SECONDS)
+        try:
+            head, body = self._channel.receive()
+        except (Disconnected, TimedOut) as error:
+            fact = f"the process that runs its program died: {error}"
+            raise job.failed(fact, code=ErrorCode.WORKER_DIED) from error
+        return ended_of(head, body, self._program)
+
+
+class _Pipes:
+    """Our ends of a program's stdin, stdout and stderr; `theirs` are its own, until `close_theirs`."""
+
+    def __init__(self) -> None:
+        stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+        self.stdout, stdout = os.pipe2(os.O_CLOEXEC)
+        self.stderr, stderr = os.pipe2(os.O_CLOEXEC)
+        self.theirs = [stdin, stdout, stderr]
+        for one in (self.stdin, self.stdout, self.stderr):
+            os.set_blocking(one, False)
+
+    def close_theirs(self) -> None:
+        while self.theirs:
+            os.close(self.theirs.pop())
+
+    def end_input(self) -> None:
+        """Let the program find the end of its stdin."""
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
+    def close(self) -> None:
+        self.close_theirs()
+        self.end_input()
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+class _Exchange:
+    """A job that is sent to a program, and what comes back: a line or, `once`, all until the program has ended."""
+
+    def __init__(self, pipes: _Pipes, end: int, job: _Job, *, once: bool) -> None:
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+        self._pipes = pipes
+        self._end = end
+        self._job = job
+        self._once = once
+        self._unsent = memoryview(job.line)
+        self._has_ended = False
+        self._waiting = select.poll()
+        for one in (pipes.stdout, pipes.stderr, end):
+            self._waiting.register(one, select.POLLIN)
+
+    def finish(self) -> None:
+        """Raises `TIMEOUT`, `TOO_LARGE`."""
+        self._send()  # most jobs fit into the pipe
+        if self._unsent:
+            self._waiting.register(self._pipes.stdin, select.POLLOUT)
+        while not self._has_ended and (self._once or b"\n" not in self.stdout):
+            left = self._job.until - time.monotonic()
+            if left <= 0:
+                fact = f"it did not answer within {self._job.worker.timeout:g} s, and was ended"
+                raise self._job.failed(fact, self.stderr, ErrorCode.TIMEOUT)
+            for one, _ in self._waiting.poll(left * 1000):
+                self._attend(one)
+            self._check_size()
+        # Whatever a program that has ended wrote is in the pipes.
+        while self._has_ended and _read(self._pipes.stdout, self.stdout):
+            self._check_size()
+        while len(self.stderr) < MOST_STDERR and _read(self._pipes.stderr, self.stderr):
+            pass
+        del self.stderr[:-MOST_STDERR]
+
+    def _attend(self, one: int) -> None:
+        if one == self._pipes.stdin:
+            self._send()
+            if not self._unsent:
+                self._waiting.unregister(one)
+        elif one == self._end:
+            self._has_ended = True
+        elif _read(one, self.stdout if one == self._pipes.stdout else self.stderr) == 0:
+            self._waiting.unregister(one)
+
+    def _send(self) -> None:
+        """Send what the pipe takes; with `once`, its end follows."""
+        try:
+            self._unsent = self._unsent[os.write(self._pipes.stdin, self._unsent[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the program does not read any more
+            self._unsent = memoryview(b"")
+        if self._once and not self._unsent:
+            self._pipes.end_input()
+
+    def _check_size(self) -> None:
+        """Keep the end of stderr. Raises `TOO_LARGE` for an answer without end."""
+        del self.stderr[:-MOST_STDERR]
+        if len(self.stdout) > MOST_ANSWER:
+            fact = f"it answered more than {MOST_ANSWER:,} bytes, and was ended"
+            raise self._job.failed(fact, self.stderr, ErrorCode.TOO_LARGE)
+
+
+def _environment(kind: str, program: ExternalProgram) -> dict[str, str]:
+    """The variables that the program needs. Raises `WORKER_FAILED` if one is missing here."""
+    missing = [name for name in program.needs.environment if name not in os.environ]
+    if missing:
+        fact = f"its program needs the environment variable {missing[0]}, which this runner does not have"
+        advice = f"Start the runner with {missing[0]}."
+        raise LcpError(ErrorCode.WORKER_FAILED, f"{kind}: {fact}", advice=advice)
+    return {name: os.environ[name] for name in program.needs.environment}
+
+
+def _program(
+    program: ExternalProgram,
+    environment: dict[str, str],
+    directory: Path,
+    scratch: Path,
+    copy: WorkingCopy | None,
+) -> Program:
+    return Program(
+        path=program.path,
+        arguments=program.arguments,
+        directory=str(directory),
+        environment={**environment_of(scratch), **environment},
+        owned=tuple({str(directory), str(scratch)}),
+        readable=(
+            *places_of(program.path, is_alone=program.path in program.files),
+            *program.files,
+            *program.needs.read,
+            *(copy.shared if copy else ()),
+        ),
+        hidden=(*own_directories(), str(Path.home())),
+        network=program.needs.network,
+        bounds=Bounds(seconds=None, memory=program.memory),
+    )
+
+
+def _died(job: _Job, ended: Ended, stderr: Buffer) -> LcpError:
+    said = job.last_line(stderr)
+    after = f": {said}" if said else ""
+    if ended.stopped is not None:
+        code = ErrorCode.OUT_OF_MEMORY if ended.is_out_of_memory else ErrorCode.WORKER_DIED
+        return job.failed(f"{ended.stopped}, and was stopped{after}", stderr, code)
+    if ended.signal is not None:
+        return job.failed(f"its program ended by signal {ended.signal}{after}", stderr, ErrorCode.WORKER_DIED)
+    fact = f"its program ended with exit code {ended.exit_code}"
+    return job.failed(f"{fact}{' without an answer' if ended.exit_code == 0 else ''}{after}", stderr)
+
+
+def _read(descriptor: int, kept: bytearray) -> int | None:
+    """Add what is there to `kept`; how many bytes that were, 0 at the end, None if nothing is there."""
+    try:
+        piece = os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+    kept += piece
+    return len(piece)
+
+
+def _text(data: Buffer) -> str:
+    return data.decode(errors="replace")
+
+
+def _details(error: JsonValue) -> Mapping[str, Json]:
+    """What an error says besides its message."""
+    stated: object = error
+    return (
+        {key: value for key, value in stated.items() if key != "message"} if isinstance(stated, dict) else {}
+    )
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

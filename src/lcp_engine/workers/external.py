@@ -1,0 +1,218 @@
+"""Describe kinds whose jobs an external program executes, in any language: what a file of kinds says of them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.protocol.schema_model import schema_model
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.installed_programs import found_program
+from lcp_engine.sandbox.own_places import own_directories
+from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
+
+MOST_SECONDS = 86_400.0
+_ENVIRONMENT = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
+_OPEN: dict[str, JsonValue] = {"type": "object"}
+_NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+def split_command(command: JsonValue) -> JsonValue:
+    """A command line split as a shell would split it, without expansion. Raises ValueError."""
+    return [*shlex.split(command)] if isinstance(command, str) else command
+
+
+class _Stated(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Needs(_Stated):
+    """What a program needs beside the system's programs; nothing else is there for it."""
+
+    root: bool = Field(default=False, description="A copy of the mission's root, as its directory.")
+    network: bool = Field(default=False, description="Connections over IP, to any server.")
+    environment: tuple[Annotated[str, Field(pattern=_ENVIRONMENT)], ...] = Field(
+        default=(), description="Variables of the runner's environment."
+    )
+    read: tuple[_NonEmpty, ...] = Field(
+        default=(), description="Further files and directories to read, relative to the file of kinds."
+    )
+
+
+class ProgramExample(_Stated):
+    """A job of the kind."""
+
+    params: dict[str, JsonValue]
+    result: dict[str, JsonValue] = {}
+    files: dict[str, str] = {}
+    run: bool = Field(default=True, description="Whether `lcp kinds --check` runs it.")
+
+
+class ProgramKind(_Stated):
+    """What a file of kinds states of one kind."""
+
+    command: Annotated[tuple[_NonEmpty, ...], BeforeValidator(split_command)] = Field(min_length=1)
+    description: str = ""
+    params: dict[str, JsonValue] = _OPEN
+    result: dict[str, JsonValue] = _OPEN
+    role: KindRole = KindRole.OTHER
+    shows: str | None = None
+    has_effects: bool = True
+    permission: Permission = Permission.USER
+    timeout: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60.0
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    backoff: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    long_lived: bool = Field(default=False, description="Whether the program answers many jobs, a line each.")
+    concurrency: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="How many of the program run at once in one runner."
+    )
+    memory: Annotated[int, Field(ge=1024 * 1024)] = Field(
+        default=2 * 1024**3, description="Bytes of memory for the program and all that it starts."
+    )
+    needs: Needs = Needs()
+    examples: tuple[ProgramExample, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExternalProgram:
+    """The program that executes the jobs of a kind: it reads a line of JSON for each, and answers with one."""
+
+    path: str
+    arguments: tuple[str, ...]
+    """Its own name first."""
+    files: tuple[str, ...] = ()
+    """The files among `path` and `arguments` that the user named by their paths."""
+    long_lived: bool = False
+    concurrency: int | None = None
+    memory: int = 2 * 1024**3
+    needs: Needs = field(default_factory=Needs)
+    """Paths in it are absolute."""
+
+
+def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
+    """The worker of a kind; `base` is the directory that relative paths begin at.
+
+    Raises `INVALID_ARGUMENT` for schemas that are none, roles that only the engine's kinds have, and a program that is
+    missing or cannot be executed.
+    """
+    if stated.role not in _ROLES:
+        fact = f"role {stated.role.value} is for kinds of the engine; expected is one of {', '.join(_ROLES)}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: {fact}")
+    if stated.long_lived and stated.needs.root:
+        fact = "each of its jobs needs a copy of the root of its own; a program with needs.root cannot be long_lived"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: {fact}")
+    words = tuple(_absolute(word, base) for word in stated.command)
+    path = _path(kind, words[0], base)
+    named = tuple(word for word in (path if "/" in stated.command[0] else "", *words[1:]) if _is_file(word))
+    needs = stated.needs.model_copy(
+        update={"read": tuple(_readable(kind, one, base) for one in stated.needs.read)}
+    )
+    program = ExternalProgram(
+        path=path,
+        arguments=(stated.command[0], *words[1:]),
+        files=named,
+        long_lived=stated.long_lived,
+        concurrency=stated.concurrency,
+        memory=stated.memory,
+        needs=needs,
+    )
+    name = "".join(part.capitalize() for part in kind.replace("-", "_").replace(".", "_").split("_"))
+    return Worker[BaseModel](
+        kind=kind,
+        params=_model(kind, f"{name}Params", "params", stated.params),
+        result=_model(kind, f"{name}Result", "result", stated.result),
+        execute=refuse_to_execute("a program is run by a runner, or by `lcp try`"),
+        description=stated.description or f"Runs the program {Path(program.path).name}.",
+        has_effects=stated.has_effects,
+        permission=stated.permission,
+        timeout=stated.timeout,
+        max_attempts=stated.max_attempts,
+        backoff=stated.backoff,
+        # What has no effects and cannot see the root follows from the params alone: many such jobs go together.
+        reads_files=needs.root or stated.has_effects,
+        role=stated.role,
+        shows=stated.shows,
+        examples=tuple(Example(one.params, one.result, one.files, is_run=one.run) for one in stated.examples),
+        program=program,
+    )
+
+
+_ROLES = (KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER)
+
+
+def kinds_in(value: JsonValue, base: Path) -> Iterator[Worker[BaseModel]]:
+    """The workers that a file of kinds describes; `base` is its directory. Raises what `worker_of` raises."""
+    if not isinstance(value, Mapping) or not value:
+        fact = "a mapping is expected, from the name of each kind to what it is"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, fact)
+    for kind, stated in value.items():
+        try:
+            read = ProgramKind.model_validate(stated)
+        except ValidationError as refused:
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{kind}{_explain(refused)}") from refused
+        yield worker_of(kind, read, base)
+
+
+def _absolute(word: str, base: Path) -> str:
+    """A word of a command; one that begins like a path is relative to `base`, or to the home directory."""
+    if word.startswith(("./", "../")):
+        return os.path.normpath(base / word)
+    return str(Path(word).expanduser()) if word.startswith("~/") else word
+
+
+def _is_file(word: str) -> bool:
+    return Path(word).is_absolute() and Path(word).is_file()
+
+
+def _readable(kind: str, name: str, base: Path) -> str:
+    """The absolute path of what a program needs to read. Raises `INVALID_ARGUMENT`."""
+    path = Path(os.path.normpath(base / Path(name).expanduser()))
+    if not path.exists():
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: needs.read: there is no {path}")
+    for place in (str(Path.home()), *own_directories()):
+        if Path(place).is_relative_to(path.resolve()):
+            fact = f"needs.read: {path} contains {place}; name what is needed in it"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: {fact}")
+    return str(path)
+
+
+def _path(kind: str, name: str, base: Path) -> str:
+    """The program's absolute path. Raises `INVALID_ARGUMENT`."""
+    try:
+        path = Path(os.path.normpath(found_program(name, base)))
+    except LcpError as error:
+        message = f"kind {kind!r}: {error.failed.message}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=_PROGRAM) from error
+    if not path.is_file() or not os.access(path, os.X_OK):
+        fact = "it cannot be executed" if path.exists() else "there is no such file"
+        message = f"kind {kind!r}: its program {path} is expected to be an executable file; {fact}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=_PROGRAM)
+    return str(path)
+
+
+_PROGRAM = "Correct the path, install the program, or make the file executable: chmod +x."
+
+
+def _model(kind: str, name: str, what: str, schema: Mapping[str, JsonValue]) -> type[BaseModel]:
+    try:
+        return schema_model(name, schema)
+    except LcpError as error:
+        raise LcpError(error.code, f"kind {kind!r}: {what}: {error.failed.message}") from error
+
+
+def _explain(refused: ValidationError) -> str:
+    first = refused.errors(include_url=False)[0]
+    where = "".join(f".{part}" for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        inner: Mapping[str, type[BaseModel]] = {"needs": Needs, "examples": ProgramExample}
+        model = inner.get(str(first["loc"][0]), ProgramKind) if len(first["loc"]) > 1 else ProgramKind
+        return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,440 @@
+"""Kinds that are programs of any language: what they are asked, what they may answer, and what is there for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, JsonValue
+from tests.conftest import sqlite_url
+
+from lcp_engine import Engine, ErrorCode, LcpError
+from lcp_engine.api.run_job import JobResult, run_job
+from lcp_engine.runner.confined import external
+from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.workers.base import Worker
+from lcp_engine.workers.external import kinds_in
+
+pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+
+Stated = dict[str, JsonValue]
+ONCE = "import json, sys; job = json.load(sys.stdin)\n"
+MANY = "import json, os, sys, time\nfor line in sys.stdin:\n    job = json.loads(line)\n"
+
+
+@pytest.fixture
+def kind(tmp_path: Path) -> Callable[..., Worker[BaseModel]]:
+    """Writes a program in Python, or a shell script, and describes the kind `k` that it executes."""
+
+    def make(source: str, *, shell: bool = False, **stated: JsonValue) -> Worker[BaseModel]:
+        program = tmp_path / "program"
+        program.write_text(f"#!{'/bin/sh' if shell else sys.executable}\n{source}")
+        program.chmod(0o755)
+        (worker,) = kinds_in({"k": {"command": "./program", "has_effects": False, **stated}}, tmp_path)
+        return worker
+
+    return make
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    return root
+
+
+def ask(worker: Worker[BaseModel], root: Path, **params: JsonValue) -> JobResult:
+    return run_job("k", params, root, workers={"k": worker})
+
+
+def failure(worker: Worker[BaseModel], root: Path) -> tuple[str, str]:
+    error = ask(worker, root).error
+    assert error is not None
+    return error.error_code, error.user_message
+
+
+def test_a_shell_script_answers_a_job(kind: Callable[..., Worker[BaseModel]], root: Path) -> None:
+    worker = kind('read -r job; echo "{\\"result\\": {\\"asked\\": $job}}"', shell=True)
+    done = ask(worker, root, word="oven")
+    assert done.result == {"asked": {"id": 0, "attempt": 1, "kind": "k", "params": {"word": "oven"}}}
+
+
+def test_a_long_lived_program_answers_many_jobs_of_a_runner(
+    kind: Callable[..., Worker[BaseModel]], root: Path, tmp_path: Path
+) -> None:
+    source = (
+        "    print(json.dumps({'id': job['id'], 'result': {'pid': os.getpid(), 'job': job}}), flush=True)"
+    )
+    worker = kind(MANY + source, long_lived=True)
+    with Engine(sqlite_url(tmp_path), workers=[worker]) as engine:
+        ids = [engine.enqueue("k", {"n": n}) for n in range(20)]
+        engine.work(until_idle=True)
+        results = [engine.job(one).result or {} for one in ids]
+    assert len({result["pid"] for result in results}) == 1
+    assert [result["job"] for result in results] == [
+        {"id": one, "attempt": 1, "kind": "k", "params": {"n": n}} for n, one in enumerate(ids)
+    ]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(str(results[0]["pid"])), 0)
+
+
+def test_each_attempt_has_a_number_of_its_own(kind: Callable[..., Worker[BaseModel]], tmp_path: Path) -> None:
+    source = ONCE + "print(json.dumps({'result': job} if job['attempt'] == 2 else {'error': 'not yet'}))"
+    with Engine(sqlite_url(tmp_path), workers=[kind(source, backoff=0)]) as engine:
+        job = engine.enqueue("k", {})
+        engine.work(until_idle=True)
+        assert engine.job(job).result == {"id": job, "attempt": 2, "kind": "k", "params": {}}
+
+
+WRONG: dict[str, tuple[str, ErrorCode, str]] = {
+    "says nothing": ("cat > /dev/null", ErrorCode.WORKER_FAILED, "expected on stdout; it wrote 0"),
+    "two lines": ("echo '{}'; echo '{}'", ErrorCode.WORKER_FAILED, "it wrote 2: '{}' and more"),
+    "no JSON": ("echo Hello", ErrorCode.WORKER_FAILED, "a line of JSON is expected, it answered 'Hello'"),
+    "bytes": ("printf '\\377\\n'", ErrorCode.WORKER_FAILED, "a line of JSON is expected"),
+    "NaN": ("echo '{\"result\": {\"n\": NaN}}'", ErrorCode.WORKER_FAILED, "NaN is not JSON"),
+    "deep": ("head -c 100000 /dev/zero | tr '\\0' '['", ErrorCode.WORKER_FAILED, "a line of JSON is expected"),
+    "a list": ("echo '[1]'", ErrorCode.WORKER_FAILED, "an object is expected, it answered [1]"),
+    "neither": ("echo '{\"ok\": true}'", ErrorCode.WORKER_FAILED, "it has ok"),
+    "both": ("echo '{\"result\": {}, \"error\": \"no\"}'", ErrorCode.WORKER_FAILED, "it has result, error"),
+    "result is no object": ("echo '{\"result\": 3}'", ErrorCode.WORKER_FAILED, "it has result"),
+    "empty error": ("echo '{\"error\": \"\"}'", ErrorCode.WORKER_FAILED, "error is expected to be a text"),
+    "another job": ("echo '{\"id\": 9, \"result\": {}}'", ErrorCode.WORKER_FAILED, "its id is 9, 0 is expected"),
+    "states an error": ("echo '{\"error\": {\"message\": \"no such word\"}}'", ErrorCode.WORKER_FAILED, "no such word"),
+    "an error with its exit code": ("echo '{\"error\": \"no\"}'; exit 3", ErrorCode.WORKER_FAILED, "k: no"),
+    "exit code": ("echo why >&2; exit 3", ErrorCode.WORKER_FAILED, "its program ended with exit code 3: why"),
+    "a result, and an exit code": ("echo '{\"result\": {}}'; exit 3", ErrorCode.WORKER_FAILED, "exit code 3"),
+    "a signal": ("kill -KILL $$", ErrorCode.WORKER_DIED, "its program ended by signal 9"),
+    "hangs": ("sleep 60", ErrorCode.TIMEOUT, "it did not answer within 1 s, and was ended"),
+    "closes its pipes and hangs": ("exec >&- 2>&- <&-; sleep 60", ErrorCode.TIMEOUT, "did not answer within 1 s"),
+    "an answer without end": ("cat /dev/zero", ErrorCode.TOO_LARGE, "it answered more than 1,000,000 bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_a_program_does_wrong_is_one_clear_error(
+    kind: Callable[..., Worker[BaseModel]], root: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr(external, "MOST_ANSWER", 1_000_000)
+    script, code, message = WRONG[wrong]
+    found = failure(kind(script, shell=True, timeout=1), root)
+    assert found[0] == code
+    assert message in found[1]
+    assert len(found[1]) < 700
+
+
+LONG_WRONG: dict[str, tuple[str, ErrorCode, str]] = {
+    "no id": ("print('{\"result\": {}}', flush=True)", ErrorCode.WORKER_FAILED, "it has no id, 0 is expected"),
+    "goes on": ("sys.stdout.write('{}\\n{}\\n'); sys.stdout.flush()", ErrorCode.WORKER_FAILED, "it went on with '{}"),
+    "ends": ("sys.exit(0)", ErrorCode.WORKER_FAILED, "its program ended with exit code 0 without an answer"),
+    "half a line": ("sys.stdout.write('{'); sys.exit(4)", ErrorCode.WORKER_FAILED, "exit code 4"),
+    "hangs": ("time.sleep(60)", ErrorCode.TIMEOUT, "it did not answer within 1 s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", LONG_WRONG)
+def test_what_a_long_lived_program_does_wrong_ends_it(
+    kind: Callable[..., Worker[BaseModel]], root: Path, wrong: str
+) -> None:
+    source, code, message = LONG_WRONG[wrong]
+    found = failure(kind(MANY + f"    {source}\n", long_lived=True, timeout=1), root)
+    assert found[0] == code
+    assert message in found[1]
+
+
+def test_a_program_that_ended_or_spoke_between_two_jobs_is_replaced(
+    kind: Callable[..., Worker[BaseModel]], tmp_path: Path
+) -> None:
+    source = textwrap.indent(
+        "print(json.dumps({'id': job['id'], 'result': {'pid': os.getpid()}}), flush=True)\n"
+        "time.sleep(0.05)\n"
+        "if job['params']['then'] == 'ends': sys.exit(0)\n"
+        "if job['params']['then'] == 'speaks': print('more', flush=True)\n",
+        "    ",
+    )
+    with Engine(sqlite_url(tmp_path), workers=[kind(MANY + source, long_lived=True)]) as engine:
+        ids = [
+            engine.enqueue("k", {"then": then}, delay=n / 2) for n, then in enumerate(["ends", "speaks", ""])
+        ]
+        engine.work(until_idle=True)
+        jobs = [engine.job(one) for one in ids]
+    assert [(job.state, job.attempt) for job in jobs] == [("succeeded", 1)] * 3
+    assert len({(job.result or {})["pid"] for job in jobs}) == 3
+
+
+def test_stderr_is_kept_with_a_failure_up_to_its_last_bytes(
+    kind: Callable[..., Worker[BaseModel]], root: Path
+) -> None:
+    script = "i=0; head -c 3000000 /dev/zero | tr '\\0' 'x' >&2; echo; echo the end >&2; exit 1"
+    error = ask(kind(script, shell=True), root).error
+    assert error is not None
+    stderr = str((error.technical_details or {})["stderr"])
+    assert stderr.endswith("the end")
+    assert len(stderr) <= external.MOST_STDERR
+
+
+def test_what_a_program_leaves_behind_ends_with_it(
+    kind: Callable[..., Worker[BaseModel]], root: Path
+) -> None:
+    script = 'sleep 600 & echo "{\\"result\\": {\\"pid\\": $!}}"'
+    result = ask(kind(script, shell=True), root).result
+    assert result is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(str(result["pid"])), 0)
+
+
+def test_a_program_finds_nothing_but_what_its_kind_needs(
+    kind: Callable[..., Worker[BaseModel]], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "of_root").write_text("secret")
+    beside = tmp_path / "beside"
+    beside.write_text("secret")
+    monkeypatch.setenv("SECRET", "secret")
+    source = ONCE + textwrap.dedent(f"""
+        import os, socket
+        def works(call):
+            try:
+                call()
+            except OSError as error:
+                return type(error).__name__
+            return True
+        print(json.dumps({{"result": {{
+            "root": works(lambda: open({str(root / "of_root")!r}).read()),
+            "beside": works(lambda: open({str(beside)!r}).read()),
+            "network": works(socket.socket),
+            "writes": works(lambda: open("here", "w").write("x")),
+            "outside": works(lambda: open({str(tmp_path / "new")!r}, "w")),
+            "environment": sorted(os.environ), "files": os.listdir("."),
+        }}}}))
+    """)
+    result = ask(kind(source), root).result
+    assert result is not None
+    names = result.pop("environment")
+    assert isinstance(names, list)
+    assert set(names) <= {
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "LANG",
+        "TERM",
+        "NO_COLOR",
+        "PYTHONDONTWRITEBYTECODE",
+        "LC_CTYPE",
+    }
+    refused = "PermissionError"
+    assert result == {
+        "root": refused, "beside": refused, "network": refused, "writes": True, "outside": refused, "files": ["here"],
+    }  # fmt: skip
+
+
+def test_a_program_that_needs_the_root_gets_a_copy_without_secrets(
+    kind: Callable[..., Worker[BaseModel]], root: Path
+) -> None:
+    for name in ("a.txt", ".env"):
+        (root / name).write_text("before")
+    source = (
+        ONCE
+        + "import os; open('a.txt', 'a').write('x'); print(json.dumps({'result': {'files': os.listdir()}}))"
+    )
+    assert ask(kind(source, needs={"root": True}), root).result == {"files": ["a.txt"]}
+    assert (root / "a.txt").read_text() == "before"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(b"hello")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_the_network_is_there_for_a_program_that_needs_it(
+    kind: Callable[..., Worker[BaseModel]], root: Path, port: int
+) -> None:
+    source = ONCE + (
+        f"import socket; said = socket.create_connection(('127.0.0.1', {port})).recv(9).decode()\n"
+        "try:\n    socket.socket(socket.AF_UNIX)\nexcept OSError:\n    said += ', no others'\n"
+        "print(json.dumps({'result': {'said': said}}))"
+    )
+    assert ask(kind(source, needs={"network": True}), root).result == {"said": "hello, no others"}
+
+
+def test_a_variable_of_the_environment_is_given_and_never_told(
+    kind: Callable[..., Worker[BaseModel]], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs: JsonValue = {"environment": ["API_KEY"]}
+    source = "import os, sys; print(os.environ['API_KEY'], file=sys.stderr); print(os.environ['API_KEY'])"
+    worker = kind(source, needs=needs)
+    code, message = failure(worker, root)
+    assert code == ErrorCode.WORKER_FAILED
+    assert "needs the environment variable API_KEY, which this runner does not have" in message
+    monkeypatch.setenv("API_KEY", "sk-0123456789abcdef")
+    assert "sk-0123456789abcdef" not in json.dumps(ask(worker, root).error, default=str)
+    told = kind("import json, os; print(json.dumps({'result': {'key': os.environ['API_KEY']}}))", needs=needs)
+    assert ask(told, root).result == {"key": "…"}
+
+
+def test_files_that_a_kind_names_can_be_read(
+    kind: Callable[..., Worker[BaseModel]], root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "oven").write_text("It bakes.")
+    source = (
+        ONCE + f"print(json.dumps({{'result': {{'is': open({str(tmp_path / 'words' / 'oven')!r}).read()}}}}))"
+    )
+    assert ask(kind(source, needs={"read": ["words"]}), root).result == {"is": "It bakes."}
+
+
+def test_at_most_so_many_of_a_program_are_at_a_job(
+    kind: Callable[..., Worker[BaseModel]], tmp_path: Path
+) -> None:
+    source = ONCE + "import time; began = time.time(); time.sleep(0.2)\n"
+    source += "print(json.dumps({'result': {'began': began, 'ended': time.time()}}))"
+    with Engine(sqlite_url(tmp_path), workers=[kind(source, concurrency=1, has_effects=False)]) as engine:
+        ids = [engine.enqueue("k", {"n": n}) for n in range(4)]
+        engine.work(until_idle=True, threads=4)
+        spans = sorted(
+            (float(str(r["began"])), float(str(r["ended"])))
+            for r in (engine.job(i).result or {} for i in ids)
+        )
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_a_program_ends_with_a_runner_that_is_killed(
+    kind: Callable[..., Worker[BaseModel]], tmp_path: Path
+) -> None:
+    worker = kind(MANY + "    time.sleep(600)\n", long_lived=True)
+    marker = f"lcp-test-{os.getpid()}-{time.monotonic_ns()}"
+    (tmp_path / "kinds.yaml").write_text(
+        json.dumps({"k": {"command": ["./program", marker], "long_lived": True, "has_effects": False}})
+    )
+    with Engine(sqlite_url(tmp_path), workers=[worker]) as engine:
+        engine.enqueue("k", {})
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "lcp_engine", "work", "--db", sqlite_url(tmp_path), "--workers", "kinds.yaml"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: processes(marker) != [])
+        runner.send_signal(signal.SIGKILL)
+        wait_for(lambda: processes(marker) == [])
+    finally:
+        runner.kill()
+        runner.wait()
+
+
+def processes(marker: str) -> list[int]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker.encode() in place.read_bytes():
+                found.append(int(place.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_many_threads_share_programs_that_stay(
+    kind: Callable[..., Worker[BaseModel]], root: Path, tmp_path: Path
+) -> None:
+    source = "    print(json.dumps({'id': job['id'], 'result': job['params']}), flush=True)"
+    with Engine(sqlite_url(tmp_path), workers=[kind(MANY + source, long_lived=True)]) as engine:
+        with ThreadPoolExecutor(4) as pool:
+            ids = list(pool.map(lambda n: engine.enqueue("k", {"n": n}), range(200)))
+        engine.work(until_idle=True, threads=4)
+        found = sorted(int(str((engine.job(one).result or {})["n"])) for one in ids)
+    assert found == list(range(200))
+
+
+STATED: dict[str, tuple[JsonValue, str]] = {
+    "not a mapping": ([], "a mapping is expected, from the name of each kind to what it is"),
+    "no command": ({"k": {}}, "k.command: Field required"),
+    "an empty command": ({"k": {"command": ""}}, "k.command: "),
+    "half a quote": ({"k": {"command": "'x"}}, "k.command: No closing quotation"),
+    "unknown key": ({"k": {"command": "cat", "param": {}}}, "k.param: is not a known key; did you mean"),
+    "unknown need": ({"k": {"command": "cat", "needs": {"net": True}}}, "k.needs.net: is not a known key"),
+    "no program": ({"k": {"command": "./nothing"}}, "there is no such file"),
+    "not installed": ({"k": {"command": "lcp-nothing-of-that-name"}}, "no program is named"),
+    "not executable": ({"k": {"command": "./plain"}}, "it cannot be executed"),
+    "a directory": ({"k": {"command": "./"}}, "it cannot be executed"),
+    "no schema": (
+        {"k": {"command": "cat", "params": {"type": "objekt"}}},
+        "params: a JSON Schema is expected",
+    ),
+    "no object": (
+        {"k": {"command": "cat", "result": {"type": "string"}}},
+        "result: the JSON Schema of an object",
+    ),
+    "another document": (
+        {"k": {"command": "cat", "params": {"$ref": "http://127.0.0.1:9/x.json"}}},
+        "Retrieval is disabled",
+    ),
+    "role": ({"k": {"command": "cat", "role": "writes"}}, "role writes is for kinds of the engine"),
+    "both": ({"k": {"command": "cat", "long_lived": True, "needs": {"root": True}}}, "cannot be long_lived"),
+    "reads nothing": ({"k": {"command": "cat", "needs": {"read": ["nothing"]}}}, "needs.read: there is no"),
+    "reads everything": ({"k": {"command": "cat", "needs": {"read": ["/"]}}}, "needs.read: / contains"),
+}
+
+
+@pytest.mark.parametrize("wrong", STATED)
+def test_a_wrong_description_is_refused(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "plain").write_text("")
+    stated, message = STATED[wrong]
+    with pytest.raises(LcpError, match=r".") as refused:
+        list(kinds_in(stated, tmp_path))
+    assert message in str(refused.value)
+
+
+def test_params_and_results_are_held_against_their_schemas(
+    kind: Callable[..., Worker[BaseModel]], root: Path
+) -> None:
+    schema: JsonValue = {
+        "type": "object",
+        "properties": {"word": {"$ref": "#/$defs/word"}, "most": {"type": ["integer", "null"]}},
+        "required": ["word", "most"],
+        "additionalProperties": False,
+        "$defs": {"word": {"type": "string", "pattern": "^(a+)+$"}},
+    }
+    script = 'read -r job; echo \'{"result": {"n": "x"}}\''
+    worker = kind(
+        script, shell=True, params=schema, result={"type": "object", "properties": {"n": {"type": "integer"}}}
+    )
+    assert 'its result is not what its schema describes: n: "x" is not of type' in failure_of(
+        ask(worker, root, word="aa")
+    )
+    assert "word: 3 is not of type" in failure_of(ask(worker, root, word=3, most=1))
+    assert "does not match" in failure_of(ask(worker, root, word="a" * 5000 + "b"))
+    assert "'more' was unexpected" in failure_of(ask(worker, root, word="a", more=1))
+
+
+def failure_of(done: JobResult) -> str:
+    assert done.error is not None
+    return done.error.user_message
