@@ -25,7 +25,7 @@ from lcp_engine.store.queries.records import Mission
 
 # `*` stands for a code that is a variable: its advice comes with it, or is that of the code.
 GENERAL = """
-*: workers/external:_model
+*: workers/external:_model runner/confined/external:_Job._error
     core/policy:_named changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
     engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed
     replay/reenact:_failure runner/undo:_check_done
@@ -98,7 +98,7 @@ WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approva
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: workers/load_files:_describe runner/confined/external:_Job._error runner/confined/external:_Job.failed
+*: workers/load_files:_describe runner/confined/external:_Job.failed
     cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
@@ -113,7 +113,7 @@ DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/
 FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: workers/external:_path
+INVALID_ARGUMENT: workers/external:_path workers/external:python_program
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description
@@ -143,7 +143,7 @@ TOO_LARGE: sandbox/working_copy:_check_size cli/decide:_read cli/replay:_text en
     sandbox/read_text:_too_large web/edit:_job
     workers/base:too_large_to_change workers/base:_too_large_to_write workers/edit_file:execute
     workers/write_file:execute
-WORKER_FAILED: runner/confined/external:_environment
+WORKER_FAILED: runner/confined/external:_environment runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
 WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already

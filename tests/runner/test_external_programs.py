@@ -24,8 +24,10 @@ from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.runner.confined import external
 from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.workers import registry
 from lcp_engine.workers.base import Worker
-from lcp_engine.workers.external import kinds_in
+from lcp_engine.workers.external import Needs, kinds_in
+from lcp_engine.workers.load_files import load_workers
 
 pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
 
@@ -111,8 +113,17 @@ WRONG: dict[str, tuple[str, ErrorCode, str]] = {
     "result is no object": ("echo '{\"result\": 3}'", ErrorCode.WORKER_FAILED, "it has result"),
     "empty error": ("echo '{\"error\": \"\"}'", ErrorCode.WORKER_FAILED, "error is expected to be a text"),
     "another job": ("echo '{\"id\": 9, \"result\": {}}'", ErrorCode.WORKER_FAILED, "its id is 9, 0 is expected"),
+    "states an error with a code": (
+        "echo '{\"error\": {\"message\": \"gone\", \"code\": \"PATH_NOT_FOUND\"}}'", ErrorCode.PATH_NOT_FOUND, "gone"
+    ),
+    "a code of the database": (
+        "echo '{\"error\": {\"message\": \"x\", \"code\": \"DATABASE_BUSY\"}}'", ErrorCode.WORKER_FAILED, "x"
+    ),
+    "a code that is no text": (
+        "echo '{\"error\": {\"message\": \"x\", \"code\": {}}}'", ErrorCode.WORKER_FAILED, "x"
+    ),
     "states an error": ("echo '{\"error\": {\"message\": \"no such word\"}}'", ErrorCode.WORKER_FAILED, "no such word"),
-    "an error with its exit code": ("echo '{\"error\": \"no\"}'; exit 3", ErrorCode.WORKER_FAILED, "k: no"),
+    "an error with its exit code": ("echo '{\"error\": \"no\"}'; exit 3", ErrorCode.WORKER_FAILED, "no"),
     "exit code": ("echo why >&2; exit 3", ErrorCode.WORKER_FAILED, "its program ended with exit code 3: why"),
     "a result, and an exit code": ("echo '{\"result\": {}}'; exit 3", ErrorCode.WORKER_FAILED, "exit code 3"),
     "a signal": ("kill -KILL $$", ErrorCode.WORKER_DIED, "its program ended by signal 9"),
@@ -438,3 +449,97 @@ def test_params_and_results_are_held_against_their_schemas(
 def failure_of(done: JobResult) -> str:
     assert done.error is not None
     return done.error.user_message
+
+
+PYTHON = """
+import os, socket
+from pydantic import BaseModel
+import lcp_engine
+from lcp_engine import Context, ErrorCode, Failed, FileEffect, Needs
+
+class Anything(BaseModel, extra="allow"):
+    pass
+
+def tries(call):
+    try:
+        call()
+    except OSError as error:
+        return type(error).__name__
+    return True
+
+@lcp_engine.worker("alone", params=Anything, result=Anything, has_effects=False, needs=Needs(environment=["API_KEY"]))
+def alone(params: Anything, context: Context) -> Anything:
+    print("is not an answer")
+    return Anything(
+        pid=os.getpid(), network=tries(socket.socket), passwd=tries(lambda: open("/etc/shadow")),
+        key=os.environ.get("API_KEY"), home=tries(lambda: os.listdir(HOME)), job=[context.job_id, context.attempt],
+    )
+
+@lcp_engine.worker("looks", params=Anything, result=Anything, has_effects=False, needs=Needs(root=True))
+def looks(params: Anything, context: Context) -> Anything:
+    return Anything(files=sorted(os.listdir(context.root.path)))
+
+@lcp_engine.worker("fails", params=Anything, result=Anything, has_effects=False, needs=Needs())
+def fails(params: Anything) -> Anything:
+    if params.how == "raises":
+        raise ValueError("no\\nlines")
+    if params.how == "effect":
+        return FileEffect("x", "x", "overwrite", lambda applied: Anything())
+    if params.how == "exits":
+        os._exit(3)
+    return Failed(ErrorCode.PATH_NOT_FOUND, "it is gone", {"where": "here"})
+"""
+
+
+def test_a_kind_in_python_has_what_it_needs_and_nothing_else(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "sk-0123456789abcdef")
+    monkeypatch.setenv("SECRET", "secret")
+    for name in ("a.txt", ".env"):
+        (root / name).write_text("before")
+    (tmp_path / "py.py").write_text(PYTHON.replace("HOME", repr(str(tmp_path))))
+    workers = loaded(tmp_path / "py.py", ["alone", "looks", "fails"])
+    try:
+        with Engine(sqlite_url(tmp_path), workers=workers) as engine:
+            ids = [engine.enqueue("alone", {}) for _ in range(3)]
+            engine.work(until_idle=True)
+            results = [engine.job(one).result or {} for one in ids]
+        assert len({result.pop("pid") for result in results}) == 1
+        refused = "PermissionError"
+        assert results == [
+            {"network": refused, "passwd": refused, "key": "…", "home": refused, "job": [one, 1]}
+            for one in ids
+        ]
+        table = {worker.kind: worker for worker in workers}
+        assert run_job("looks", {}, root, workers=table).result == {"files": ["a.txt"]}
+        errors = {how: run_job("fails", {"how": how}, root, workers=table).error for how in HOW}
+        found = {how: (error.error_code, error.user_message) for how, error in errors.items() if error}
+        assert found == HOW
+    finally:
+        registry.unregister(["alone", "looks", "fails"])
+
+
+HOW = {
+    "raises": ("WORKER_FAILED", "fails: its worker raised ValueError: no lines"),
+    "effect": (
+        "WORKER_FAILED",
+        "it returned an effect on 'x': only kinds without `needs` can change the root",
+    ),
+    "exits": ("WORKER_FAILED", "fails: its program ended with exit code 3"),
+    "returns": ("PATH_NOT_FOUND", "it is gone"),
+}
+
+
+def loaded(file: Path, kinds: list[str]) -> list[Worker[BaseModel]]:
+    load_workers(file)
+    return [registry.find_registered(kind) for kind in kinds]
+
+
+def test_a_kind_with_needs_is_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(params: BaseModel) -> BaseModel:
+        return params
+
+    monkeypatch.setattr(nowhere, "__module__", "__main__")
+    with pytest.raises(LcpError, match="its function is expected in a file"):
+        registry.worker("nowhere", params=BaseModel, result=BaseModel, needs=Needs())(nowhere)

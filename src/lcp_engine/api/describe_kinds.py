@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +41,7 @@ def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
 def _program(program: ExternalProgram) -> dict[str, JsonValue]:
     return {
         "command": [program.path, *program.arguments[1:]],
+        "name": program.name or shlex.join((program.path, *program.arguments[1:])),
         "long_lived": program.long_lived,
         "concurrency": program.concurrency,
         "memory_bytes": program.memory,

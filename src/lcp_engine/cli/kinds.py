@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -121,11 +120,11 @@ def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
 
 def _program(program: JsonValue) -> Iterator[str]:
     """The program that executes the jobs, and what is there for it."""
-    if not isinstance(program, dict) or not isinstance(command := program["command"], list):
+    if not isinstance(program, dict):
         return
     lives = "for many jobs" if program["long_lived"] else "for each job"
     most = f", at most {program['concurrency']} at once" if program["concurrency"] is not None else ""
-    yield f"  program     {one_line(shlex.join(map(str, command)))}, started {lives}{most}"
+    yield f"  program     {one_line(str(program['name']))}, started {lives}{most}"
     yield f"  needs       {one_line(_needs(program['needs']))}"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -90,11 +92,15 @@ class ExternalProgram:
     """Its own name first."""
     files: tuple[str, ...] = ()
     """The files among `path` and `arguments` that the user named by their paths."""
+    installed: tuple[str, ...] = ()
+    """Further places that it is installed in."""
     long_lived: bool = False
     concurrency: int | None = None
     memory: int = 2 * 1024**3
     needs: Needs = field(default_factory=Needs)
     """Paths in it are absolute."""
+    name: str | None = None
+    """What people are told in place of the command."""
 
 
 def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
@@ -145,6 +151,39 @@ def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
     )
 
 
+def python_program(function: Callable[..., object], kind: str, needs: Needs) -> ExternalProgram:
+    """A confined process that executes the jobs of a kind in Python, with what it `needs`; it stays, if it can.
+
+    Raises `INVALID_ARGUMENT` for a function that no other process could find.
+    """
+    module = function.__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or module == "__main__":
+        fact = f"kind {kind!r} has needs, so that a process of its own executes it: its function is expected in a file"
+        advice = "Name the file with --workers, or install it as a package."
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice=advice)
+    origin = f"file:{file}" if module.startswith(MODULE_OF_FILE) else f"module:{module}"
+    here = Path.cwd()
+    paths = [place for place in sys.path if place and Path(place).is_absolute() and Path(place) != here]
+    installed = (sys.prefix, sys.base_prefix, *paths)
+    stated = tuple(_readable(kind, one, Path(file).parent) for one in needs.read)
+    return ExternalProgram(
+        path=sys.executable,
+        arguments=(sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, json.dumps(paths), origin, kind),
+        files=(file,),
+        long_lived=not needs.root,
+        needs=needs.model_copy(update={"read": stated}),
+        installed=tuple(dict.fromkeys(place for place in installed if Path(place).exists())),
+        name=f"{function.__name__} of {file}",
+    )
+
+
+MODULE_OF_FILE = "lcp_workers_"
+"""How the names of modules begin that files of kinds become."""
+_START = (
+    "import sys, json; _, paths, origin, kind = sys.argv; sys.path[:] = json.loads(paths); "
+    "from lcp_engine.runner.confined.python_kind import main; main(origin, kind)"
+)
 _ROLES = (KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER)
 
 

@@ -18,6 +18,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import protect
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Worker
+from lcp_engine.workers.external import MODULE_OF_FILE
 
 _ADVICE = "Correct the file; docs/kinds.md has an example."
 _YAML = (".yaml", ".yml")
@@ -84,7 +85,7 @@ def _register_programs(workers: Sequence[Worker[BaseModel]]) -> None:
 def _run(path: Path) -> None:
     """Run a Python file, which registers kinds with `@lcp_engine.worker`."""
     before = registry.registered_kinds()
-    name = f"lcp_workers_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    name = f"{MODULE_OF_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module  # pydantic looks for the names in annotations there

@@ -25,6 +25,7 @@ from lcp_engine.workers import (
     write_file,
 )
 from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
+from lcp_engine.workers.external import Needs, python_program
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,6 +59,11 @@ def register(worker: Worker[BaseModel]) -> None:
     _REGISTERED[worker.kind] = worker
 
 
+def find_registered(kind: str) -> Worker[BaseModel]:
+    """The worker of a kind that this process has registered. Raises KeyError."""
+    return _REGISTERED[kind]
+
+
 def registered_kinds() -> frozenset[str]:
     """The kinds whose workers this process has registered."""
     return frozenset(_REGISTERED)
@@ -84,6 +90,7 @@ def worker(
     role: KindRole = KindRole.OTHER,
     shows: str | None = None,
     examples: Sequence[Example] = (),
+    needs: Needs | None = None,
 ) -> Callable[[Callable[..., Outcome]], Worker[BaseModel]]:
     """Decorate a function of `(params)` or `(params, context)` to execute jobs of `kind`.
 
@@ -93,6 +100,9 @@ def worker(
 
     `role`, `shows` and `examples` tell planners and people what the kind is for, which part of its result they are
     shown, and how it is requested (docs/kinds.md).
+
+    With `needs`, jobs are executed in a confined process that has nothing else, and cannot return a `FileEffect`; the
+    function may not rely on the state of this process.
 
     Every engine that this process opens afterwards knows the worker; `lcp` is given the file with `--workers FILE`, or
     the worker as an entry point of the group `lcp_engine.workers`. Raises `INVALID_ARGUMENT` for a kind that is taken,
@@ -115,6 +125,9 @@ def worker(
             role=role,
             shows=shows,
             examples=tuple(examples),
+            program=None if needs is None else python_program(function, kind, needs),
+            # What has no effects and cannot see the root follows from the params alone: many such jobs go together.
+            reads_files=needs is None or needs.root or has_effects,
         ).for_any_params()
         register(made)
         return made

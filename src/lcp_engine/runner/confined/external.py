@@ -11,7 +11,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -19,7 +19,7 @@ from typing import Self
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.protocol.schema_model import shortened
-from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
+from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, Json, LcpError
 from lcp_engine.planners.llm.scrub import scrubbed
 from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
@@ -46,6 +46,7 @@ _ADVICE = {
     ErrorCode.OUT_OF_MEMORY: "Let the program take less, or raise memory in the description of its kind.",
     ErrorCode.TOO_LARGE: "Let the program answer less.",
 }
+_MAY_STATE = frozenset(code.value for code in ErrorCode if code not in OF_DATABASE)
 _STATED = "The program states this error itself: ask for something else, or correct the program."
 
 
@@ -201,8 +202,12 @@ class _Job:
         message = error.get("message") if isinstance(error, dict) else error
         if not isinstance(message, str) or not message.strip():
             raise self.failed("error is expected to be a text, or an object with a message", stderr)
-        failed = self.failed(message, stderr).failed
-        return Failed(failed.code, failed.message, {**_details(error), **failed.details}, _STATED)
+        details = _details(error)
+        stated = details.pop("code", None)
+        details |= self.failed("", stderr).failed.details
+        if isinstance(stated, str) and stated in _MAY_STATE:
+            return Failed(ErrorCode(stated), message, details)
+        return Failed(ErrorCode.WORKER_FAILED, message, details, _STATED)
 
     def _text(self, stderr: Buffer) -> str:
         return self._scrubbed(
@@ -435,6 +440,7 @@ def _program(
         readable=(
             *places_of(program.path, is_alone=program.path in program.files),
             *program.files,
+            *program.installed,
             *program.needs.read,
             *(copy.shared if copy else ()),
         ),
@@ -470,7 +476,7 @@ def _text(data: Buffer) -> str:
     return data.decode(errors="replace")
 
 
-def _details(error: JsonValue) -> Mapping[str, Json]:
+def _details(error: JsonValue) -> dict[str, Json]:
     """What an error says besides its message."""
     stated: object = error
     return (
