@@ -385,6 +385,35 @@ def test_many_threads_share_programs_that_stay(
     assert found == list(range(200))
 
 
+def test_of_jobs_that_are_sent_together_only_the_one_at_fault_fails(
+    kind: Callable[..., Worker[BaseModel]], tmp_path: Path
+) -> None:
+    source = textwrap.indent(
+        "n = job['params']['n']\n"
+        "if n == 5: os._exit(7)\n"
+        "if n == 9: print('{', flush=True)\n"
+        "elif n == 12: time.sleep(60)\n"
+        "elif n == 14: print(json.dumps({'id': job['id'], 'error': 'no'}), flush=True)\n"
+        "else:\n"
+        "    result = {'n': n, 'long': 'x' * job['params']['size']}\n"
+        "    print(json.dumps({'id': job['id'], 'result': result}), flush=True)\n",
+        "    ",
+    )
+    worker = kind(MANY + source, long_lived=True, max_attempts=1, timeout=1)
+    with Engine(sqlite_url(tmp_path), workers=[worker]) as engine:
+        ids = [engine.enqueue("k", {"n": n, "size": n * 1000, "pad": "y" * n * 300}) for n in range(120)]
+        engine.work(until_idle=True)
+        jobs = [engine.job(one) for one in ids]
+    failed = {n: str(job.error) for n, job in enumerate(jobs) if job.state == "failed"}
+    assert sorted(failed) == [5, 9, 12, 14]
+    for n, message in ((5, "exit code 7"), (9, "a line of JSON"), (12, "within 1 s"), (14, "no")):
+        assert message in failed[n]
+    assert all(job.attempt == 1 for job in jobs)
+    assert [(job.result or {})["n"] for n, job in enumerate(jobs) if n not in failed] == [
+        n for n in range(120) if n not in failed
+    ]
+
+
 STATED: dict[str, tuple[JsonValue, str]] = {
     "not a mapping": ([], "a mapping is expected, from the name of each kind to what it is"),
     "no command": ({"k": {}}, "k.command: Field required"),

@@ -155,7 +155,10 @@ class Executor:
     def _ahead(
         self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
     ) -> Sequence[FinishedJob | None]:
-        """The outcomes of jobs that a confined process executes together; None for the others."""
+        """The outcomes of jobs that a confined process or a program executes together; None for the others."""
+        if len(jobs) > 1 and _answers_ahead(worker):
+            with suppress(LcpError):
+                return self._programs_ahead(jobs, worker, tracker)
         if len(jobs) > 1 and worker.reads_files and self._confinement is not None:
             with suppress(LcpError):  # each job meets the error alone
                 mission = self._missions.of(jobs[0].mission_id)
@@ -169,6 +172,25 @@ class Executor:
                         for job, one in zip(jobs, found, strict=True)
                     ]
         return [None] * len(jobs)
+
+    def _programs_ahead(
+        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
+    ) -> Sequence[FinishedJob | None]:
+        mission = self._missions.of(jobs[0].mission_id)
+        asked = [
+            (worker.read(from_json(job.params), label(job)), self._missions.context(mission, job, worker))
+            for job in jobs
+        ]
+        found = self._programs.execute_ahead(worker, asked, lambda nth: tracker.start(jobs[nth]))
+        return [
+            None if answer is None else self._answered(job, worker, answer)
+            for job, answer in zip(jobs, found, strict=True)
+        ]
+
+    def _answered(self, job: JobRow, worker: Worker[BaseModel], answer: BaseModel | Failed) -> FinishedJob:
+        outcome = outcome_of(worker, label(job), lambda: answer)
+        assert not isinstance(outcome, FileEffect)
+        return finish(job, worker, outcome)
 
     def _attempt(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
@@ -236,6 +258,11 @@ class Executor:
             return []
         # One of them is to blame: alone, each finds out what happened to its own file.
         return [finished for effect in effects for finished in self._apply([effect], worker, tracker)]
+
+
+def _answers_ahead(worker: Worker[BaseModel]) -> bool:
+    """Whether jobs may be sent to the worker's program before the ones in front of them are answered."""
+    return worker.program is not None and worker.program.long_lived and not worker.reads_files
 
 
 class Turns:

@@ -76,7 +76,7 @@ class ProgramKind(_Stated):
     concurrency: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="How many of the program run at once in one runner."
     )
-    memory: Annotated[int, Field(ge=1024 * 1024)] = Field(
+    memory: Annotated[int, Field(ge=64 * 1024 * 1024)] = Field(
         default=2 * 1024**3, description="Bytes of memory for the program and all that it starts."
     )
     needs: Needs = Needs()

@@ -33,10 +33,13 @@ from lcp_engine.sandbox.working_copy import WorkingCopy, scratch_directory, work
 from lcp_engine.workers.base import Context, Worker
 from lcp_engine.workers.external import ExternalProgram
 
-MOST_ANSWER = 16 * 1024 * 1024
+MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
 MOST_STDERR = 8 * 1024
 """Bytes of stderr that are kept: the last ones."""
+MOST_AHEAD = 16
+MOST_AHEAD_SIZE = 16 * 1024
+"""Jobs that are sent together, and bytes of them: they have to fit into a pipe."""
 _CHUNK = 64 * 1024
 _END_SECONDS = 5.0
 _ADVICE = {
@@ -89,6 +92,44 @@ class ExternalPrograms:
         self._put_back(worker.kind, running)
         return answer
 
+    def execute_ahead(
+        self,
+        worker: Worker[BaseModel],
+        asked: Sequence[tuple[BaseModel, Context]],
+        starts: Callable[[int], bool],
+    ) -> list[BaseModel | Failed | None]:
+        """The answers of a long-lived program to jobs that are sent together; None for those that must be sent alone.
+
+        `starts` is called with the index of each job before its answer is waited for; if it returns False, the rest is
+        left. Raises `LcpError` if the program cannot be started.
+        """
+        program = worker.program
+        assert program is not None
+        found: list[BaseModel | Failed | None] = [None] * len(asked)
+        secrets = _environment(worker.kind, program)
+        jobs = [_Job(worker, params, context, tuple(secrets.values())) for params, context in asked]
+        running = self._taken(worker.kind) or _Running(worker.kind, program, secrets)
+        nth = 0
+        try:
+            for together in _sent_together(jobs):
+                running.send_ahead(together)
+                for left in reversed(range(len(together))):
+                    if not starts(nth):
+                        running.close()
+                        return found
+                    jobs[nth].begin()
+                    found[nth] = running.answer(jobs[nth], is_last=left == 0)
+                    nth += 1
+        except LcpError as error:
+            running.close()
+            found[nth] = error.failed
+            return found
+        except BaseException:
+            running.close()
+            raise
+        self._put_back(worker.kind, running)
+        return found
+
     def close(self) -> None:
         """End the programs that wait for jobs; those that are at one end with it."""
         with self._lock:
@@ -137,7 +178,7 @@ class _Job:
         self, worker: Worker[BaseModel], params: BaseModel, context: Context, secrets: Sequence[str]
     ) -> None:
         self.worker = worker
-        self.until = time.monotonic() + worker.timeout
+        self.begin()
         self._id = context.job_id or 0
         self._secrets = secrets
         request: dict[str, JsonValue] = {
@@ -147,6 +188,10 @@ class _Job:
             "params": params.model_dump(mode="json"),
         }
         self.line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+
+    def begin(self) -> None:
+        """Count the time that it may take from now on."""
+        self.until = time.monotonic() + self.worker.timeout
 
     def outcome(self, line: Buffer, stderr: Buffer, *, needs_id: bool) -> BaseModel | Failed:
         """What an answer says. Raises `WORKER_FAILED` for anything that is none."""
@@ -236,6 +281,8 @@ class _Running:
         copy: WorkingCopy | None = None,
     ) -> None:
         self._leaving = ExitStack()
+        self._sent: set[_Job] = set()
+        self._unread: Buffer = b""
         try:
             scratch = copy.home if copy else self._leaving.enter_context(scratch_directory())
             directory = copy.files if copy else scratch
@@ -278,13 +325,21 @@ class _Running:
             waiting.register(one, select.POLLIN)
         return not waiting.poll(0)
 
-    def answer(self, job: _Job) -> BaseModel | Failed:
+    def send_ahead(self, jobs: Sequence[_Job]) -> None:
+        """Send jobs that fit into the pipe, so that the program need not wait for the next one."""
+        if len(jobs) > 1:
+            with suppress(OSError):  # it has ended: the first answer is missing
+                os.write(self._pipes.stdin, b"".join(job.line for job in jobs))
+            self._sent.update(jobs)
+
+    def answer(self, job: _Job, *, is_last: bool = True) -> BaseModel | Failed:
         """The answer of a program that goes on afterwards. After any error that is raised, it has to be closed."""
         found = self._exchange(job, once=False)
         line, newline, more = found.stdout.partition(b"\n")
         if not newline:
             raise _died(job, self._ended(job), found.stderr)
-        if more:
+        self._unread = more
+        if more and is_last:
             beginning = shortened(_text(more[:200]))
             raise job.failed(f"one line is expected, it went on with {beginning!r}", found.stderr)
         return job.outcome(line, found.stderr, needs_id=True)
@@ -306,8 +361,9 @@ class _Running:
         return job.outcome(lines[0], found.stderr, needs_id=False)
 
     def _exchange(self, job: _Job, *, once: bool) -> _Exchange:
-        exchange = _Exchange(self._pipes, self._channel.fileno(), job, once=once)
-        exchange.finish()
+        exchange = _Exchange(self._pipes, self._channel.fileno(), job, self._unread, once=once)
+        exchange.finish(is_sent=job in self._sent)
+        self._sent.discard(job)
         return exchange
 
     def _ended(self, job: _Job) -> Ended:
@@ -352,8 +408,8 @@ class _Pipes:
 class _Exchange:
     """A job that is sent to a program, and what comes back: a line or, `once`, all until the program has ended."""
 
-    def __init__(self, pipes: _Pipes, end: int, job: _Job, *, once: bool) -> None:
-        self.stdout = bytearray()
+    def __init__(self, pipes: _Pipes, end: int, job: _Job, unread: Buffer, *, once: bool) -> None:
+        self.stdout = bytearray(unread)
         self.stderr = bytearray()
         self._pipes = pipes
         self._end = end
@@ -365,9 +421,12 @@ class _Exchange:
         for one in (pipes.stdout, pipes.stderr, end):
             self._waiting.register(one, select.POLLIN)
 
-    def finish(self) -> None:
+    def finish(self, *, is_sent: bool) -> None:
         """Raises `TIMEOUT`, `TOO_LARGE`."""
-        self._send()  # most jobs fit into the pipe
+        if is_sent:
+            self._unsent = memoryview(b"")
+        else:
+            self._send()  # most jobs fit into the pipe
         if self._unsent:
             self._waiting.register(self._pipes.stdin, select.POLLOUT)
         while not self._has_ended and (self._once or b"\n" not in self.stdout):
@@ -412,6 +471,20 @@ class _Exchange:
         if len(self.stdout) > MOST_ANSWER:
             fact = f"it answered more than {MOST_ANSWER:,} bytes, and was ended"
             raise self._job.failed(fact, self.stderr, ErrorCode.TOO_LARGE)
+
+
+def _sent_together(jobs: Sequence[_Job]) -> Iterator[Sequence[_Job]]:
+    """The jobs in their order, as many at a time as fit into a pipe."""
+    together: list[_Job] = []
+    size = 0
+    for job in jobs:
+        if together and (len(together) == MOST_AHEAD or size + len(job.line) > MOST_AHEAD_SIZE):
+            yield together
+            together, size = [], 0
+        together.append(job)
+        size += len(job.line)
+    if together:
+        yield together
 
 
 def _environment(kind: str, program: ExternalProgram) -> dict[str, str]:
