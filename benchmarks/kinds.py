@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from lcp_engine import worker
+from lcp_engine import Needs, worker
 
 
 class Nothing(BaseModel):
@@ -61,6 +61,18 @@ def numbered(params: Number) -> Started:
 def spent(params: Number) -> Spent:
     """Report the CPU time of this process."""
     return Spent(cpu=time.process_time_ns())
+
+
+@worker("bench.add", params=Number, result=Number, has_effects=False)
+def add(params: Number) -> Number:
+    """Add one."""
+    return Number(number=params.number + 1)
+
+
+@worker("bench.confined", params=Number, result=Number, has_effects=False, needs=Needs())
+def confined(params: Number) -> Number:
+    """Add one, in a confined process."""
+    return Number(number=params.number + 1)
 
 
 @worker("bench.hanging", params=Marked, result=Nothing, has_effects=False)

@@ -162,9 +162,11 @@ def python_program(function: Callable[..., object], kind: str, needs: Needs) -> 
         fact = f"kind {kind!r} has needs, so that a process of its own executes it: its function is expected in a file"
         advice = "Name the file with --workers, or install it as a package."
         raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice=advice)
-    origin = f"file:{file}" if module.startswith(MODULE_OF_FILE) else f"module:{module}"
-    here = Path.cwd()
-    paths = [place for place in sys.path if place and Path(place).is_absolute() and Path(place) != here]
+    is_file = module.startswith(MODULE_OF_FILE)
+    origin = f"file:{file}" if is_file else f"module:{module}"
+    # The current directory may be a root: it is there only for a module that was found in it.
+    hidden = None if not is_file and Path(file).is_relative_to(Path.cwd()) else Path.cwd()
+    paths = [place for place in sys.path if Path(place).is_absolute() and Path(place) != hidden]
     installed = (sys.prefix, sys.base_prefix, *paths)
     stated = tuple(_readable(kind, one, Path(file).parent) for one in needs.read)
     return ExternalProgram(
