@@ -113,7 +113,7 @@ DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/
 FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: workers/external:_path workers/external:python_program
+INVALID_ARGUMENT: workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description

@@ -84,6 +84,11 @@ class ConfigFile(BaseModel):
         default={},
         description="Options of planners by the name of the planner, such as an endpoint; never a key.",
     )
+    commands_read: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Files and directories that commands of missions may read and execute beside the system's "
+        "(commands.md), such as `~/.cargo`; relative to this file.",
+    )
     workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
         description="Files with kinds of jobs of your own, Python or YAML (kinds.md), relative to this file.",

@@ -39,7 +39,9 @@ class Settings:
     isolation: Isolation
     stated: ConfigFile | None
     workers: tuple[Path, ...] = ()
-    """Python files with kinds of jobs."""
+    """Files with kinds of jobs."""
+    commands_read: tuple[Path, ...] = ()
+    """What commands may read and execute beside the system's programs."""
 
     @property
     def policy(self) -> tuple[Rule, ...]:
@@ -84,6 +86,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         isolation=isolation_named(given.get("LCP_ISOLATION") or isolation, "LCP_ISOLATION"),
         stated=stated,
         workers=_workers(given, stated, config.parent),
+        commands_read=_beside(config.parent, () if stated is None else stated.commands_read),
     )
 
 
@@ -162,7 +165,12 @@ def _read_config(path: Path) -> ConfigFile | None:
 def _workers(given: Mapping[str, str], stated: ConfigFile | None, beside: Path) -> tuple[Path, ...]:
     """Those of the environment, and those of the configuration file, relative to its directory."""
     named = [Path(one) for one in given.get("LCP_WORKERS", "").split(os.pathsep) if one]
-    return (*named, *(beside / Path(one).expanduser() for one in (stated.workers if stated else ())))
+    return (*named, *_beside(beside, stated.workers if stated else ()))
+
+
+def _beside(directory: Path, stated: tuple[str, ...]) -> tuple[Path, ...]:
+    """Paths as the configuration file states them, relative to its directory."""
+    return tuple(directory / Path(one).expanduser() for one in stated)
 
 
 def _seconds(environment: Mapping[str, str], name: str, most: int, default: _Default) -> float | _Default:

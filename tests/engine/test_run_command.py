@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.conftest import sqlite_url
 from tests.engine.conftest import Lab, Object
 
+from lcp_engine import Engine, LcpError
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.engine.admission import allowed_kinds
 from lcp_engine.sandbox.programs import cannot_confine
@@ -175,3 +178,34 @@ def test_a_check_that_cannot_run_does_not_pass(lab: Lab) -> None:
 def test_a_wrong_section_is_refused(lab: Lab, commands: Object) -> None:
     with pytest.raises(Exception, match="commands"):
         lab.run(DONE, commands=commands)
+
+
+def test_a_command_reads_what_the_user_opens_for_commands(tmp_path: Path) -> None:
+    root, tools = tmp_path / "root", tmp_path / "tools"
+    for directory in (root, tools):
+        directory.mkdir()
+    program = tools / "greet"
+    program.write_text("#!/bin/sh\ncat $(dirname $0)/word\n")
+    program.chmod(0o755)
+    (tools / "word").write_text("hello")
+    command = ["sh", "-c", str(program)]
+    spec: Object = {
+        "goal": "Greet.",
+        "planner": {"type": "script", "replies": [ask(command), DONE]},
+        "commands": {"allow": [[*command]]},
+        "policy": AUTO,
+    }
+    found = []
+    for nth, opened in enumerate(([], [tools])):
+        with Engine(f"sqlite:///{tmp_path}/{nth}.db", commands_read=opened) as engine:
+            mission = engine.launch(spec, root=root)
+            engine.work(until_idle=True)
+            (job,) = (job for job in engine.jobs(mission_id=mission.id) if job.kind == "run_command")
+            found.append((job.result or {}).get("stdout"))
+    assert found == ["", "hello"]
+
+
+@pytest.mark.parametrize("place", ["/", "~"])
+def test_the_home_directory_is_not_opened_for_commands(tmp_path: Path, place: str) -> None:
+    with pytest.raises(LcpError, match=r"commands_read: .* contains .*, which no program may read"):
+        Engine(sqlite_url(tmp_path), commands_read=[Path(place).expanduser()])

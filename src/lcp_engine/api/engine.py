@@ -76,12 +76,14 @@ class Engine(History):
     - `planners`: options for planners by their type, used where a mission states none. Default: none.
     - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
       Default: none.
+    - `commands_read`: files and directories that commands of missions may read and execute beside the system's, where
+      they are there. Default: none.
     - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
       `Isolation.AUTO`. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on a kernel without Landlock. The plain
       strings "off", "auto" and "require" mean the same.
 
-    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed
-    and for an unknown isolation.
+    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
+    for an unknown isolation, and for a place that commands must not read.
 
     Methods that decide take `by`: the name that history records. Default: the user of this process.
     """
@@ -98,6 +100,7 @@ class Engine(History):
         away_seconds: float | None = None,
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
         on_wait: Sequence[str] = (),
+        commands_read: Sequence[str | os.PathLike[str]] = (),
         isolation: Isolation | str = Isolation.OFF,
     ) -> None:
         isolation = isolation_named(isolation, "isolation")
@@ -110,6 +113,7 @@ class Engine(History):
             away_seconds=away_seconds,
             planners=planners or {},
             on_wait=on_wait,
+            commands_read=commands_read,
             isolation=isolation,
         )
         self.instance = open_instance(database_url, options)

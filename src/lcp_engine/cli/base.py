@@ -91,6 +91,7 @@ class Invocation:
                 away_seconds=settings.away_seconds if away_seconds is None else away_seconds,
                 planners=settings.planners,
                 on_wait=settings.on_wait,
+                commands_read=settings.commands_read,
                 isolation=settings.isolation,
             )
         with engine:

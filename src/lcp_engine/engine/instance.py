@@ -14,6 +14,7 @@ from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
 from lcp_engine.engine.admission import Admission
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
+from lcp_engine.sandbox.installed_programs import readable_place
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.store.db.database import Database
@@ -46,6 +47,7 @@ class Options:
     away_seconds: float | None = None
     planners: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     on_wait: Sequence[str] = ()
+    commands_read: Sequence[str | os.PathLike[str]] = ()
     isolation: Isolation = Isolation.OFF
 
 
@@ -60,6 +62,7 @@ class Instance:
     caps: Caps = field(default_factory=Caps)
     planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
     on_wait: tuple[str, ...] = ()
+    commands_read: tuple[str, ...] = ()
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
 
@@ -86,9 +89,11 @@ class Instance:
 def open_instance(url: str, options: Options) -> Instance:
     """Open the database at `url`, created or upgraded as needed.
 
-    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed.
+    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed
+    and for a place that commands must not read.
     """
     workers = find_workers(options.workers)
+    commands_read = tuple(readable_place(Path(place), "commands_read") for place in options.commands_read)
     database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
     runtime = runtime_directory(url, os.environ)
     if isinstance(database.backend, Sqlite):
@@ -107,6 +112,7 @@ def open_instance(url: str, options: Options) -> Instance:
         options.caps,
         PlannerEnvironment(options.planners, StoredProbeCache(database)),
         tuple(options.on_wait),
+        commands_read,
         options.isolation,
         options.clock or system_clock,
     )

@@ -527,7 +527,8 @@ class OpenMissions:
     def surroundings(self, mission: OpenMission, context: Context) -> Surroundings:
         """What a command is run with. Raises `INVALID_PARAMS` if the mission has no root."""
         may_read = self.readable(mission, context)
-        return Surroundings(context.root, may_read, mission.spec.commands, run_program)
+        places = self._instance.commands_read
+        return Surroundings(context.root, may_read, mission.spec.commands, places, run_program)
 
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
         """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.own_places import own_directories
 
 _BIN = frozenset({"bin", "sbin", "shims"})
 
@@ -62,6 +63,19 @@ def _interpreter(path: str) -> Iterator[str]:
         yield from words[:1]
         if len(words) > 1 and words[0].endswith("/env") and (found := shutil.which(words[1])):
             yield found
+
+
+def readable_place(path: Path, name: str) -> str:
+    """The absolute path of what programs may read besides. Raises `INVALID_ARGUMENT` if more than that is in it.
+
+    `name` is how messages call it.
+    """
+    place = Path(os.path.normpath(path.absolute()))
+    for own in (str(Path.home()), *own_directories()):
+        if Path(own).is_relative_to(place.resolve()):
+            fact = f"{name}: {place} contains {own}, which no program may read"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice="Name what programs need in it.")
+    return str(place)
 
 
 def environment_of(home: Path) -> dict[str, str]:

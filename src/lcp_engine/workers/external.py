@@ -17,8 +17,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.installed_programs import found_program
-from lcp_engine.sandbox.own_places import own_directories
+from lcp_engine.sandbox.installed_programs import found_program, readable_place
 from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
 
 MOST_SECONDS = 86_400.0
@@ -215,14 +214,10 @@ def _is_file(word: str) -> bool:
 
 def _readable(kind: str, name: str, base: Path) -> str:
     """The absolute path of what a program needs to read. Raises `INVALID_ARGUMENT`."""
-    path = Path(os.path.normpath(base / Path(name).expanduser()))
-    if not path.exists():
+    path = readable_place(base / Path(name).expanduser(), f"kind {kind!r}: needs.read")
+    if not Path(path).exists():
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: needs.read: there is no {path}")
-    for place in (str(Path.home()), *own_directories()):
-        if Path(place).is_relative_to(path.resolve()):
-            fact = f"needs.read: {path} contains {place}; name what is needed in it"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: {fact}")
-    return str(path)
+    return path
 
 
 def _path(kind: str, name: str, base: Path) -> str:

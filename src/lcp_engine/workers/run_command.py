@@ -63,6 +63,8 @@ class Surroundings:
     root: Root
     may_read: Callable[[str], bool]
     commands: Commands
+    readable: Sequence[str]
+    """What may be read and executed beside the system's programs."""
     run: Callable[[Root, Program], Ended]
 
 
@@ -102,7 +104,7 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surro
         directory=str(copy.files),
         environment={**environment_of(copy.home), **commands.environment},
         owned=(str(copy.files), str(copy.home)),
-        readable=(*copy.shared, *installed),
+        readable=(*copy.shared, *installed, *around.readable),
         hidden=(*own_places(), str(Path.home()), root),
         bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
     )
