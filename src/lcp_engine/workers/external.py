@@ -101,6 +101,10 @@ class ExternalProgram:
     name: str | None = None
     """What people are told in place of the command."""
 
+    def must_be_alone(self, *, has_effects: bool) -> bool:
+        """Whether jobs go one by one. What has no effects and cannot see the root follows from the params alone."""
+        return self.needs.root or has_effects
+
 
 def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
     """The worker of a kind; `base` is the directory that relative paths begin at.
@@ -141,8 +145,7 @@ def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
         timeout=stated.timeout,
         max_attempts=stated.max_attempts,
         backoff=stated.backoff,
-        # What has no effects and cannot see the root follows from the params alone: many such jobs go together.
-        reads_files=needs.root or stated.has_effects,
+        reads_files=program.must_be_alone(has_effects=stated.has_effects),
         role=stated.role,
         shows=stated.shows,
         examples=tuple(Example(one.params, one.result, one.files, is_run=one.run) for one in stated.examples),

@@ -110,6 +110,7 @@ def worker(
     """
 
     def decorate(function: Callable[..., Outcome]) -> Worker[BaseModel]:
+        program = None if needs is None else python_program(function, kind, needs)
         made = Worker(
             kind=kind,
             params=params,
@@ -125,9 +126,8 @@ def worker(
             role=role,
             shows=shows,
             examples=tuple(examples),
-            program=None if needs is None else python_program(function, kind, needs),
-            # What has no effects and cannot see the root follows from the params alone: many such jobs go together.
-            reads_files=needs is None or needs.root or has_effects,
+            program=program,
+            reads_files=program is None or program.must_be_alone(has_effects=has_effects),
         ).for_any_params()
         register(made)
         return made

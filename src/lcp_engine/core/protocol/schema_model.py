@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
+    from jsonschema_rs import ValidationError, Validator
 
 MOST_SCHEMA = 64 * 1024
 """Characters of a schema, with what its references stand for."""
@@ -28,33 +28,21 @@ class SchemaModel(BaseModel):
 
     described: ClassVar[dict[str, JsonValue]]
     """The schema, without references."""
+    checks: ClassVar[Validator]
     names: ClassVar[tuple[str, ...]] = ()
     """The keys that the schema names."""
-
-    @classmethod
-    def faults(cls, value: object, /) -> list[str]:
-        """Why a value does not fit, a sentence each."""
-        raise NotImplementedError
+    nullable: ClassVar[frozenset[str]] = frozenset()
+    """Those of them that are required, and may be null."""
 
     @model_validator(mode="before")
     @classmethod
     def _check(cls, value: object) -> object:
         """Raises the first fault; a key that may be null, and is missing, is null: planners leave it out."""
-        if isinstance(value, Mapping):
-            required = cls.described.get("required")
-            missing = [key for key in required if key not in value] if isinstance(required, list) else []
-            value = {
-                **value,
-                **{key: None for key in missing if isinstance(key, str) and cls.may_be_null(key)},
-            }
-        if faults := cls.faults(value):
-            raise PydanticCustomError("schema", "{fault}", {"fault": faults[0]})
+        if isinstance(value, Mapping) and (missing := cls.nullable.difference(value)):
+            value = {**value, **dict.fromkeys(missing)}
+        if (fault := next(cls.checks.iter_errors(value), None)) is not None:
+            raise PydanticCustomError("schema", "{fault}", {"fault": _told(fault)})
         return value
-
-    @classmethod
-    def may_be_null(cls, key: str) -> bool:
-        """Whether a key that the schema names may be null."""
-        raise NotImplementedError(key)
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -73,14 +61,16 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
     # Linear in the length of the text, whatever the pattern.
     patterns = jsonschema_rs.RegexOptions()
     try:
-        checks = jsonschema_rs.validator_for(dict(schema), offline=True, pattern_options=patterns)
+        validator = jsonschema_rs.validator_for(dict(schema), offline=True, pattern_options=patterns)
         plain = _without_references(schema)
-        properties = plain.get("properties")
+        properties, required = plain.get("properties"), plain.get("required")
         parts = properties if isinstance(properties, dict) else {}
-        nullable = frozenset(
+        optional_null = frozenset(
             key
             for key, part in parts.items()
-            if isinstance(part, dict | bool)
+            if isinstance(required, list)
+            and key in required
+            and isinstance(part, dict | bool)
             and jsonschema_rs.validator_for(part, offline=True, pattern_options=patterns).is_valid(None)
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
@@ -92,15 +82,9 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
 
     class Described(SchemaModel):
         described = {"type": "object", **({} if parts else {"additionalProperties": True}), **plain}
+        checks = validator
         names = tuple(parts)
-
-        @classmethod
-        def faults(cls, value: object, /) -> list[str]:
-            return [_fault(error) for error in checks.iter_errors(value)]
-
-        @classmethod
-        def may_be_null(cls, key: str) -> bool:
-            return key in nullable
+        nullable = optional_null
 
     Described.__name__ = Described.__qualname__ = name
     return Described
@@ -111,7 +95,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _fault(error: ValidationError) -> str:
+def _told(error: ValidationError) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
     message = error.message  # a long value stands at its beginning
     if len(message) > _LONGEST:
