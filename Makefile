@@ -25,7 +25,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # Not quiet: a slow download shows itself.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install
-EXTRAS := --extra postgres --extra web --extra llm
+EXTRAS := --extra postgres --extra web --extra llm --extra mcp
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-options \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 

@@ -37,9 +37,10 @@ DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
-FILE_SYSTEM: sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
+FILE_SYSTEM: api/mcp_tools:keep_tools sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:back_up
-INVALID_ARGUMENT: workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
+INVALID_ARGUMENT: workers/mcp:servers_in workers/mcp:tool_kinds
+    workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
     workers/external:_readable
     api/arguments:check_delay api/arguments:check_priority api/engine:Engine.undo
     api/engine:Engine.undo_diffs
@@ -98,7 +99,7 @@ WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approva
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: workers/load_files:_describe runner/confined/external:_Job.failed
+*: workers/load_files:_naming api/mcp_tools:_about runner/confined/external:_Job.failed
     cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
@@ -113,7 +114,8 @@ DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/
 FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
+INVALID_ARGUMENT: workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:bridge_to
+    cli/kinds:_update workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,35 @@ def test_the_commands_of_the_guide_to_programs_run(lcp: Lcp) -> None:
     jobs = [lcp.run("job", number, "--json").object for number in ("2", "3")]
     assert [job["state"] for job in jobs] == ["succeeded", "failed"]
     assert "the word is unknown" in str(jobs[1]["error"])
+
+
+@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+def test_the_commands_of_the_guide_to_servers_run(lcp: Lcp) -> None:
+    (_, described), (_, server), (_, commands) = blocks_of_guide("Kinds from an MCP server")
+    (lcp.home / "servers.yaml").write_text(described)
+    (lcp.home / "words.py").write_text(server)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{lcp.environment['PATH']}"
+    told = commands_in(commands)
+    early = lcp.run(*told[1], PATH=path)
+    assert (early.code, "`lcp kinds --update` asks for them" in early.err) == (2, True)
+    updated, described_kind, tried = (lcp.run(*command, PATH=path) for command in told)
+    assert [updated.code, described_kind.code, tried.code] == [0, 0, 0], updated.err
+    assert "words.look_up  new     Say what a word means." in updated.out
+    assert "held for a person" in described_kind.out
+    assert "It bakes." in tried.out
+    again = lcp.run(*told[0], "--json", PATH=path).object
+    assert again == {"files": [{"file": str(lcp.home / "servers.tools.json"), "tools": []}]}
+    (lcp.home / "words.py").write_text(server.replace("Say what", "Tell what"))
+    refused = lcp.run(*told[2], PATH=path)
+    assert "says something else of its tool 'look_up' than when it was accepted" in refused.out
+    changed = lcp.run(*told[0], PATH=path)
+    assert "changed: description" in changed.out
+
+
+def test_update_needs_a_server(lcp: Lcp) -> None:
+    done = lcp.run("kinds", "--update")
+    assert (done.code, "no file of kinds states an MCP server" in done.err) == (2, True)
+    assert lcp.run("kinds", "--update", "read_file").code == 2
 
 
 def test_a_file_of_programs_is_loaded_whole_or_not_at_all(lcp: Lcp) -> None:

@@ -46,6 +46,7 @@ def _program(program: ExternalProgram) -> dict[str, JsonValue]:
         "concurrency": program.concurrency,
         "memory_bytes": program.memory,
         "needs": program.needs.model_dump(mode="json"),
+        "claims": program.claims,
     }
 
 

@@ -45,7 +45,7 @@ class Invocation:
 
         Raises `INVALID_ARGUMENT`.
         """
-        files = (*map(Path, self.workers), *self.settings.workers)
+        files = self.worker_files
         if files or self.programs:
             from lcp_engine.workers.load_files import load_workers, register_program
 
@@ -58,6 +58,11 @@ class Invocation:
                         f"--exec {stated!r}: KIND=PROGRAM is expected, such as look_up=./look_up.sh"
                     )
                 register_program(kind, command)
+
+    @property
+    def worker_files(self) -> tuple[Path, ...]:
+        """The files with kinds that `--workers`, the environment and the configuration name."""
+        return (*map(Path, self.workers), *self.settings.workers)
 
     @cached_property
     def settings(self) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,23 +21,39 @@ from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
     from lcp_engine.workers.base import Workers
+    from lcp_engine.workers.mcp import McpServer, ServerTools
 
 
 @click.command(
     "kinds",
     cls=LcpCommand,
-    examples=("lcp kinds", "lcp kinds read_file", "lcp kinds --check"),
+    examples=(
+        "lcp kinds",
+        "lcp kinds read_file",
+        "lcp kinds --check",
+        "lcp kinds --update --workers kinds.yaml",
+    ),
 )
 @click.argument("kind", required=False, shell_complete=kind_names)
 @click.option(
     "--check", "checks", is_flag=True, help="Run the examples, each in an empty directory of its own."
 )
+@click.option(
+    "--update",
+    "updates",
+    is_flag=True,
+    help="Ask the MCP servers of files of kinds for their tools, and accept them.",
+)
 @pass_invocation
-def kinds_command(invocation: Invocation, kind: str | None, checks: bool) -> int:
+def kinds_command(invocation: Invocation, kind: str | None, checks: bool, updates: bool) -> int:
     """List the kinds of jobs that are installed, or describe KIND: its params, its result, and what it may do.
 
     Exit code 1: an example failed.
     """
+    if updates:
+        if kind is not None or checks:
+            raise click.UsageError("--update asks all servers; it takes neither KIND nor --check")
+        return _update(invocation)
     from lcp_engine.api.describe_kinds import describe
     from lcp_engine.workers.registry import find_workers
 
@@ -71,6 +88,66 @@ def _check(invocation: Invocation, kinds: Sequence[str], workers: Workers) -> in
             said = "; ".join(wrong) or ("has no examples" if not count else "ok")
             print_out(f"{one_line(kind)}: {one_line(said)}")
     return Exit.FAILED if any(found.values()) else Exit.DONE
+
+
+def _update(invocation: Invocation) -> int:
+    """Ask the servers of each file, show what has become of their tools, and keep it."""
+    from lcp_engine.workers.load_files import read_servers
+
+    files = [file.expanduser().resolve() for file in invocation.worker_files]
+    stated = {file: read_servers(file) for file in files}
+    if not any(stated.values()):
+        fact = "no file of kinds states an MCP server"
+        advice = "Name one with --workers FILE; docs/kinds.md has an example."
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice=advice)
+    updated = [_updated(invocation, file, servers) for file, servers in stated.items() if servers]
+    if invocation.json:
+        print_json({"files": [*updated]})
+    return Exit.DONE
+
+
+def _updated(invocation: Invocation, file: Path, servers: Mapping[str, McpServer]) -> dict[str, JsonValue]:
+    from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools
+    from lcp_engine.workers.mcp import kind_of, read_tools, tools_file, why_left_out
+
+    known = read_tools(tools_file(file))
+    found, told = {}, list[dict[str, JsonValue]]()
+    for name, server in servers.items():
+        found[name] = ask_for_tools(name, server, file.parent)
+        for change in changes_of(known.get(name), found[name]):
+            tool = change.after or change.before
+            assert tool is not None
+            left_out = why_left_out(name, server, tool)
+            told.append(
+                {
+                    "kind": kind_of(name, tool),
+                    "change": "gone" if change.after is None else "changed" if change.before else "new",
+                    "changed": [*change.changed],
+                    "left_out": left_out,
+                    "description": tool.summary,
+                }
+            )
+    place = keep_tools(file, servers, found)
+    if not invocation.json:
+        _print_update(told, found, place)
+    return {"file": str(place), "tools": [*told]}
+
+
+def _print_update(
+    told: Sequence[Mapping[str, JsonValue]], found: Mapping[str, ServerTools], place: Path
+) -> None:
+    table = Table([name_column("kind"), fact_column("change"), text_column("description")])
+    for one in told:
+        left_out, changed = one["left_out"], one["changed"]
+        keys = f": {', '.join(map(str, changed))}" if isinstance(changed, list) and changed else ""
+        change = "left out" if left_out is not None else f"{one['change']}{keys}"
+        table.add(str(one["kind"]), change, str(left_out or one["description"]))
+    if told:
+        print_table(table, sys.stdout)
+    for name, tools in found.items():
+        said = f" ({one_line(tools.server)})" if tools.server else ""
+        print_out(f"{name}{said}: {len(tools.tools):,} tools")
+    print_out(f"{one_line(str(place))} has {'them' if told else 'the same as before'}.")
 
 
 def _print_table(described: Sequence[Mapping[str, JsonValue]]) -> None:
@@ -126,6 +203,8 @@ def _program(program: JsonValue) -> Iterator[str]:
     most = f", at most {program['concurrency']} at once" if program["concurrency"] is not None else ""
     yield f"  program     {one_line(str(program['name']))}, started {lives}{most}"
     yield f"  needs       {one_line(_needs(program['needs']))}"
+    if program["claims"] is not None:
+        yield f"  claims      {one_line(str(program['claims']))} (as the server says; not trusted)"
 
 
 def _needs(needs: JsonValue) -> str:

@@ -30,8 +30,9 @@ def found_program(name: str, directory: Path) -> str:
 def places_of(path: str, *, is_alone: bool = False) -> Iterator[str]:
     """Where a program and its interpreter are installed: the directories around `bin`, else the files alone.
 
-    Of a program that `is_alone`, only its file, wherever it is.
+    Of a program that `is_alone`, only its file, wherever it is, unless it is the Python of a virtual environment.
     """
+    is_alone = is_alone and not Path(path).parent.with_name("pyvenv.cfg").is_file()
     waiting, seen = [path], set[str]()
     while waiting:
         found = waiting.pop()

@@ -6,8 +6,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,9 +21,9 @@ from lcp_engine.sandbox.installed_programs import found_program, readable_place
 from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
 
 MOST_SECONDS = 86_400.0
-_ENVIRONMENT = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
+EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+NonEmpty = Annotated[str, Field(min_length=1)]
 _OPEN: dict[str, JsonValue] = {"type": "object"}
-_NonEmpty = Annotated[str, Field(min_length=1)]
 
 
 def split_command(command: JsonValue) -> JsonValue:
@@ -40,10 +40,10 @@ class Needs(_Stated):
 
     root: bool = Field(default=False, description="A copy of the mission's root, as its directory.")
     network: bool = Field(default=False, description="Connections over IP, to any server.")
-    environment: tuple[Annotated[str, Field(pattern=_ENVIRONMENT)], ...] = Field(
+    environment: tuple[EnvironmentName, ...] = Field(
         default=(), description="Variables of the runner's environment."
     )
-    read: tuple[_NonEmpty, ...] = Field(
+    read: tuple[NonEmpty, ...] = Field(
         default=(), description="Further files and directories to read, relative to the file of kinds."
     )
 
@@ -57,21 +57,12 @@ class ProgramExample(_Stated):
     run: bool = Field(default=True, description="Whether `lcp kinds --check` runs it.")
 
 
-class ProgramKind(_Stated):
-    """What a file of kinds states of one kind."""
+class ProgramLimits(_Stated):
+    """What a file of kinds states of the processes of a program, and of the attempts of its jobs."""
 
-    command: Annotated[tuple[_NonEmpty, ...], BeforeValidator(split_command)] = Field(min_length=1)
-    description: str = ""
-    params: dict[str, JsonValue] = _OPEN
-    result: dict[str, JsonValue] = _OPEN
-    role: KindRole = KindRole.OTHER
-    shows: str | None = None
-    has_effects: bool = True
-    permission: Permission = Permission.USER
     timeout: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60.0
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     backoff: Annotated[float, Field(ge=0, le=3600)] = 1.0
-    long_lived: bool = Field(default=False, description="Whether the program answers many jobs, a line each.")
     concurrency: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="How many of the program run at once in one runner."
     )
@@ -79,6 +70,20 @@ class ProgramKind(_Stated):
         default=2 * 1024**3, description="Bytes of memory for the program and all that it starts."
     )
     needs: Needs = Needs()
+
+
+class ProgramKind(ProgramLimits):
+    """What a file of kinds states of one kind."""
+
+    command: Annotated[tuple[NonEmpty, ...], BeforeValidator(split_command)] = Field(min_length=1)
+    description: str = ""
+    params: dict[str, JsonValue] = _OPEN
+    result: dict[str, JsonValue] = _OPEN
+    role: KindRole = KindRole.OTHER
+    shows: str | None = None
+    has_effects: bool = True
+    permission: Permission = Permission.USER
+    long_lived: bool = Field(default=False, description="Whether the program answers many jobs, a line each.")
     examples: tuple[ProgramExample, ...] = ()
 
 
@@ -100,6 +105,10 @@ class ExternalProgram:
     """Paths in it are absolute."""
     name: str | None = None
     """What people are told in place of the command."""
+    shared: str | None = None
+    """What the kinds have in common that use the same processes; None if no other kind uses them."""
+    claims: str | None = None
+    """What others say of it, for people; it is not trusted."""
 
     def must_be_alone(self, *, has_effects: bool) -> bool:
         """Whether jobs go one by one. What has no effects and cannot see the root follows from the params alone."""
@@ -118,20 +127,16 @@ def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
     if stated.long_lived and stated.needs.root:
         fact = "each of its jobs needs a copy of the root of its own; a program with needs.root cannot be long_lived"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: {fact}")
-    words = tuple(_absolute(word, base) for word in stated.command)
-    path = _path(kind, words[0], base)
-    named = tuple(word for word in (path if "/" in stated.command[0] else "", *words[1:]) if _is_file(word))
-    needs = stated.needs.model_copy(
-        update={"read": tuple(_readable(kind, one, base) for one in stated.needs.read)}
-    )
+    subject = f"kind {kind!r}"
+    found = found_command(subject, stated.command, base)
     program = ExternalProgram(
-        path=path,
-        arguments=(stated.command[0], *words[1:]),
-        files=named,
+        path=found.path,
+        arguments=(stated.command[0], *found.arguments),
+        files=found.files,
         long_lived=stated.long_lived,
         concurrency=stated.concurrency,
         memory=stated.memory,
-        needs=needs,
+        needs=readable_needs(subject, stated.needs, base),
     )
     name = "".join(part.capitalize() for part in kind.replace("-", "_").replace(".", "_").split("_"))
     return Worker[BaseModel](
@@ -167,27 +172,40 @@ def python_program(function: Callable[..., object], kind: str, needs: Needs) -> 
     is_file = module.startswith(MODULE_OF_FILE)
     origin = f"file:{file}" if is_file else f"module:{module}"
     # The current directory may be a root: it is there only for a module that was found in it.
-    hidden = None if not is_file and Path(file).is_relative_to(Path.cwd()) else Path.cwd()
-    paths = [place for place in sys.path if Path(place).is_absolute() and Path(place) != hidden]
-    installed = (sys.prefix, sys.base_prefix, *paths)
-    stated = tuple(_readable(kind, one, Path(file).parent) for one in needs.read)
-    return ExternalProgram(
-        path=sys.executable,
-        arguments=(sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, json.dumps(paths), origin, kind),
+    is_here = not is_file and Path(file).is_relative_to(Path.cwd())
+    python = python_process(_MAIN_OF_PYTHON, origin, kind, needs_here=is_here)
+    return replace(
+        python,
         files=(file,),
         long_lived=not needs.root,
-        needs=needs.model_copy(update={"read": stated}),
-        installed=tuple(dict.fromkeys(place for place in installed if Path(place).exists())),
+        needs=readable_needs(f"kind {kind!r}", needs, Path(file).parent),
         name=f"{function.__name__} of {file}",
+    )
+
+
+def python_process(module: str, *arguments: str, needs_here: bool = False) -> ExternalProgram:
+    """A process that calls `main(*arguments)` of a module, with what this interpreter can import.
+
+    The current directory is not among it, unless it `needs_here`.
+    """
+    hidden = None if needs_here else Path.cwd()
+    paths = [place for place in sys.path if Path(place).is_absolute() and Path(place) != hidden]
+    installed = (sys.prefix, sys.base_prefix, *paths)
+    options = ("-I", "-S", "-X", "utf8", "-c", _START)
+    return ExternalProgram(
+        path=sys.executable,
+        arguments=(sys.executable, *options, json.dumps(paths), module, *arguments),
+        installed=tuple(dict.fromkeys(place for place in installed if Path(place).exists())),
     )
 
 
 MODULE_OF_FILE = "lcp_workers_"
 """How the names of modules begin that files of kinds become."""
 _START = (
-    "import sys, json; _, paths, origin, kind = sys.argv; sys.path[:] = json.loads(paths); "
-    "from lcp_engine.runner.confined.python_kind import main; main(origin, kind)"
+    "import sys, json; _, paths, module, *arguments = sys.argv; sys.path[:] = json.loads(paths); "
+    "from importlib import import_module; import_module(module).main(*arguments)"
 )
+_MAIN_OF_PYTHON = "lcp_engine.runner.confined.python_kind"
 _ROLES = (KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER)
 
 
@@ -200,8 +218,44 @@ def kinds_in(value: JsonValue, base: Path) -> Iterator[Worker[BaseModel]]:
         try:
             read = ProgramKind.model_validate(stated)
         except ValidationError as refused:
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{kind}{_explain(refused)}") from refused
+            fault = explain_fault(refused, ProgramKind)
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{kind}{fault}") from refused
         yield worker_of(kind, read, base)
+
+
+@dataclass(frozen=True)
+class FoundCommand:
+    """Where a command was found."""
+
+    path: str
+    arguments: tuple[str, ...]
+    """Without its name; those that begin like a path are absolute."""
+    files: tuple[str, ...]
+    """The files among them, and the program's own if the command names it by its path."""
+
+
+def found_command(subject: str, command: Sequence[str], base: Path) -> FoundCommand:
+    """The program of a command whose relative paths begin at `base`. Raises `INVALID_ARGUMENT`, about `subject`."""
+    words = tuple(_absolute(word, base) for word in command)
+    path = _path(subject, words[0], base)
+    named = (path if "/" in command[0] else "", *words[1:])
+    return FoundCommand(path, words[1:], tuple(word for word in named if _is_file(word)))
+
+
+def readable_needs(subject: str, needs: Needs, base: Path) -> Needs:
+    """`needs` with absolute paths. Raises `INVALID_ARGUMENT`, about `subject`."""
+    return needs.model_copy(update={"read": tuple(_readable(subject, one, base) for one in needs.read)})
+
+
+def explain_fault(refused: ValidationError, model: type[BaseModel]) -> str:
+    """What is wrong first in what a file of kinds states, after the name of the kind or server."""
+    first = refused.errors(include_url=False)[0]
+    where = "".join(f".{part}" for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        inner: Mapping[str, type[BaseModel]] = {"needs": Needs, "examples": ProgramExample}
+        of = inner.get(str(first["loc"][0]), model) if len(first["loc"]) > 1 else model
+        return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(of.model_fields))}"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _absolute(word: str, base: Path) -> str:
@@ -215,24 +269,24 @@ def _is_file(word: str) -> bool:
     return Path(word).is_absolute() and Path(word).is_file()
 
 
-def _readable(kind: str, name: str, base: Path) -> str:
+def _readable(subject: str, name: str, base: Path) -> str:
     """The absolute path of what a program needs to read. Raises `INVALID_ARGUMENT`."""
-    path = readable_place(base / Path(name).expanduser(), f"kind {kind!r}: needs.read")
+    path = readable_place(base / Path(name).expanduser(), f"{subject}: needs.read")
     if not Path(path).exists():
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: needs.read: there is no {path}")
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{subject}: needs.read: there is no {path}")
     return path
 
 
-def _path(kind: str, name: str, base: Path) -> str:
+def _path(subject: str, name: str, base: Path) -> str:
     """The program's absolute path. Raises `INVALID_ARGUMENT`."""
     try:
         path = Path(os.path.normpath(found_program(name, base)))
     except LcpError as error:
-        message = f"kind {kind!r}: {error.failed.message}"
+        message = f"{subject}: {error.failed.message}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=_PROGRAM) from error
     if not path.is_file() or not os.access(path, os.X_OK):
         fact = "it cannot be executed" if path.exists() else "there is no such file"
-        message = f"kind {kind!r}: its program {path} is expected to be an executable file; {fact}"
+        message = f"{subject}: its program {path} is expected to be an executable file; {fact}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=_PROGRAM)
     return str(path)
 
@@ -245,13 +299,3 @@ def _model(kind: str, name: str, what: str, schema: Mapping[str, JsonValue]) -> 
         return schema_model(name, schema)
     except LcpError as error:
         raise LcpError(error.code, f"kind {kind!r}: {what}: {error.failed.message}") from error
-
-
-def _explain(refused: ValidationError) -> str:
-    first = refused.errors(include_url=False)[0]
-    where = "".join(f".{part}" for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        inner: Mapping[str, type[BaseModel]] = {"needs": Needs, "examples": ProgramExample}
-        model = inner.get(str(first["loc"][0]), ProgramKind) if len(first["loc"]) > 1 else ProgramKind
-        return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')}"

@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import protect
@@ -20,8 +22,13 @@ from lcp_engine.workers import registry
 from lcp_engine.workers.base import Worker
 from lcp_engine.workers.external import MODULE_OF_FILE
 
+if TYPE_CHECKING:
+    from lcp_engine.workers.mcp import McpServer
+
 _ADVICE = "Correct the file; docs/kinds.md has an example."
 _YAML = (".yaml", ".yml")
+_SERVERS = "mcp"
+"""The key of a YAML file that states MCP servers, and no kind."""
 _LOADED: set[Path] = set()
 
 
@@ -55,13 +62,50 @@ def register_program(kind: str, command: str) -> None:
     _register_programs([worker])
 
 
+def read_servers(path: Path) -> dict[str, McpServer]:
+    """The MCP servers that a file of kinds states, by name; a Python file states none. Raises `INVALID_ARGUMENT`."""
+    with _naming(path):
+        return {} if path.suffix not in _YAML else _read(path)[1]
+
+
 def _describe(path: Path) -> None:
     """Register the kinds that a YAML file describes: all of them, or none."""
-    from lcp_engine.core.mission.yaml import NotReadable, read_document
     from lcp_engine.workers.external import kinds_in
 
+    with _naming(path):
+        kinds, servers = _read(path)
+        workers = [*kinds_in(kinds, path.parent)] if kinds or not servers else []
+        if servers:
+            from lcp_engine.workers.mcp import read_tools, tool_kinds, tools_file
+
+            kept = tools_file(path)
+            protect(kept)
+            known = read_tools(kept)
+            for name, server in servers.items():
+                workers += tool_kinds(name, server, known, path.parent)
+        _register_programs(workers)
+
+
+def _read(path: Path) -> tuple[JsonValue, dict[str, McpServer]]:
+    """What a YAML file says of kinds, and its MCP servers. Raises `NotReadable`, OSError, UnicodeDecodeError."""
+    from lcp_engine.core.mission.yaml import read_document
+
+    document = read_document(path.read_text(encoding="utf-8"))
+    if not isinstance(document, dict) or _SERVERS not in document:
+        return document, {}
+    from lcp_engine.workers.mcp import servers_in
+
+    servers = servers_in(document[_SERVERS])
+    return {kind: stated for kind, stated in document.items() if kind != _SERVERS}, servers
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in what is raised about its content."""
+    from lcp_engine.core.mission.yaml import NotReadable
+
     try:
-        _register_programs([*kinds_in(read_document(path.read_text(encoding="utf-8")), path.parent)])
+        yield
     except (NotReadable, OSError, UnicodeDecodeError) as refused:
         raise _refusal(path, str(refused)) from refused
     except LcpError as error:

@@ -75,6 +75,7 @@ class ExternalPrograms:
         """
         program = worker.program
         assert program is not None
+        pool = _pool_of(worker)
         secrets = _environment(worker.kind, program)
         job = _Job(worker, params, context, tuple(secrets.values()))
         if not program.long_lived:
@@ -83,13 +84,13 @@ class ExternalPrograms:
                 if may_read is not None:
                     copy = leaving.enter_context(working_copy(context.root, may_read))
                 return leaving.enter_context(_Running(worker.kind, program, secrets, copy)).answer_once(job)
-        running = self._taken(worker.kind) or _Running(worker.kind, program, secrets)
+        running = self._taken(pool) or _Running(worker.kind, program, secrets)
         try:
             answer = running.answer(job)
         except BaseException:  # an interrupt, too: what it answers later is for nobody
             running.close()
             raise
-        self._put_back(worker.kind, running)
+        self._put_back(pool, running)
         return answer
 
     def execute_ahead(
@@ -106,9 +107,10 @@ class ExternalPrograms:
         program = worker.program
         assert program is not None
         found: list[BaseModel | Failed | None] = [None] * len(asked)
+        pool = _pool_of(worker)
         secrets = _environment(worker.kind, program)
         jobs = [_Job(worker, params, context, tuple(secrets.values())) for params, context in asked]
-        running = self._taken(worker.kind) or _Running(worker.kind, program, secrets)
+        running = self._taken(pool) or _Running(worker.kind, program, secrets)
         nth = 0
         try:
             for together in _sent_together(jobs):
@@ -127,7 +129,7 @@ class ExternalPrograms:
         except BaseException:
             running.close()
             raise
-        self._put_back(worker.kind, running)
+        self._put_back(pool, running)
         return found
 
     def close(self) -> None:
@@ -147,15 +149,15 @@ class ExternalPrograms:
             yield
             return
         with self._lock:
-            permits = self._permits.setdefault(worker.kind, threading.Semaphore(most))
+            permits = self._permits.setdefault(_pool_of(worker), threading.Semaphore(most))
         with permits:
             yield
 
-    def _taken(self, kind: str) -> _Running | None:
+    def _taken(self, pool: str) -> _Running | None:
         """A program that waits for a job, has not ended, and has not said anything meanwhile."""
         while True:
             with self._lock:
-                idle = self._idle.get(kind)
+                idle = self._idle.get(pool)
                 if not idle:
                     return None
                 running = idle.pop()
@@ -163,12 +165,17 @@ class ExternalPrograms:
                 return running
             running.close()
 
-    def _put_back(self, kind: str, running: _Running) -> None:
+    def _put_back(self, pool: str, running: _Running) -> None:
         with self._lock:
             if not self._is_closed:
-                self._idle.setdefault(kind, []).append(running)
+                self._idle.setdefault(pool, []).append(running)
                 return
         running.close()
+
+
+def _pool_of(worker: Worker[BaseModel]) -> str:
+    """What the kinds have in common whose jobs the same processes execute."""
+    return worker.kind if worker.program is None else worker.program.shared or worker.kind
 
 
 class _Job:

@@ -1,0 +1,116 @@
+"""Ask MCP servers for their tools, and keep what they say (`lcp kinds --update`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from lcp_engine.core.policy import Policy
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.runner.confined.external import ExternalPrograms
+from lcp_engine.sandbox.atomic_write import temporary_name
+from lcp_engine.workers.base import Caps, Context, Worker, refuse_to_execute
+from lcp_engine.workers.mcp import (
+    LIST_TOOLS,
+    McpServer,
+    McpTool,
+    ServerTools,
+    bridge_to,
+    read_tools,
+    text_of_tools,
+    tools_file,
+)
+
+
+@dataclass(frozen=True)
+class ToolChange:
+    """What has become of a tool since its server was asked before."""
+
+    before: McpTool | None
+    """None if it is new."""
+    after: McpTool | None
+    """None if it is gone."""
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """What the server says otherwise of a tool that was there before."""
+        if self.before is None or self.after is None:
+            return ()
+        before, after = self.before.stated, self.after.stated
+        return tuple(key for key in {**before, **after} if before.get(key) != after.get(key))
+
+
+class _Nothing(BaseModel):
+    pass
+
+
+def ask_for_tools(name: str, server: McpServer, base: Path) -> ServerTools:
+    """The tools that a server has now; `base` is the directory of the file that states it. It is started for that.
+
+    Raises `INVALID_ARGUMENT` for a program that is missing, and `LcpError` for a server that does not answer.
+    """
+    worker = Worker[BaseModel](
+        kind=LIST_TOOLS,
+        params=_Nothing,
+        result=ServerTools,
+        execute=refuse_to_execute("only a program is asked"),
+        timeout=server.timeout,
+        program=bridge_to(name, server, base, {}),
+    )
+    judge = Policy().for_kind(worker.named, has_effects=False, writes=False)
+    programs = ExternalPrograms()
+    try:
+        found = programs.execute(worker, _Nothing(), Context(None, (), judge, Caps()), None)
+    except LcpError as error:
+        raise _about(name, error.failed) from error
+    finally:
+        programs.close()
+    if isinstance(found, Failed):
+        raise _about(name, found)
+    assert isinstance(found, ServerTools)
+    return found
+
+
+def changes_of(known: ServerTools | None, found: ServerTools) -> Iterator[ToolChange]:
+    """What differs between what a server said before, None if it was never asked, and what it says now."""
+    before = {} if known is None else {tool.name: tool for tool in known.tools}
+    after = {tool.name: tool for tool in found.tools}
+    for name in {**after, **before}:
+        if before.get(name) != after.get(name):
+            yield ToolChange(before.get(name), after.get(name))
+
+
+def keep_tools(file: Path, servers: Mapping[str, McpServer], found: Mapping[str, ServerTools]) -> Path:
+    """Write what servers of a file of kinds said, beside it; returns where. Servers that it has no more are forgotten.
+
+    Raises `FILE_SYSTEM`.
+    """
+    place = tools_file(file)
+    kept = {name: tools for name, tools in {**_known(place), **found}.items() if name in servers}
+    new = place.with_name(temporary_name())
+    try:
+        new.write_text(text_of_tools(kept), encoding="utf-8")
+        new.replace(place)
+    except OSError as refused:
+        new.unlink(missing_ok=True)
+        raise LcpError(ErrorCode.FILE_SYSTEM, f"{place} cannot be written: {refused.strerror}") from refused
+    return place
+
+
+def _known(place: Path) -> Mapping[str, ServerTools]:
+    """What was kept before; nothing if it cannot be read, since it is written anew."""
+    try:
+        return read_tools(place)
+    except LcpError:
+        return {}
+
+
+def _about(name: str, failed: Failed) -> LcpError:
+    message = (
+        f"mcp.{name}: its tools could not be asked for: {failed.message.removeprefix(f'{LIST_TOOLS}: ')}"
+    )
+    advice = "Try the server's command by hand; it has only what its needs state (docs/kinds.md)."
+    return LcpError(failed.code, message, failed.details, advice=advice)

@@ -1,0 +1,256 @@
+"""Execute the jobs of kinds that are tools of an MCP server, as a program (`external.py`).
+
+The server runs in the same confinement, and its client, the official SDK, runs nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import NoReturn
+
+import anyio
+import anyio.to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from httpx2 import AsyncClient, Timeout
+from mcp import Client, MCPError
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_PARAMS,
+    AudioContent,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    RequestParamsMeta,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    jsonrpc_message_adapter,
+)
+from pydantic import JsonValue, ValidationError
+
+from lcp_engine.core.summaries import size
+from lcp_engine.errors import ErrorCode
+from lcp_engine.runner.confined.external import MOST_ANSWER
+from lcp_engine.workers.mcp import LIST_TOOLS, MOST_TOOLS, Bridge, McpTool, ServerTools
+
+_MOST_PAGES = 100
+_MOST_MESSAGE = 2 * MOST_ANSWER
+"""Bytes of a message of a server: it has the same both as text and as a value."""
+
+
+def main(stated: str) -> None:
+    """Answer each line of stdin, until it ends or the server does. `stated` is a `Bridge` in JSON."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # only answers belong there
+    try:
+        anyio.run(_serve, Bridge.model_validate_json(stated), answers)
+    except BaseException as raised:  # noqa: BLE001 -- whatever it is, a person has to know it
+        _end(_told(raised))
+
+
+async def _serve(bridge: Bridge, answers: int) -> None:
+    client_info = Implementation(name="lcp-engine", version=version("lcp-engine"))
+    with os.fdopen(answers, "w", encoding="utf-8") as out:
+        async with Client(_transport(bridge), client_info=client_info, cache=None) as client:
+            while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+                job: dict[str, JsonValue] = json.loads(line)
+                out.write(await _answer(client, bridge, job))
+                out.flush()
+            # The block's end would wait for the server, which is ended with this process.
+            os._exit(0)
+
+
+async def _answer(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> str:
+    """A line for the runner."""
+    try:
+        said = await (_all_tools(client) if job["kind"] == LIST_TOOLS else _call(client, bridge, job))
+    except MCPError as error:
+        if bridge.url is not None and error.code != INVALID_PARAMS:
+            raise  # the session may be over
+        said = _error(error.message, ErrorCode.INVALID_PARAMS if error.code == INVALID_PARAMS else None)
+    except (RuntimeError, ValidationError) as error:  # how the SDK refuses what a server answers
+        said = _error(f"the server's answer is not valid: {_first_line(error)}")
+    line = json.dumps({"id": job["id"], **said}) + "\n"
+    if len(line) > MOST_ANSWER:
+        most = size(MOST_ANSWER)
+        said = _error(
+            f"the server answered {size(len(line))}; at most {most} is expected", ErrorCode.TOO_LARGE
+        )
+        return json.dumps({"id": job["id"], **said}) + "\n"
+    return line
+
+
+async def _call(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """What the tool of the job's kind answers, if it is still what it was when a person accepted it."""
+    accepted = bridge.accepted[str(job["kind"])]
+    tool = next((one for one in (await _tools(client)).tools if one.name == accepted.name), None)
+    if tool is None:
+        return _error(f"the server has no tool {accepted.name!r} any more; {_UPDATE}", ErrorCode.NOT_FOUND)
+    if tool.digest != accepted.digest:
+        fact = (
+            f"the server says something else of its tool {tool.name!r} than when it was accepted; {_UPDATE}"
+        )
+        return _error(fact, ErrorCode.CONFLICT)
+    params = job["params"] if isinstance(job["params"], dict) else {}
+    # A server can tell by them what it has done already.
+    once: RequestParamsMeta = {  # type: ignore[typeddict-unknown-key]  # it may have any; mypy does not know extra_items
+        "lcp-engine/job": job["id"],
+        "lcp-engine/attempt": job["attempt"],
+    }
+    done = await client.call_tool(tool.name, params, meta=once)
+    if done.is_error:
+        return _error(_text(done.content) or "the tool failed without a word")
+    return {"result": _result(done)}
+
+
+_UPDATE = "`lcp kinds --update` shows the difference, and accepts it"
+
+
+async def _all_tools(client: Client) -> dict[str, JsonValue]:
+    return {"result": (await _tools(client)).model_dump(mode="json", by_alias=True, exclude_none=True)}
+
+
+async def _tools(client: Client) -> ServerTools:
+    """All tools of the server, as far as their number is bounded."""
+    found: list[McpTool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        found += [McpTool.model_validate(tool.model_dump(by_alias=True, mode="json")) for tool in page.tools]
+        cursor = page.next_cursor
+        if cursor is None or len(found) > MOST_TOOLS:
+            break
+    if cursor is not None or len(found) > MOST_TOOLS:
+        raise RuntimeError(f"at most {MOST_TOOLS:,} tools on {_MOST_PAGES} pages are expected")
+    info = client.server_info
+    return ServerTools(server="" if info is None else f"{info.name} {info.version}", tools=tuple(found))
+
+
+def _result(done: CallToolResult) -> dict[str, JsonValue]:
+    left_out = [said for one in done.content if (said := _left_out(one)) is not None]
+    structured: JsonValue = done.structured_content
+    return {
+        "text": _text(done.content),
+        **({} if structured is None else {"structured": structured}),
+        **({"left_out": [*left_out]} if left_out else {}),
+    }
+
+
+def _text(content: Sequence[ContentBlock]) -> str:
+    return "\n\n".join(text for one in content if (text := _text_of(one)) is not None)
+
+
+def _text_of(block: ContentBlock) -> str | None:
+    match block:
+        case TextContent(text=text) | EmbeddedResource(resource=TextResourceContents(text=text)):
+            return text
+        case ResourceLink(name=name, uri=uri):
+            return f"{name}: {uri}"
+        case _:
+            return None
+
+
+def _left_out(block: ContentBlock) -> str | None:
+    """What a block is that has no text."""
+    match block:
+        case ImageContent(mime_type=mime_type, data=data) | AudioContent(mime_type=mime_type, data=data):
+            return f"{mime_type}, {size(len(data) * 3 // 4)}"
+        case EmbeddedResource(resource=resource) if not isinstance(resource, TextResourceContents):
+            return f"{resource.mime_type or 'bytes'}, {size(len(resource.blob) * 3 // 4)}"
+        case _:
+            return None
+
+
+def _error(message: str, code: ErrorCode | None = None) -> dict[str, JsonValue]:
+    return {"error": {"message": message, "code": (code or ErrorCode.WORKER_FAILED).value}}
+
+
+def _transport(bridge: Bridge) -> Transport:
+    if bridge.url is None:
+        return _own_server(bridge.command)
+    return _server_elsewhere(bridge.url, None if bridge.token is None else os.environ[bridge.token])
+
+
+_Streams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
+]
+
+
+@asynccontextmanager
+async def _own_server(command: Sequence[str]) -> AsyncIterator[_Streams]:
+    """A server that this process starts. When it ends, so does this process: it would answer nothing any more.
+
+    The SDK would start it, too, but reads messages of any length, in time that grows with their square.
+    """
+    process = await anyio.open_process(command, stderr=None, env=os.environ)
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
+    sent, received = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    to_send, from_client = anyio.create_memory_object_stream[SessionMessage]()
+
+    async def read() -> None:
+        unread = bytearray()
+        async for piece in stdout:
+            *lines, rest = piece.split(b"\n")
+            for line in lines:
+                await sent.send(_message(bytes(unread + line)))
+                unread.clear()
+            unread += rest
+            if len(unread) > _MOST_MESSAGE:
+                _end(f"the MCP server sent a message of more than {size(_MOST_MESSAGE)}")
+        os._exit(1)  # the last line of stderr is the server's
+
+    async def write() -> None:
+        async for message in from_client:
+            await stdin.send(
+                message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            )
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        yield received, to_send
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    """A line of a server; the session goes on after one that is no message."""
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as refused:
+        return refused
+
+
+def _server_elsewhere(url: str, token: str | None) -> Transport:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    # The limit of a job's time is the runner's.
+    return streamable_http_client(url, http_client=AsyncClient(headers=headers, timeout=Timeout(None)))
+
+
+def _told(raised: BaseException) -> str:
+    """The first cause, in a line."""
+    while isinstance(raised, BaseExceptionGroup):
+        raised = raised.exceptions[0]
+    said = (
+        raised.message if isinstance(raised, MCPError) else f"{type(raised).__name__}: {_first_line(raised)}"
+    )
+    return f"the MCP server cannot be used: {said}"
+
+
+def _first_line(raised: BaseException) -> str:
+    return next(iter(str(raised).splitlines()), "")
+
+
+def _end(fact: str) -> NoReturn:
+    """End this process; the last line of stderr says why."""
+    print(f"\n{fact}", file=sys.stderr, flush=True)  # noqa: T201 -- where a runner looks
+    os._exit(1)
