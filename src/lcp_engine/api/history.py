@@ -151,15 +151,23 @@ class History:
         return read_facts(self.database, self._isolation, mission_id, most)
 
     def standing(
-        self, mission_id: int, *, since: int | None = None, most: int | None = None
+        self,
+        mission_id: int,
+        *,
+        since: int | None = None,
+        most: int | None = None,
+        acting: Sequence[str] = (),
     ) -> tuple[Facts, Course]:
         """Like `facts`, with every held job, and the mission's progress since event `since`.
 
-        Default of `since`: the newest question to the planner.
+        Default of `since`: the newest question to the planner. `acting`: the kinds whose jobs are listed where they
+        succeeded.
         """
         from lcp_engine.api.reports import read_standing
 
-        return read_standing(self.database, self._isolation, mission_id, since, most)
+        return read_standing(
+            self.database, self._isolation, mission_id, since=since, most=most, acting=acting
+        )
 
     def unseen(self, jobs: Sequence[Job], by: str) -> list[Job]:
         """Those of these held jobs that `by` has not seen, and that were not recorded when they were held."""

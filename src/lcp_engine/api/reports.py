@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lcp_engine.engine.reports.files_on_disk import compared
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation
@@ -23,12 +25,18 @@ def read_facts(database: Database, isolation: Isolation, mission_id: int, most: 
 
 
 def read_standing(
-    database: Database, isolation: Isolation, mission_id: int, since: int | None, most: int | None
+    database: Database,
+    isolation: Isolation,
+    mission_id: int,
+    *,
+    since: int | None,
+    most: int | None,
+    acting: Sequence[str],
 ) -> tuple[Facts, Course]:
     """Facts and progress of one moment, with every held job. Raises `NOT_FOUND`."""
 
     def find(tx: Tx) -> tuple[Facts, Course, KnownRoot | None]:
-        facts = find_facts(tx, mission_id, most=most or MOST, most_held=MOST)
+        facts = find_facts(tx, mission_id, most=most or MOST, most_held=MOST, acting=acting)
         return facts, find_course(tx, mission_id, since), changed_root(tx, mission_id)
 
     facts, course, known = database.read(find)

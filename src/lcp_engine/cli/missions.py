@@ -138,11 +138,14 @@ def report_command(invocation: Invocation, mission: int, form: str | None, since
     """Report on mission M: jobs done, files written, limits reached, held and failed jobs, messages.
 
     text is Markdown, formatted on a terminal; json is the same as data; structured is for programs that show it to a
-    person and take decisions: blocks, forms for held jobs, progress; agent is the answer to a request. Everything but
-    the planner's own words comes from the history of jobs.
+    person and take decisions: blocks, forms for held jobs, progress; agent is the answer to a request: an
+    AgentResponse, or the AgentError that the mission failed with. Everything but the planner's own words comes from the
+    history of jobs.
     """
     if since is not None and form != "structured":
         raise click.UsageError("--since needs --format structured", click.get_current_context())
+    if form == "agent":  # what an action is depends on the role of its kind
+        invocation.load_workers()
     with invocation.history() as history:
         print_report(history, mission, form or ("json" if invocation.json else "text"), since)
     return Exit.DONE
@@ -300,10 +303,12 @@ def print_report(history: History, mission_id: int, form: str = "text", since: i
         facts, course = history.standing(mission_id, since=since, most=MOST_LINES)
         print_json(respond(facts, course).as_json())
     elif form == "agent":
-        from lcp_engine.engine.reports.agent_response import respond_as_agent
+        from lcp_engine.engine.reports.agent_response import acting_kinds, respond_as_agent
+        from lcp_engine.workers.registry import find_workers
 
-        answer = respond_as_agent(*history.standing(mission_id))
-        print_json(answer.model_dump(mode="json"))
+        roles = {kind: worker.role for kind, worker in find_workers().items()}
+        standing = history.standing(mission_id, acting=acting_kinds(roles))
+        print_json(respond_as_agent(*standing, roles).as_json())
     else:
         from lcp_engine.engine.reports.markdown import as_markdown
 

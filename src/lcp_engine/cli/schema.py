@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import click
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -14,15 +13,15 @@ from lcp_engine.cli.output import print_out
 from lcp_engine.config_file import ConfigFile
 from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.protocol.actions import Action, Problem
+from lcp_engine.core.protocol.envelopes import AgentAnswer, AgentResponse, ErrorEnvelope
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.protocol.universal import universal_schema
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import kind_of
-from lcp_engine.engine.reports.agent_response import AgentResponse
 from lcp_engine.engine.reports.structured import StructuredResponse
-from lcp_engine.errors import ErrorCode, ErrorType, LcpError
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.llm.reply_schema import ROOT, reply_schema
 from lcp_engine.workers.base import Worker
@@ -43,30 +42,6 @@ class Check(BaseModel):
     warnings: list[str]
 
 
-class RecommendedAction(BaseModel):
-    """An action recommended to a person or a program after an error."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    description: str
-    action_type: Literal["user_action", "system_retry"]
-
-
-class Error(BaseModel):
-    """An error as it is stored and printed."""
-
-    model_config = ConfigDict(extra="forbid", title="AgentError")
-
-    error_id: str
-    request_id: str
-    timestamp: str
-    error_type: ErrorType
-    error_code: ErrorCode
-    user_message: str
-    technical_details: dict[str, JsonValue]
-    recommended_actions: list[RecommendedAction]
-
-
 @click.command("schema", cls=LcpCommand)
 @click.argument("name", default="lcp", metavar="[NAME]")
 @click.option(
@@ -78,9 +53,9 @@ class Error(BaseModel):
 def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
-    lcp (the default) and universal are the dialects of planners; mission, request and config describe files; error,
-    check, structured and agent (reports) describe output; KIND and KIND_result are the params and the result of each
-    installed kind of job.
+    lcp (the default) and universal are the dialects of planners; mission, request and config describe files; agent
+    (response or error), structured and check describe output; KIND and KIND_result are the params and the result of
+    each installed kind of job.
     """
     invocation.load_workers()
     known = _schemas()
@@ -106,8 +81,9 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
         "request": _of(AgentRequest),
         "config": _of(ConfigFile),
         "check": _of(Check),
-        "error": _of(Error),
-        "agent": _of(AgentResponse),
+        "error": _of(ErrorEnvelope),
+        "response": _of(AgentResponse),
+        "agent": _of(AgentAnswer),
         "structured": _of(StructuredResponse),
         "lcp": lambda: action_schema(params),
         "universal": universal_schema,

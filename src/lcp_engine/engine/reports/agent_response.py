@@ -1,80 +1,117 @@
-"""A mission at one moment as the response of an agent to a request (pure)."""
+"""A mission at one moment as the envelope that answers its request: a response, or the error it failed with (pure)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
 from uuid import UUID, uuid5
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import JsonValue
 
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.protocol.envelopes import (
+    AgentResponse,
+    ErrorEnvelope,
+    RecommendedAction,
+    ResponseMetadata,
+    TakenAction,
+)
 from lcp_engine.engine.reports.markdown import as_markdown
-from lcp_engine.store.queries.mission_facts import Course, Facts, FileFact
+from lcp_engine.store.queries.mission_facts import Course, Facts, FileFact, JobFact
+from lcp_engine.store.queries.records import MissionStatus
 
-_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-_DATE_TIME: dict[str, JsonValue] = {"format": "date-time"}
-
-
-class TakenAction(BaseModel):
-    """A file that the mission made or changed."""
-
-    model_config = ConfigDict(frozen=True)
-
-    action_type: Literal["file_edit", "file_create", "command_execution", "search", "visualization"]
-    timestamp: str = Field(description="When it was last changed", json_schema_extra=_DATE_TIME)
-    details: dict[str, JsonValue] = Field(default_factory=dict)
+_Performed: TypeAlias = Literal["search", "command_execution"]
+_PERFORMED: Mapping[KindRole, _Performed] = {
+    KindRole.LISTS: "search",
+    KindRole.FINDS: "search",
+    KindRole.SEARCHES: "search",
+    KindRole.RUNS: "command_execution",
+}
 
 
-class ResponseMetadata(BaseModel):
-    """What it took; `error` is the AgentError that the mission ended with."""
-
-    model_config = ConfigDict(frozen=True)
-
-    execution_time_ms: int = Field(default=0, description="For how long at least one job was running")
-    tools_used: list[str] = Field(default_factory=list, description="The kinds of jobs that succeeded")
-    status: str = ""
-    outcome: str | None = None
-    error: dict[str, JsonValue] | None = None
-    omitted_actions: int = 0
-    unfulfilled: list[int] = Field(
-        default_factory=list, description="The jobs whose effect was refused, failed or waits for a person"
-    )
+def acting_kinds(roles: Mapping[str, KindRole]) -> list[str]:
+    """The kinds whose jobs are actions of a response even though they change no file."""
+    return [kind for kind, role in roles.items() if role in _PERFORMED]
 
 
-class AgentResponse(BaseModel):
-    """A mission at one moment, as the answer to the request that launched it."""
+def respond_as_agent(
+    facts: Facts, course: Course, roles: Mapping[str, KindRole]
+) -> AgentResponse | ErrorEnvelope:
+    """The mission as `facts` and `course` describe it: an error if it has failed, else a response.
 
-    model_config = ConfigDict(frozen=True)
-
-    id: str = Field(pattern=f"^resp-{_UUID}")
-    request_id: str = Field(pattern=f"^req-{_UUID}")
-    timestamp: str = Field(description="The time of the mission's newest event", json_schema_extra=_DATE_TIME)
-    content: str = Field(description="The report in Markdown")
-    actions: list[TakenAction] = Field(default_factory=list)
-    metadata: ResponseMetadata = ResponseMetadata()
-
-
-def respond_as_agent(facts: Facts, course: Course) -> AgentResponse:
-    """The mission as `facts` and `course` describe it; the id follows from the mission and its newest event."""
+    `roles` are those of the installed kinds. Equal history gives an equal envelope.
+    """
     mission = facts.mission
+    if mission.status is MissionStatus.FAILED and mission.error:
+        return _error(facts, course, roles)
     return AgentResponse(
         id=f"resp-{uuid5(UUID(mission.uid.removeprefix('req-')), str(course.event))}",
         request_id=mission.uid,
         timestamp=course.at,
         content=as_markdown(facts),
-        actions=[_action(file) for file in facts.files.rows],
-        metadata=ResponseMetadata(
-            execution_time_ms=round(course.seconds * 1000),
-            tools_used=list(facts.done),
-            status=mission.status,
-            outcome=mission.outcome,
-            error=mission.error or None,
-            omitted_actions=facts.files.omitted,
-            unfulfilled=mission.unfulfilled,
-        ),
+        actions=_actions(facts, roles),
+        metadata=_metadata(facts, course),
     )
 
 
-def _action(file: FileFact) -> TakenAction:
+def _error(facts: Facts, course: Course, roles: Mapping[str, KindRole]) -> ErrorEnvelope:
+    """The error that the mission ended with; what it did until then is in the details."""
+    stated = ErrorEnvelope.model_validate(facts.mission.error)
+    actions: list[JsonValue] = [action.as_json() for action in _actions(facts, roles)]
+    details: dict[str, JsonValue] = {
+        **stated.technical_details,
+        **_metadata(facts, course).as_json(),
+        "actions": actions,
+        "report": as_markdown(facts),
+    }
+    recommended = [*stated.recommended_actions, *_further(facts)]
+    return stated.model_copy(update={"technical_details": details, "recommended_actions": recommended})
+
+
+def _further(facts: Facts) -> Iterator[RecommendedAction]:
+    """What a person can do about any mission that has failed."""
+    number = facts.mission.id
+    yield RecommendedAction(
+        description="Look at what was asked, done and refused.",
+        action_type="user_action",
+        details={"command": f"lcp show {number}"},
+    )
+    if facts.files.total:
+        yield RecommendedAction(
+            description="Take back the changes that it made, after a look at what that would do.",
+            action_type="alternative_approach",
+            details={"command": f"lcp undo {number} --dry-run"},
+        )
+
+
+def _metadata(facts: Facts, course: Course) -> ResponseMetadata:
+    mission = facts.mission
+    return ResponseMetadata(
+        execution_time_ms=round(course.seconds * 1000),
+        tools_used=list(facts.done),
+        status=mission.status,
+        outcome=mission.outcome,
+        omitted_actions=facts.files.omitted + facts.acted.omitted,
+        unfulfilled=mission.unfulfilled,
+    )
+
+
+def _actions(facts: Facts, roles: Mapping[str, KindRole]) -> list[TakenAction]:
+    """Searches and commands, and each file that was written and not undone once; in the order of time."""
+    actions = [_changed(file) for file in facts.files.rows]
+    for job in facts.acted.rows:
+        performed = _PERFORMED.get(roles.get(job.kind, KindRole.OTHER))
+        if performed is not None and job.ended_at is not None:
+            actions.append(_performed(job, performed, job.ended_at))
+    return sorted(actions, key=lambda action: action.timestamp)
+
+
+def _performed(job: JobFact, performed: _Performed, at: str) -> TakenAction:
+    details: dict[str, JsonValue] = {"kind": job.kind, "job_id": job.id, "params": job.params}
+    return TakenAction(action_type=performed, timestamp=at, details=details)
+
+
+def _changed(file: FileFact) -> TakenAction:
     return TakenAction(
         action_type="file_create" if file.created else "file_edit",
         timestamp=file.changed_at,

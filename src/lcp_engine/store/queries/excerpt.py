@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
@@ -17,7 +18,9 @@ LARGEST = 16 * 1024
 """Params with more characters are read one job at a time, and only what they are about is kept."""
 ABOUT = ("root", "rel_path", "path", "mode", "patterns", "question", "options", "user_prompt")
 
-JOB = Columns("jobs", ("id", "kind", "name", "state", "reason", "error"), large={"params": LARGEST})
+JOB = Columns(
+    "jobs", ("id", "kind", "name", "state", "reason", "error", "ended_at"), large={"params": LARGEST}
+)
 """What `read_jobs` reads."""
 IS_NO_TURN = Condition(f"kind <> '{TURN}'")
 _PARAMS = Sql("SELECT params FROM jobs WHERE id = :job", job=int)
@@ -39,7 +42,7 @@ def read_jobs(tx: Tx, rows: Sequence[Row]) -> list[JobFact]:
 
 
 def _job(tx: Tx, row: Row) -> JobFact:
-    number, kind, name, state, reason, error, params = row
+    number, kind, name, state, reason, error, ended_at, params = row
     return JobFact(
         id=number,
         kind=kind,
@@ -49,6 +52,7 @@ def _job(tx: Tx, row: Row) -> JobFact:
         error=None if error is None else json.loads(error),
         params=read_about(tx, number) if params is None else json.loads(params),
         is_cut=params is None,
+        ended_at=None if ended_at is None else iso(ended_at),
     )
 
 

@@ -49,6 +49,8 @@ class JobFact:
     params: JsonObject
     is_cut: bool = False
     """Whether large params were left out, except those that say what the job is about."""
+    ended_at: str | None = None
+    """ISO 8601."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,8 @@ class Facts:
     undone: Excerpt[UndoneFact] = Excerpt()
     held: Excerpt[JobFact] = Excerpt()
     failures: Excerpt[JobFact] = Excerpt()
+    acted: Excerpt[JobFact] = Excerpt()
+    """The jobs of certain kinds that succeeded."""
     limits: Sequence[str] = ()
     """Limits that were reached, and the reasons of jobs that were refused for one."""
     said: JsonObject = field(default_factory=dict)

@@ -18,7 +18,7 @@ from lcp_engine.store.queries.file_changes import has_undone, timeline_of
 from lcp_engine.store.queries.history import find_mission, find_where
 from lcp_engine.store.queries.mission_facts import Excerpt, Facts, FileFact, JobFact, TurnFact, UndoneFact
 from lcp_engine.store.queries.records import Mission
-from lcp_engine.store.queries.selection import Columns, Condition, equal, find
+from lcp_engine.store.queries.selection import Columns, Condition, among, equal, find
 
 MOST = 1000
 """Of each list that many rows are enough for a program; a person gets fewer."""
@@ -39,8 +39,13 @@ _CHANGE = Sql(
 T = TypeVar("T")
 
 
-def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | None = None) -> Facts:
-    """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`."""
+def find_facts(
+    tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | None = None, acting: Sequence[str] = ()
+) -> Facts:
+    """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`.
+
+    `acting` are the kinds whose jobs are listed where they succeeded.
+    """
     mission = Mission.read(find_mission(tx, mission_id))
     of_mission = equal("mission_id", mission_id)
     files, undone = _files(tx, mission_id, most)
@@ -53,6 +58,7 @@ def find_facts(tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | No
         undone=undone,
         held=_jobs(tx, mission_id, most_held or most, (State.HELD,)),
         failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), IS_NO_TURN),
+        acted=_jobs(tx, mission_id, most, (State.SUCCEEDED,), among("kind", acting)) if acting else Excerpt(),
         limits=_limits(tx, mission_id, mission.outcome or "", most),
         said=_said(tx, mission_id),
     )  # fmt: skip

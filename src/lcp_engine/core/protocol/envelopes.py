@@ -1,0 +1,121 @@
+"""The envelopes around an agent's work: its response, its error, and the tools, memories and files it speaks of. Pure.
+
+Fields beyond those that the reference schemas name are the engine's own. What a reader does not know, it ignores.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, RootModel
+
+from lcp_engine.errors import ErrorCode
+
+UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+
+
+def _is_time(text: str) -> str:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("should be a time in ISO 8601, such as 2026-01-31T12:00:00Z") from None
+    return text
+
+
+Time: TypeAlias = Annotated[str, AfterValidator(_is_time), Field(json_schema_extra={"format": "date-time"})]
+RequestId: TypeAlias = Annotated[str, Field(pattern=f"^req-{UUID}$")]
+
+
+def _without_null(schema: dict[str, JsonValue]) -> None:
+    """In the published schema an optional key is absent rather than null."""
+    properties = schema.get("properties")
+    assert isinstance(properties, dict)
+    for name, stated in properties.items():
+        branches = stated.get("anyOf") if isinstance(stated, dict) else None
+        if not isinstance(stated, dict) or not isinstance(branches, list):
+            continue
+        kept = [branch for branch in branches if branch != {"type": "null"}]
+        if len(kept) == 1 and isinstance(kept[0], dict):
+            rest = {key: value for key, value in stated.items() if key not in ("anyOf", "default")}
+            properties[name] = {**kept[0], **rest}
+
+
+class Envelope(BaseModel):
+    """A part of an envelope. An optional key that has no value is left out of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, json_schema_extra=_without_null)
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """The envelope as it is published."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class TakenAction(Envelope):
+    """Something that was done to answer a request."""
+
+    action_type: Literal["file_edit", "file_create", "command_execution", "search", "visualization"]
+    timestamp: Time = Field(description="When it was done; of a file, when it was last changed.")
+    details: dict[str, JsonValue] = Field(default={}, description="What depends on the type.")
+
+
+class ResponseMetadata(Envelope):
+    """What an answer took, and how the mission stands."""
+
+    execution_time_ms: int = Field(default=0, description="For how long at least one job was running.")
+    tools_used: list[str] = Field(default=[], description="The kinds of jobs that succeeded.")
+    status: str | None = Field(default=None, description="The status of the mission.")
+    outcome: str | None = Field(default=None, description="What ended the mission.")
+    omitted_actions: int = Field(default=0, description="How many actions are left out of the list.")
+    unfulfilled: list[int] = Field(
+        default=[], description="The jobs whose effect was refused, failed or waits for a person."
+    )
+
+
+class AgentResponse(Envelope):
+    """The answer to a request."""
+
+    id: str = Field(pattern=f"^resp-{UUID}$")
+    request_id: RequestId = Field(description="The request that it answers.")
+    timestamp: Time = Field(description="When it was made; of a mission, the time of its newest event.")
+    content: str = Field(description="The answer, in Markdown.")
+    actions: list[TakenAction] = Field(default=[], description="What was done, in the order of time.")
+    metadata: ResponseMetadata = ResponseMetadata()
+
+
+class RecommendedAction(Envelope):
+    """What may help after an error."""
+
+    description: str
+    action_type: Literal["user_action", "system_retry", "alternative_approach", "contact_support"]
+    details: dict[str, JsonValue] = Field(default={}, description="`command`: the command that does it.")
+
+
+def _describe_codes(schema: dict[str, JsonValue]) -> None:
+    schema["examples"] = [str(code) for code in ErrorCode]
+
+
+class ErrorEnvelope(Envelope):
+    """Why a request was not answered."""
+
+    model_config = ConfigDict(title="AgentError")
+
+    error_id: str = Field(pattern=f"^err-{UUID}$")
+    request_id: RequestId = Field(description="The request that led to it.")
+    timestamp: Time = Field(description="When it happened.")
+    error_type: Literal[
+        "input_error", "execution_error", "resource_error", "permission_error", "timeout_error",
+        "system_error",
+    ]  # fmt: skip
+    error_code: str | None = Field(
+        default=None,
+        description="A stable name, as docs/errors.md lists them.",
+        json_schema_extra=_describe_codes,
+    )
+    user_message: str = Field(description="What is wrong, in a sentence.")
+    technical_details: dict[str, JsonValue] = Field(default={}, description="More about it, for programs.")
+    recommended_actions: list[RecommendedAction] = []
+
+
+class AgentAnswer(RootModel[AgentResponse | ErrorEnvelope]):
+    """The answer to a request, or why there is none."""
