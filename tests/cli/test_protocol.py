@@ -123,12 +123,31 @@ def test_try_fails_with_a_code(lcp: Lcp, kind: str, params: str, code: int, erro
 
 
 @pytest.mark.parametrize(
-    "name", ["", "mission", "error", "check", "config", "list_files", "write_file_result", "universal"]
+    "name",
+    [
+        "",
+        "mission",
+        "request",
+        "response",
+        "error",
+        "agent",
+        "structured",
+        "check",
+        "config",
+        "list_files",
+        "write_file_result",
+        "universal",
+        "tool_definition",
+        "memory_entry",
+        "execution_plan",
+        "file_operation",
+    ],
 )
 def test_every_schema_is_one(lcp: Lcp, name: str) -> None:
     done = lcp("schema", *filter(None, [name]))
     jsonschema.Draft202012Validator.check_schema(done.object)
     assert done.object["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert ("$id" in done.object) == (name not in ("list_files", "write_file_result"))
 
 
 @pytest.mark.parametrize("shipped", shipped_missions().values(), ids=lambda path: str(path.name))

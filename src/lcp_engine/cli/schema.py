@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import click
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -13,7 +14,15 @@ from lcp_engine.cli.output import print_out
 from lcp_engine.config_file import ConfigFile
 from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.protocol.actions import Action, Problem
-from lcp_engine.core.protocol.envelopes import AgentAnswer, AgentResponse, ErrorEnvelope
+from lcp_engine.core.protocol.envelopes import (
+    AgentAnswer,
+    AgentResponse,
+    ErrorEnvelope,
+    FileOperation,
+    MemoryEntry,
+    ToolDefinition,
+)
+from lcp_engine.core.protocol.execution_plan import ExecutionPlan
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.protocol.universal import universal_schema
@@ -54,8 +63,9 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
     lcp (the default) and universal are the dialects of planners; mission, request and config describe files; agent
-    (response or error), structured and check describe output; KIND and KIND_result are the params and the result of
-    each installed kind of job.
+    (response or error), structured and check describe output; tool_definition, memory_entry, execution_plan and
+    file_operation are further envelopes of agents; KIND and KIND_result are the params and the result of each installed
+    kind of job.
     """
     invocation.load_workers()
     known = _schemas()
@@ -71,23 +81,47 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     return Exit.DONE
 
 
+_REFERENCE = "https://unifiedagents.org/schemas/{}.json"
+_URN = "urn:lcp-engine:schema:{}:1"
+_ENVELOPES: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "request": ("request", AgentRequest),
+    "response": ("response", AgentResponse),
+    "error": ("error", ErrorEnvelope),
+    "tool_definition": ("tool-definition", ToolDefinition),
+    "memory_entry": ("memory-entry", MemoryEntry),
+    "execution_plan": ("execution-plan", ExecutionPlan),
+}
+"""The envelopes of the reference: the last part of its `$id`, and our model."""
+
+
 def _schemas() -> dict[str, Callable[[], _Schema]]:
+    """The published schemas by their names; each but those of kinds has a `$id` that no release changes."""
     workers = find_workers()
     params = {kind: worker.params for kind, worker in workers.items()}
-    return {
-        **{kind: _of_params(worker) for kind, worker in workers.items()},
-        **{f"{kind}_result": _of(worker.result) for kind, worker in workers.items()},
+    own: dict[str, Callable[[], _Schema]] = {
         "mission": _of(MissionFile),
-        "request": _of(AgentRequest),
         "config": _of(ConfigFile),
         "check": _of(Check),
-        "error": _of(ErrorEnvelope),
-        "response": _of(AgentResponse),
         "agent": _of(AgentAnswer),
         "structured": _of(StructuredResponse),
+        "file_operation": _of(FileOperation),
         "lcp": lambda: action_schema(params),
         "universal": universal_schema,
     }
+    return {
+        **{kind: _of_params(worker) for kind, worker in workers.items()},
+        **{f"{kind}_result": _of(worker.result) for kind, worker in workers.items()},
+        **{name: partial(_identified, _URN.format(name), schema) for name, schema in own.items()},
+        **{
+            name: partial(_identified, _REFERENCE.format(last), _of(model))
+            for name, (last, model) in _ENVELOPES.items()
+        },
+    }
+
+
+def _identified(uri: str, schema: Callable[[], _Schema]) -> _Schema:
+    made = schema()
+    return {"$schema": made["$schema"], "$id": uri, **made}
 
 
 def _strict_schemas() -> dict[str, Callable[[], _Schema]]:

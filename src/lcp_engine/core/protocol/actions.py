@@ -162,6 +162,8 @@ class Malformed(BaseModel):
     warnings: tuple[str, ...] = ()
 
 
+RULE = "rule"
+"""The type of an error of a model whose message is a whole sentence."""
 MAX_WARNINGS = 20
 LONGEST_WARNING = 300
 MAX_PROBLEMS = 1000
@@ -279,12 +281,19 @@ _EXPECTED = {
 }
 
 
-def _explain(detail: ErrorDetails, place: str, known: tuple[str, ...]) -> tuple[str, str]:
-    loc, context, kind = detail["loc"], detail.get("ctx", {}), detail["type"]
+def _path(loc: tuple[int | str, ...]) -> str:
     path = ""
     for part in loc:
         path = join(path, f"[{part}]" if isinstance(part, int) else shortened(part))
+    return path
+
+
+def _explain(detail: ErrorDetails, place: str, known: tuple[str, ...]) -> tuple[str, str]:
+    loc, context, kind = detail["loc"], detail.get("ctx", {}), detail["type"]
+    path = _path(loc)
     name = str(loc[-1]) if loc else place
+    if kind == RULE:
+        return path, detail["msg"]
     if not loc:
         return path, f"{place}: {detail['msg']}"
     found = shown(detail["input"])

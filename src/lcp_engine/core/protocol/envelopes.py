@@ -119,3 +119,77 @@ class ErrorEnvelope(Envelope):
 
 class AgentAnswer(RootModel[AgentResponse | ErrorEnvelope]):
     """The answer to a request, or why there is none."""
+
+
+class ToolParameter(Envelope):
+    """One parameter of a tool."""
+
+    type: Literal["string", "number", "integer", "boolean", "array", "object"]
+    description: str
+    required: bool = False
+    default: JsonValue = Field(default=None, description="Its value if it is not given.")
+    enum: list[JsonValue] | None = Field(default=None, description="The values that it may have.")
+
+
+class ToolExample(Envelope):
+    """What a tool returned for an input."""
+
+    input: dict[str, JsonValue]
+    output: JsonValue
+
+
+class RateLimit(Envelope):
+    """How often a tool may be used."""
+
+    requests_per_minute: int | None = None
+    burst: int | None = None
+
+
+class ToolDefinition(Envelope):
+    """A tool: what it is for, what it takes and what it returns."""
+
+    id: str = Field(pattern="^tool-[a-z0-9-]+$")
+    name: str
+    description: str = Field(description="What it does, and when to use it.")
+    parameters: dict[str, ToolParameter]
+    result_schema: dict[str, JsonValue] = Field(description="The JSON Schema of its result.")
+    examples: list[ToolExample] | None = None
+    permission_level: Literal["user", "system", "admin"] = "user"
+    rate_limit: RateLimit | None = None
+
+
+MemoryId: TypeAlias = Annotated[str, Field(pattern=f"^mem-{UUID}$")]
+
+
+class MemoryMetadata(Envelope):
+    """Where a memory comes from, and how much it matters."""
+
+    source: str | None = Field(default=None, description="Such as user_statement or system_observation.")
+    associated_files: list[str] | None = None
+    importance: int | None = Field(default=None, ge=1, le=10, description="From 1, low, to 10, high.")
+
+
+class MemoryEntry(Envelope):
+    """Something to be remembered beyond the request in which it was found out."""
+
+    id: MemoryId
+    title: str = Field(description="What it is about, in short.")
+    content: str
+    created_at: Time
+    updated_at: Time | None = None
+    tags: list[str] = Field(min_length=1)
+    metadata: MemoryMetadata | None = None
+    related_memories: list[MemoryId] | None = None
+
+
+class FileOperation(Envelope):
+    """An operation on files; a `bulk_operation` has those that belong together in its parameters."""
+
+    operation: str = Field(
+        pattern="^[a-z_]+$",
+        examples=["read_file", "write_file", "find_files", "apply_edits", "create_directory", "copy_file"],
+    )
+    id: str = Field(min_length=1)
+    timestamp: Time | None = None
+    parameters: dict[str, JsonValue]
+    options: dict[str, JsonValue] | None = None
