@@ -37,7 +37,8 @@ DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
-FILE_SYSTEM: api/mcp_tools:keep_tools sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
+FILE_SYSTEM: api/mcp_tools:keep_tools
+    sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:back_up
 INVALID_ARGUMENT: workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
