@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -71,6 +72,14 @@ def test_a_shell_script_answers_a_job(kind: Callable[..., Worker[BaseModel]], ro
     worker = kind('read -r job; echo "{\\"result\\": {\\"asked\\": $job}}"', shell=True)
     done = ask(worker, root, word="oven")
     assert done.result == {"asked": {"id": 0, "attempt": 1, "kind": "k", "params": {"word": "oven"}}}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+def test_a_script_of_node_answers_a_job(root: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.js"
+    program.write_text("process.stdin.on('data', () => console.log('{\"result\": {\"ok\": true}}'))\n")
+    (worker,) = kinds_in({"k": {"command": ["node", "./program.js"], "has_effects": False}}, tmp_path)
+    assert ask(worker, root).result == {"ok": True}
 
 
 def test_a_long_lived_program_answers_many_jobs_of_a_runner(

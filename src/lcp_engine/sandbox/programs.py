@@ -28,7 +28,7 @@ LANDLOCK_NEEDED = 3
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
     "/etc/alternatives", "/etc/group", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
-    "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd",
+    "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/ssl/openssl.cnf",
     "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu",
 )  # fmt: skip
 """What any program may read and execute, where it is there."""
