@@ -169,6 +169,34 @@ def test_threads_that_look_at_a_slow_root_together_all_wait_for_it(
         assert (served.elsewhere, served.silent_roots) == (frozenset(), frozenset())
 
 
+def test_a_runner_until_idle_waits_for_a_root_that_answers_late(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had ended with the mission undone, because the root took longer than a claim waits for one."""
+    answers = threading.Event()
+
+    def answer_late(path: str) -> RootIdentity | None:
+        answers.wait()
+        return identity_at(path)
+
+    monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", answer_late)
+    with Engine(database_url) as engine:
+        mission = launch(engine, tmp_path / "late")
+        runner = Runner(engine.instance, until_idle=True, roots=Roots(only_here=False))
+
+        def answer() -> None:
+            while not runner.silent_roots:
+                time.sleep(0.01)
+            answers.set()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        runner.run()
+        thread.join()
+        assert engine.mission(mission.id).status == "completed"
+        assert (runner.left_to_others(), runner.silent_roots) == ({}, frozenset())
+
+
 @pytest.fixture
 def on_nfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Every root is on NFS, and this is the machine of the given name."""

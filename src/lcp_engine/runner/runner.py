@@ -274,6 +274,8 @@ class Runner:
                 self._check_lanes(time.monotonic())
                 if not self._stopping:
                     self._maintenance.run_due(self._leases.runner_id)
+                if self._served.return_answered():
+                    self._idle.wake_all()
                 if self._served.elsewhere and time.monotonic() - searched > ROOT_SECONDS:
                     searched = time.monotonic()
                     self._served.forget()
@@ -454,5 +456,8 @@ class Leases:
         return self._database.read(lambda tx: queue.next_ready_at(tx, self._scope, self._served))
 
     def has_open(self) -> bool:
-        """Whether anything of the scope is queued, delayed or leased, by any runner."""
-        return self._database.read(lambda tx: queue.has_open(tx, self._scope, self._served))
+        """Whether anything of the scope is queued, delayed or leased, by any runner, or its root may still answer."""
+        returned = self._served.returned
+        if self._database.read(lambda tx: queue.has_open(tx, self._scope, self._served)):
+            return True
+        return self._served.is_waiting or self._served.returned != returned

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 """How long a claim waits for the file system of a root."""
+PATIENCE_SECONDS = 3.0
+"""How long a runner that has nothing else to do waits for it."""
 _LOG = logging.getLogger("lcp_engine")
 _SIBLINGS = Statement(
     select(missions.c.id).where(missions.c.root == bindparam("root"), missions.c.ended_at.is_(None))
@@ -84,10 +86,10 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """A look at a root; it is silent if nothing is found `until` then, on the monotonic clock."""
+    """A look at a root that `began` then, on the monotonic clock."""
 
     found: Future[_Place]
-    until: float
+    began: float
 
 
 class _Disk:
@@ -97,13 +99,12 @@ class _Disk:
         self._lock = threading.Lock()
         self._looks: dict[str, _Look] = {}
 
-    @property
-    def silent(self) -> frozenset[str]:
-        """The roots that did not answer in time, and have not answered yet."""
-        now = time.monotonic()
+    def silent(self, seconds: float = LOOK_SECONDS) -> frozenset[str]:
+        """The roots that have not answered for so long."""
+        began = time.monotonic() - seconds
         with self._lock:
             looks = [*self._looks.items()]
-        return frozenset(root for root, look in looks if not look.found.done() and look.until <= now)
+        return frozenset(root for root, look in looks if not look.found.done() and look.began <= began)
 
     def look(self, root: str) -> _Place | None:
         """What is at the path of a root; None if its file system does not answer in `LOOK_SECONDS`."""
@@ -113,11 +114,11 @@ class _Disk:
             look = self._looks.get(root)
             is_first = look is None
             if look is None:
-                look = self._looks[root] = _Look(Future(), until=time.monotonic() + LOOK_SECONDS)
+                look = self._looks[root] = _Look(Future(), began=time.monotonic())
                 threading.Thread(target=_look, args=(root, look.found), name="lcp-look", daemon=True).start()
         try:
             # Others that look meanwhile wait as well: the root is not silent before its time is over.
-            place = look.found.result(max(0.0, look.until - time.monotonic()))
+            place = look.found.result(max(0.0, look.began + LOOK_SECONDS - time.monotonic()))
         except TimeoutError:
             if is_first:
                 _LOG.warning("root %s does not answer; its missions have to wait", root)
@@ -155,7 +156,10 @@ def _names(root: str, spec: str) -> Iterable[str]:
 
 
 class ServedMissions:
-    """The missions that a runner serves, found as it meets their jobs; it leaves those in `elsewhere` to others."""
+    """The missions that a runner serves, found as it meets their jobs; it leaves those in `elsewhere` to others.
+
+    `returned` counts the missions that were left because their root did not answer, and are served again.
+    """
 
     def __init__(self, roots: Roots) -> None:
         self.elsewhere: frozenset[int] = frozenset()
@@ -165,7 +169,8 @@ class ServedMissions:
         self._named_on_network: frozenset[str] = frozenset()
         self._taken_over: frozenset[str] = frozenset()
         self._left: set[str] = set()
-        self._silent: dict[int, str] = {}
+        self._waiting: dict[int, str] = {}
+        self.returned = 0
         self._lock = threading.Lock()
 
     def includes(self, tx: Tx, mission_id: int) -> bool:
@@ -191,7 +196,7 @@ class ServedMissions:
         place = self._disk.look(named or root)
         if named is None and (place is None or not place.is_directory):
             # With all missions of that root: a claim meets few roots, and may meet many missions of each.
-            return {mission_id, *(int(row[0]) for row in tx.rows(_SIBLINGS, root=root))}
+            return self._over(tx, mission_id, root, silent=root if place is None else None)
         if place is not None and place.network is not None:
             is_here = self._may_write(tx, root, place.network, is_named=named is not None)
             return (
@@ -202,6 +207,14 @@ class ServedMissions:
         changed = last_place(tx, mission_id, root)
         is_here = changed is None or place.identity is None or changed.shares_files_with(place.identity)
         return self._decided(mission_id, is_here=is_here)
+
+    def _over(self, tx: Tx, mission_id: int, root: str, silent: str | None) -> set[int]:
+        """The missions over a root; they wait for the place that is `silent`, if there is one."""
+        over_it = {mission_id, *(int(row[0]) for row in tx.rows(_SIBLINGS, root=root))}
+        if silent is not None:
+            with self._lock:
+                self._waiting |= dict.fromkeys(over_it, silent)
+        return over_it
 
     def _decided(self, mission_id: int, *, is_here: bool) -> set[int]:
         if is_here:
@@ -230,7 +243,14 @@ class ServedMissions:
     @property
     def silent_roots(self) -> frozenset[str]:
         """The directories of roots here that did not answer when they were looked at, and have not answered since."""
-        return self._disk.silent
+        return self._disk.silent()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether missions are left for a root that may still answer, or has answered meanwhile."""
+        given_up = self._disk.silent(PATIENCE_SECONDS)
+        with self._lock:
+            return any(place not in given_up for place in self._waiting.values())
 
     def does_answer(self, tx: Tx, mission_id: int) -> bool:
         """Whether the root of a mission answers; until it does, all missions over it are left."""
@@ -240,9 +260,8 @@ class ServedMissions:
         place = self._roots.named_for(root, spec) or root
         if self._disk.look(place) is not None:
             return True
-        over_it = {mission_id, *(int(row[0]) for row in tx.rows(_SIBLINGS, root=root))}
+        over_it = self._over(tx, mission_id, root, silent=place)
         with self._lock:
-            self._silent |= dict.fromkeys(over_it, place)
             self.elsewhere |= over_it
         return False
 
@@ -258,12 +277,23 @@ class ServedMissions:
         with self._lock:
             self._taken_over |= roots
 
+    def return_answered(self) -> bool:
+        """Serve missions again whose roots have answered since. Whether there are any."""
+        silent = self._disk.silent()
+        with self._lock:
+            answered = {mission for mission, place in self._waiting.items() if place not in silent}
+            self._waiting = {
+                mission: place for mission, place in self._waiting.items() if mission not in answered
+            }
+            self.elsewhere -= answered
+            self.returned += len(answered)
+        return bool(answered)
+
     def forget(self) -> None:
         """Search every root again: directories come and go. Those that do not answer still have to wait."""
-        silent = self._disk.silent
+        self.return_answered()
         with self._lock:
-            self._silent = {mission: place for mission, place in self._silent.items() if place in silent}
-            self.elsewhere = frozenset(self._silent)
+            self.elsewhere = frozenset(self._waiting)
             self._here = set()
 
     def left_jobs(self, tx: Tx) -> dict[str, int]:
