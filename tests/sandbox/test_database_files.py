@@ -145,6 +145,24 @@ def test_at_most_one_descriptor_of_a_root_stays_open(database: Database, place: 
             os.close(opened.descriptor)
 
 
+def test_a_search_past_hard_links_of_the_database_keeps_its_locks(database: Database, place: Path) -> None:
+    for name in ("h1", "h2"):
+        os.link(place / "lcp.db", place / name)
+    with Root(place) as root:
+
+        def search(tx: object) -> tuple[JsonValue, str]:
+            found = run_job("search_files", {"text": "SQLite"}, root).result
+            assert isinstance(found, dict)
+            return found["skipped"], said_to_another(place / "lcp.db", "BEGIN IMMEDIATE")
+
+        skipped, said = database.write(search)
+    assert skipped == [
+        f"{name!r} leads to the engine's own database, which no job may touch"
+        for name in ("h1", "h2", "lcp.db", "lcp.db-shm", "lcp.db-wal")
+    ]
+    assert said == "database is locked"
+
+
 def test_a_copy_of_the_database_is_a_file_like_any_other(database: Database, place: Path) -> None:
     (place / "copy").write_bytes((place.parent / "outside" / "secret.txt").read_bytes())
     (place / "l").symlink_to("copy")

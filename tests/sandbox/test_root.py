@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -112,6 +113,28 @@ def test_only_regular_files_are_opened_and_nothing_blocks(root: Root, place: Pat
             with pytest.raises(LcpError) as refused:
                 root.open_file(path)
             assert refused.value.code is ErrorCode.NOT_A_FILE
+
+
+def test_a_file_of_an_open_directory_is_opened_like_any_other_but_through_no_link(
+    root: Root, place: Path
+) -> None:
+    os.mkfifo(place / "src" / "fifo")
+    (place / "src" / "link").symlink_to("../a.txt")
+    (place / "src" / "b.txt").write_text("b")
+    directory = root.open_directory("src")
+    try:
+        opened = root.open_file_in(directory, "src/b.txt")
+        assert (os.read(opened.descriptor, 9), opened.size, opened.path) == (b"b", 1, "src/b.txt")
+        os.close(opened.descriptor)
+        with pytest.raises(LcpError) as refused:
+            root.open_file_in(directory, "src/fifo")
+        assert refused.value.code is ErrorCode.NOT_A_FILE
+        for name, number in (("link", errno.ELOOP), ("nope", errno.ENOENT)):
+            with pytest.raises(OSError, match=name) as failed:
+                root.open_file_in(directory, f"src/{name}")
+            assert failed.value.errno == number
+    finally:
+        os.close(directory)
 
 
 @pytest.mark.parametrize("path", ["nope", "nope/a", "a.txt/x", "src/nope"])

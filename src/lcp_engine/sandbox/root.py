@@ -66,6 +66,7 @@ class Root:
         opened: int | None = None,
         spellings: tuple[str, ...] = (),
     ) -> None:
+        self._checks_first = False
         if opened is not None:
             self.path, self.spellings, self.descriptor = os.fspath(path), spellings, opened
             self.kernel = has_openat2() if kernel is None else kernel
@@ -111,6 +112,18 @@ class Root:
             raise refusal(error, path) from error
         return self._opened(descriptor, resolved, path)
 
+    def open_file_in(self, directory: int, path: str) -> Opened:
+        """Like `open_file`, by a descriptor of the directory that holds the file, which costs a third less.
+
+        Raises OSError if there is no such file, or a link: none is followed.
+        """
+        if self._checks_first:
+            return self.open_file(path)
+        if self._own and path in self._own:
+            raise refusal_of_own(path)
+        descriptor = os.open(path.rpartition("/")[2], _READ | os.O_NOFOLLOW, dir_fd=directory)
+        return self._opened(descriptor, path, path)
+
     def open_place(self, place: Place) -> Opened:
         """Like `open_file`, with ".." as the kernel takes it: after a link it leaves what the link leads to.
 
@@ -148,6 +161,7 @@ class Root:
         if status.st_ino in OWN_FILES.inodes and OWN_FILES.holds(descriptor, status):
             # Reached by a hard link. The descriptor stays open; from now on this root checks before it opens.
             self._openers = replace(self._openers, file=partial(self._check_and_open, _NO_LINKS))
+            self._checks_first = True
             raise refusal_of_own(path)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)

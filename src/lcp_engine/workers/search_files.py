@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -16,6 +20,7 @@ from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.sandbox.read_text import read_bytes
+from lcp_engine.sandbox.root import Opened, refusal
 from lcp_engine.sandbox.search_text import Find, finder, matching_lines, searchable, shown_line
 from lcp_engine.workers.base import Context, Example, Hold, Worker
 from lcp_engine.workers.list_files import filters_of
@@ -121,13 +126,36 @@ class _Search:
     left: int = _MOST_BYTES
 
     def run(self, paths: list[str]) -> None:
-        """Search files, until the limit is reached. Most hold nothing, so this loop is tight."""
+        """Search files, until the limit is reached."""
+        for directory, group in groupby(paths, lambda path: path.rpartition("/")[0]):
+            of_directory = [*group]
+            if len(of_directory) == 1:
+                self._search_each(of_directory, self.context.root.open_file)
+            else:
+                self._search_directory(directory, of_directory)
+            if self.is_full:
+                return
+
+    def _search_directory(self, directory: str, paths: list[str]) -> None:
+        root = self.context.root
+        try:
+            descriptor = root.open_directory(f"{self.base}/{directory}".strip("/"))
+        except OSError as error:
+            self.skipped.append(refusal(error, directory or ".").failed.message)
+            return
+        try:
+            self._search_each(paths, partial(root.open_file_in, descriptor))
+        finally:
+            os.close(descriptor)
+
+    def _search_each(self, paths: list[str], open_file: Callable[[str], Opened]) -> None:
+        """Most files hold nothing, so this loop is tight."""
         judge, find, prefix = self.context.policy, self.find, f"{self.base}/" if self.base else ""
         for path in paths:
             ruling = judge(prefix + path)
             if ruling.verdict is not Verdict.AUTO and self._is_left_out(path, ruling):
                 continue
-            data = self._read(prefix + path, path)
+            data = self._read(open_file, prefix + path, path)
             if data is None:
                 continue
             self.files += 1
@@ -147,10 +175,10 @@ class _Search:
             self.skipped.append(f"{path}: {ruling.reason.text}")
         return True
 
-    def _read(self, path: str, shown: str) -> bytes | None:
+    def _read(self, open_file: Callable[[str], Opened], path: str, shown: str) -> bytes | None:
         """The content of the file at `path`; None if it cannot be read."""
         try:
-            opened = self.context.root.open_file(path)
+            opened = open_file(path)
             try:
                 if opened.path != path:
                     return None  # it has become a link, and links are not listed
@@ -161,7 +189,8 @@ class _Search:
             if error.code is not ErrorCode.PATH_NOT_FOUND:  # it was deleted since it was listed
                 self.skipped.append(error.failed.message)
         except OSError as error:
-            self.skipped.append(f"{shown!r}: {error.strerror or error}")
+            if error.errno not in {errno.ENOENT, errno.ELOOP}:
+                self.skipped.append(refusal(error, shown).failed.message)
         return None
 
     def _search(self, path: str, raw: bytes) -> None:
