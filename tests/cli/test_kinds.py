@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 from rich.cells import cell_len
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
 
+from lcp_engine.core.protocol.envelopes import ToolDefinition
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Example, Worker
 
@@ -64,6 +66,27 @@ def test_a_kind_is_described(lcp: Lcp) -> None:
     listed = lcp("kinds", "--json").object["kinds"]
     assert isinstance(listed, list)
     assert described in listed
+
+
+def test_kinds_are_defined_as_the_tools_of_other_agents(lcp: Lcp, toss: None) -> None:
+    """Each is valid by the published schema."""
+    defined = lcp("kinds", "--tools").object["tools"]
+    assert isinstance(defined, list)
+    schema = lcp("schema", "tool_definition").object
+    for one in defined:
+        jsonschema_rs.validate(schema, one)
+        assert ToolDefinition.model_validate(one).as_json() == one
+    read = lcp("kinds", "edit_file", "--tools").object
+    assert read in defined
+    assert (read["id"], read["name"], read["permission_level"]) == ("tool-edit-file", "edit_file", "user")
+    params = read["parameters"]
+    assert isinstance(params, dict)
+    old, every = params["old_text"], params["replace_all"]
+    assert isinstance(old, dict)
+    assert isinstance(every, dict)
+    assert (old["type"], old["required"]) == ("string", True)
+    assert (every["type"], every["required"]) == ("boolean", False)
+    assert lcp("kinds", "--tools", "--check").code == 2
 
 
 def test_an_unknown_kind_is_named_with_the_nearest(lcp: Lcp) -> None:

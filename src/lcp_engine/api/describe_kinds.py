@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from lcp_engine.api.run_job import run_job
+from lcp_engine.core.protocol.envelopes import ToolDefinition, ToolExample, ToolParameter
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers
 from lcp_engine.workers.external import ExternalProgram
 
@@ -36,6 +38,53 @@ def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
         "max_attempts": worker.max_attempts,
         "backoff_seconds": worker.backoff,
     }
+
+
+def tool_definition(worker: Worker[BaseModel]) -> ToolDefinition:
+    """What a kind states, as the ToolDefinition of other agents' tools."""
+    params, result = _schema(worker.params), _schema(worker.result)
+    stated = params if isinstance(params, dict) else {}
+    properties, required = stated.get("properties"), stated.get("required")
+    needed = required if isinstance(required, list) else []
+    return ToolDefinition(
+        id=f"tool-{re.sub('[^a-z0-9-]', '-', worker.kind.lower())}",
+        name=worker.kind,
+        description=worker.description,
+        parameters={
+            name: _parameter(name, part, is_required=name in needed)
+            for name, part in (properties if isinstance(properties, dict) else {}).items()
+        },
+        result_schema=result if isinstance(result, dict) else {},
+        examples=[ToolExample(input=dict(one.params), output=dict(one.result)) for one in worker.examples]
+        or None,
+        permission_level=worker.permission.value,
+    )
+
+
+def _parameter(name: str, schema: JsonValue, *, is_required: bool) -> ToolParameter:
+    stated = schema if isinstance(schema, dict) else {}
+    branches = stated.get("anyOf")
+    alternatives = [one for one in branches if isinstance(one, dict)] if isinstance(branches, list) else []
+    # A parameter has one type: the first of several, beside null, which is no value.
+    only = next((one for one in alternatives if one.get("type") != "null"), stated)
+    values = [only["const"]] if "const" in only else only.get("enum")
+    said = stated.get("description", only.get("description"))
+    return ToolParameter.model_validate(
+        {
+            "type": only.get("type") or _type_of(values),
+            "description": said or name,
+            "required": is_required,
+            "default": stated.get("default"),
+            "enum": values,
+        }
+    )
+
+
+def _type_of(values: JsonValue) -> str:
+    """The type of the values that a schema without one lists."""
+    first = values[0] if isinstance(values, list) and values else {}
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return names.get(type(first), "object")
 
 
 def _program(program: ExternalProgram) -> dict[str, JsonValue]:

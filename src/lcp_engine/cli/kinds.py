@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         "lcp kinds",
         "lcp kinds read_file",
         "lcp kinds --check",
+        "lcp kinds --tools",
         "lcp kinds --update --workers kinds.yaml",
     ),
 )
@@ -44,17 +45,22 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Ask the MCP servers of files of kinds for their tools, and accept them.",
 )
+@click.option("--tools", is_flag=True, help="Print ToolDefinitions (`lcp schema tool_definition`), in JSON.")
 @pass_invocation
-def kinds_command(invocation: Invocation, kind: str | None, checks: bool, updates: bool) -> int:
+def kinds_command(
+    invocation: Invocation, *, kind: str | None, checks: bool, updates: bool, tools: bool
+) -> int:
     """List the kinds of jobs that are installed, or describe KIND: its params, its result, and what it may do.
 
     Exit code 1: an example failed.
     """
+    if checks + updates + tools > 1:
+        raise click.UsageError("--check, --update and --tools are three commands; name one of them")
     if updates:
-        if kind is not None or checks:
-            raise click.UsageError("--update asks all servers; it takes neither KIND nor --check")
+        if kind is not None:
+            raise click.UsageError("--update asks all servers; it takes no KIND")
         return _update(invocation)
-    from lcp_engine.api.describe_kinds import describe
+    from lcp_engine.api.describe_kinds import describe, tool_definition
     from lcp_engine.workers.registry import find_workers
 
     invocation.load_workers()
@@ -64,6 +70,10 @@ def kinds_command(invocation: Invocation, kind: str | None, checks: bool, update
     chosen = [worker for name, worker in workers.items() if kind in (None, name)]
     if checks:
         return _check(invocation, [worker.kind for worker in chosen], workers)
+    if tools:
+        defined = [tool_definition(worker).as_json() for worker in chosen]
+        print_json(defined[0] if kind is not None else {"tools": [*defined]})
+        return Exit.DONE
     described = [describe(worker) for worker in chosen]
     if invocation.json:
         print_json(described[0] if kind is not None else {"kinds": [*described]})
