@@ -120,7 +120,8 @@ INVALID_ARGUMENT: workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:brid
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description
-INVALID_MISSION: cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
+INVALID_MISSION: engine/admission:check_kinds
+    cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:finder
 LIMIT_REACHED: replay/fork:_answer

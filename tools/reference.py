@@ -11,7 +11,15 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.config_file import CapSettings, ConfigFile
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.parse import MissionFile, Variable
-from lcp_engine.core.mission.spec import AcceptCheck, FileMatch, FileQuotes, Limits, PlannerSpec
+from lcp_engine.core.mission.spec import (
+    AcceptCheck,
+    FileMatch,
+    FileQuotes,
+    KindSettings,
+    Limits,
+    PlannerSpec,
+    Retry,
+)
 from lcp_engine.core.policy import Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -51,6 +59,8 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         Variable,
         PlannerSpec,
         Limits,
+        KindSettings,
+        Retry,
         Rule,
         AcceptCheck,
         FileMatch,
@@ -61,6 +71,8 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
 KEYS: Mapping[type[BaseModel], str] = {
     PlannerSpec: "planner",
     Limits: "limits",
+    KindSettings: "kinds.KIND",
+    Retry: "kinds.KIND.retry",
     Rule: "policy",
     AcceptCheck: "accept",
     FileMatch: "file_matches",

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
         Commands,
         FileMatch,
         FileQuotes,
+        KindSettings,
         Limits,
         MissionSpec,
         PlannerSpec,
+        Retry,
     )
     from lcp_engine.core.policy import Explained, KindNames, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
     from lcp_engine.core.protocol.actions import (
@@ -157,6 +159,7 @@ __all__ = [
     "Kind",
     "KindNames",
     "KindRole",
+    "KindSettings",
     "LcpError",
     "LimitReached",
     "Limits",
@@ -189,6 +192,7 @@ __all__ = [
     "Relayed",
     "Replayed",
     "Reply",
+    "Retry",
     "RequestMetadata",
     "RequestProject",
     "Root",
@@ -227,9 +231,11 @@ _MODULES = {
         "Commands",
         "FileMatch",
         "FileQuotes",
+        "KindSettings",
         "Limits",
         "MissionSpec",
         "PlannerSpec",
+        "Retry",
     ),
     "core.policy": ("Explained", "KindNames", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
     "core.protocol.actions": (

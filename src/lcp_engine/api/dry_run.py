@@ -20,7 +20,7 @@ from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.summaries import nearest, subject_of
 from lcp_engine.engine import admission as admit
 from lcp_engine.engine.admission import Admission, permission_ruling, ruling_on
-from lcp_engine.engine.turn_queue import TURN_ATTEMPTS
+from lcp_engine.engine.turn_queue import turn_attempts
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import AsksModel, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
@@ -157,7 +157,7 @@ def worst_case(spec: MissionSpec, planner_environment: PlannerEnvironment) -> Wo
     """The most that the mission can cost."""
     planner = make_planner(spec.planner, planner_environment)
     attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
-    return WorstCase(spec.limits, None if attempt is None else attempt * TURN_ATTEMPTS)
+    return WorstCase(spec.limits, None if attempt is None else attempt * turn_attempts(spec))
 
 
 def _missions(url: str | None, root: str) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import runtime_place
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries, met
+from lcp_engine.store.queries.mission_spec import kind_settings
 from lcp_engine.store.queries.records import ActiveRunner, Job, Mission
 from lcp_engine.store.queries.runners import find_runners
 
@@ -117,6 +118,10 @@ class History:
     def warnings(self, mission_id: int) -> list[JsonObject]:
         """What was ignored in replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
         return self._read(history.find_warnings, mission_id)
+
+    def kind_settings(self, mission_id: int) -> dict[str, JsonObject]:
+        """What the mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
+        return self._read(kind_settings, mission_id)
 
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that began the sub-plan of each later turn of one, by the turn's job."""

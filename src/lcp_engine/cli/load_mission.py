@@ -13,6 +13,7 @@ from lcp_engine.core.mission.parse import mission_of, outline_mission, parse_mis
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.safe_text import json_line
+from lcp_engine.engine.admission import check_kinds
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner, usual_planner
@@ -65,6 +66,7 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):
         check_script(planner, spec.planner, params_of(find_workers()), source=source)
+    check_kinds(spec, find_workers(), source=source)
     root = resolve_root(spec.root, base, options.root)
     if request is not None:
         _check_root(request, root, source)

@@ -97,8 +97,10 @@ def show_command(invocation: Invocation, mission: int) -> int:
     with invocation.history() as history:
         found = history.mission(mission)
         warnings = history.warnings(mission)
+        settings = history.kind_settings(mission)
         if invocation.json:
-            print_json({**found.json, **({"warnings": [*warnings]} if warnings else {})})
+            kinds = {"kinds": {**settings}} if settings else {}
+            print_json({**found.json, **kinds, **({"warnings": [*warnings]} if warnings else {})})
             return Exit.DONE
         jobs, steps = history.jobs(mission_id=mission), history.steps(mission)
         files = history.facts(mission).files.rows
@@ -110,7 +112,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
         said = [message_line(event) for event in history.events(mission, event="said")]
         undone = unfulfilled_lines(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
-        tree = _tree(found, jobs, steps, seen)
+        tree = _tree(found, settings, jobs, steps, seen)
         for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
             tree.add(line)
         print_tree(tree)
@@ -189,7 +191,11 @@ def asked_by(mission: Mission) -> str:
 
 
 def _tree(
-    mission: Mission, jobs: Sequence[Job], steps: Mapping[int, int], notes: Mapping[JsonValue, Sequence[Text]]
+    mission: Mission,
+    settings: Mapping[str, JsonObject],
+    jobs: Sequence[Job],
+    steps: Mapping[int, int],
+    notes: Mapping[JsonValue, Sequence[Text]],
 ) -> Tree:
     """Turns in order, each with the jobs it requested; the turns of a sub-plan are under its step.
 
@@ -203,6 +209,8 @@ def _tree(
     tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
     if mission.user or mission.session:
         tree.add(Text(asked_by(mission), style="dim"))
+    for kind, stated in settings.items():
+        tree.add(Text(f"kinds.{one_line(kind)}: {_settings(stated)}", style="dim"))
     children: Mapping[int | None, list[Job]] = defaultdict(list)
     known = {job.id for job in jobs}
     for job in sorted(jobs, key=_place):
@@ -216,6 +224,19 @@ def _tree(
             branch.add(note)
         pending += [(branch, child) for child in children.get(job.id, [])]
     return tree
+
+
+def _settings(stated: Mapping[str, JsonValue]) -> str:
+    """What a mission sets for a kind, by the keys of its file: `timeout 5, retry.max_attempts 2`."""
+    return ", ".join(f"{key} {value:g}" for key, value in _figures(stated)) or "nothing"
+
+
+def _figures(stated: Mapping[str, JsonValue], above: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in stated.items():
+        if isinstance(value, dict):
+            yield from _figures(value, f"{above}{key}.")
+        elif isinstance(value, int | float):
+            yield f"{above}{key}", value
 
 
 def _place(job: Job) -> tuple[float, bool, int]:

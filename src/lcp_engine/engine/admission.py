@@ -17,10 +17,10 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
-from lcp_engine.core.summaries import subject
+from lcp_engine.core.summaries import nearest, subject
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
-from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.paths import names_of
@@ -86,6 +86,7 @@ def store(
         if state is State.QUEUED and mission.asking is not None:
             state, reason = State.BLOCKED, TURN_ORDER
     mission.requested += state is not State.REJECTED
+    spec = spec_of(mission.spec)
     job_id = ledger.create(
         mission,
         NewJobRow(
@@ -102,14 +103,12 @@ def store(
             priority=0 if role is Role.WORK else TURN_PRIORITY,
             depth=request.evaluation.depth,
             fingerprint=request.fingerprint,
-            max_attempts=1 if worker is None else worker.max_attempts,
+            max_attempts=1 if worker is None else worker.under(spec.kinds.get(worker.kind)).max_attempts,
             error=None
             if job.refusal is None
             else agent_error(_failure(request.spec, job, job.refusal), mission.uid, ledger.tx.now),
             after_id=after_id,
-            effect=effect_of(
-                worker, request.params, request.fingerprint, mission.root, spec_of(mission.spec)
-            ),
+            effect=effect_of(worker, request.params, request.fingerprint, mission.root, spec),
         ),
     )
     if role is not Role.WORK and state is State.QUEUED:
@@ -241,6 +240,21 @@ def ruling_on(
     if by_kind is not None:
         return *by_kind, ErrorCode.NOT_ALLOWED
     return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
+
+
+def check_kinds(spec: MissionSpec, workers: Workers, *, source: str = "mission") -> None:
+    """Raises `INVALID_MISSION` for settings of a kind whose jobs nothing here executes; `source` names the mission."""
+    for kind in spec.kinds:
+        worker = workers.get(kind)
+        if worker is None:
+            timed = [name for name, one in workers.items() if one.executed_by is not ExecutedBy.PERSON]
+            message = f"{source}: kinds.{kind}: no worker executes this kind; {nearest(kind, timed)}"
+            advice = "Correct the name, or name the file with this kind: --workers FILE."
+            raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
+        if worker.executed_by is ExecutedBy.PERSON:
+            message = f"{source}: kinds.{kind}: a person answers its jobs, so they have no attempts"
+            advice = "Leave it out; hold_timeout limits how long such a job waits."
+            raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
 
 
 def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, Reason] | None:

@@ -25,6 +25,7 @@ from lcp_engine.engine.turn_queue import (
     is_early,
     queue_question,
     queue_turn,
+    turn_attempts,
 )
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
@@ -83,7 +84,7 @@ def launch(
             params=to_json(params),
             role=Role.TURN,
             priority=10,
-            max_attempts=3,
+            max_attempts=turn_attempts(spec),
         ),
     )
     return mission_id
@@ -160,7 +161,7 @@ def enqueue(
             reason=because(ReasonCode.QUESTION) if worker.executed_by is ExecutedBy.PERSON else None,
             priority=priority,
             run_after=run_after,
-            max_attempts=worker.max_attempts,
+            max_attempts=worker.under(spec_of(mission.spec).kinds.get(worker.kind)).max_attempts,
         ),
     )
     refresh(ledger, mission)

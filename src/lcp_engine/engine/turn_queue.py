@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.job_states import SKIP, UNBLOCK, Role, State
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
@@ -77,12 +78,19 @@ def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], 
             reason=None if is_free else TURN_ORDER,
             priority=TURN_PRIORITY,
             depth=depth,
-            max_attempts=TURN_ATTEMPTS,
+            max_attempts=turn_attempts(spec_of(mission.spec)),
         ),
     )
     if is_free:
         mission.asking = job_id
     return job_id
+
+
+def turn_attempts(spec: MissionSpec) -> int:
+    """How often the planner of a mission may fail to answer a question."""
+    stated = spec.kinds.get(TURN)
+    attempts = None if stated is None else stated.retry.max_attempts
+    return TURN_ATTEMPTS if attempts is None else attempts
 
 
 def is_asking(ledger: Ledger, plan: PlanRow) -> bool:

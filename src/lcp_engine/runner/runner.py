@@ -7,14 +7,17 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from uuid import uuid4
 
+from pydantic import BaseModel
+
 from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.mission.spec import KindSettings, spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -32,7 +35,7 @@ from lcp_engine.store.host.wakeup import IdleThreads
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.workers.base import ExecutedBy
+from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 POLL_SECONDS = 1.0
 """How often a runner checks for jobs that no signal announced."""
@@ -104,6 +107,7 @@ class Runner:
         self._served = ServedMissions(roots)
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
         self._leases = Leases(instance.database, scope, self._served, jitter or random.Random())  # noqa: S311 -- no secret
+        self._kinds = _MissionKinds(instance.database, self._workers)
         self._executor = Executor(instance, self._leases.settle, roots)
         self._maintenance = Maintenance(instance, confined, self._host, launches=mission_id is None)
         self._flush_seconds = FLUSH_SECONDS
@@ -217,8 +221,9 @@ class Runner:
         lane.add(claimed)
         tracker, flushed = _LaneTracker(self, lane), time.monotonic()
         while jobs := lane.next_group(self._limit_of, return_all=self._stopping):
-            worker, began = self._workers[jobs[0].kind], time.monotonic()
+            began = time.monotonic()
             try:
+                worker = self._kinds.worker(jobs[0])
                 for finished in self._executor.execute(jobs, worker, tracker):
                     lane.finish(finished)
             except BaseException:  # an interrupt, too: the jobs are given back, and the lane reports it
@@ -235,7 +240,7 @@ class Runner:
 
     def start_job(self, lane: Lane, job: JobRow) -> bool:
         """Note that the lane starts a job. False if the job was given back meanwhile."""
-        if not lane.start(job, time.monotonic(), self._workers[job.kind].timeout):
+        if not lane.start(job, time.monotonic(), self._kinds.worker(job).timeout):
             return False
         self._liveness.note_start(lane.slot, job.id, job.attempt)
         return True
@@ -310,7 +315,7 @@ class Runner:
                 lane.abandon()
             job = lane.abandon_if_late(now)
             if job is not None:
-                worker = self._workers[job.kind]
+                worker = self._kinds.worker(job)
                 message = f"job {job.id} ({job.kind}) did not end within {worker.timeout:g} s"
                 lane.finish_late(finish(job, worker, Failed(ErrorCode.TIMEOUT, message)))
                 self._open_lane()
@@ -352,6 +357,29 @@ def _is_of_database(error: BaseException) -> bool:
 
 def _is_busy(error: BaseException) -> bool:
     return isinstance(error, LcpError) and error.code is ErrorCode.DATABASE_BUSY
+
+
+MOST_KEPT = 1000
+"""Missions whose settings for kinds are kept between jobs."""
+
+
+class _MissionKinds:
+    """The workers as missions set them; the settings of a mission are read once. Any thread may call."""
+
+    def __init__(self, database: Database, workers: Workers) -> None:
+        self._database = database
+        self._workers = workers
+        self._settings: dict[int, Mapping[str, KindSettings]] = {}
+
+    def worker(self, job: JobRow) -> Worker[BaseModel]:
+        """What executes a job."""
+        settings = self._settings.get(job.mission_id)
+        if settings is None:
+            spec, _ = self._database.read(lambda tx: spec_and_root(tx, job.mission_id))
+            if len(self._settings) >= MOST_KEPT:
+                self._settings.clear()
+            settings = self._settings[job.mission_id] = spec_of(spec).kinds
+        return self._workers[job.kind].under(settings.get(job.kind))
 
 
 class _LaneTracker:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.mission.spec import KindSettings
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Verdict
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
@@ -293,6 +294,18 @@ class Worker(Generic[P]):
     def named(self) -> KindNames:
         """By which names of kinds rules of a policy are about its jobs."""
         return KindNames((self.kind, *self.judged_as), self.denied_as)
+
+    def under(self, settings: KindSettings | None) -> Worker[P]:
+        """The worker as a mission sets it."""
+        if settings is None:
+            return self
+        retry = settings.retry
+        return replace(
+            self,
+            timeout=self.timeout if settings.timeout is None else settings.timeout,
+            max_attempts=self.max_attempts if retry.max_attempts is None else retry.max_attempts,
+            backoff=self.backoff if retry.delay is None else retry.delay,
+        )
 
     def read(self, params: Mapping[str, JsonValue], of: str | None = None) -> P:
         """The params as this kind's model; a null for a known param reads as absent.

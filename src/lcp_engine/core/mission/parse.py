@@ -25,9 +25,11 @@ from lcp_engine.core.mission.spec import (
     Commands,
     FileMatch,
     FileQuotes,
+    KindSettings,
     Limits,
     MissionSpec,
     PlannerSpec,
+    Retry,
 )
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.request import AgentRequest, is_request
@@ -293,6 +295,7 @@ def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
 _KEYS: Mapping[str, type[BaseModel]] = {
     "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
     "commands": Commands, "planner": PlannerSpec, "variables": Variable,
+    "kinds": KindSettings, "retry": Retry,
 }  # fmt: skip
 
 
@@ -303,6 +306,7 @@ _EXPECTATIONS: Mapping[str, str] = {
     "tuple_type": "should be a list",
     "too_short": "should be a list that is not empty",
     "model_type": "should be a mapping",
+    "dict_type": "should be a mapping",
     "int_type": "should be a whole number",
     "int_parsing": "should be a whole number",
     "int_from_float": "should be a whole number",

@@ -32,7 +32,18 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
 
-class Limits(_Frozen):
+class _Figures(_Frozen):
+    """A mapping of numbers."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_booleans(cls, value: JsonValue) -> JsonValue:
+        if isinstance(value, bool):
+            raise ValueError("should be a number")  # noqa: TRY004  # pydantic wants ValueError
+        return value
+
+
+class Limits(_Figures):
     """Caps of one mission. Seconds are of running time, bytes of file content; null is without limit."""
 
     max_followups: int = Field(default=5, ge=1, description="Jobs of one reply.")
@@ -71,13 +82,6 @@ class Limits(_Frozen):
         ge=1,
         description="Replies in a row that request nothing new; then the mission ends as `no_progress`.",
     )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_booleans(cls, value: JsonValue) -> JsonValue:
-        if isinstance(value, bool):
-            raise ValueError("should be a number")  # noqa: TRY004  # pydantic wants ValueError
-        return value
 
 
 class PlannerSpec(BaseModel):
@@ -181,6 +185,29 @@ class Commands(_Frozen):
 NO_COMMANDS = Commands()
 
 
+class Retry(_Figures):
+    """How often a job of the kind is executed, and how long it waits in between."""
+
+    max_attempts: int | None = Field(
+        default=None, ge=1, le=100, description="How many executions may fail before the job does."
+    )
+    delay: float | None = Field(
+        default=None,
+        ge=0,
+        le=3600,
+        description="Seconds before the second attempt; they double with each failure.",
+    )
+
+
+class KindSettings(_Figures):
+    """What holds for the jobs of one kind in place of what the kind states; its name is the key."""
+
+    timeout: float | None = Field(
+        default=None, gt=0, le=86_400, description="Seconds that one attempt may take."
+    )
+    retry: Retry = Field(default=Retry(), description="Attempts after one that failed.")
+
+
 class AcceptCheck(_Frozen):
     """One condition for `mission_complete` to count; exactly one of the fields is set.
 
@@ -274,6 +301,9 @@ class MissionSpec(_Frozen):
     )
     commands: Commands = Field(
         default=NO_COMMANDS, description="The commands that jobs may run; none by default."
+    )
+    kinds: dict[str, KindSettings] = Field(
+        default={}, description="Settings for kinds of jobs, by the kind (missions.md)."
     )
     accept: tuple[AcceptCheck, ...] = Field(
         default=(),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lcp_engine.clock import Micros, iso
+from lcp_engine.core.json_values import JsonObject, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
+from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 
@@ -30,6 +32,19 @@ def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
     if row[2] is not None:
         raise was_pruned(mission_id, row[2])
     return row[0], row[1]
+
+
+def kind_settings(tx: Tx, mission_id: int) -> dict[str, JsonObject]:
+    """What a mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
+    spec, _ = spec_and_root(tx, mission_id)
+    stated = object_in(from_json(spec).get("kinds") or {})
+    return {kind: _stated(object_in(settings)) for kind, settings in stated.items()}
+
+
+def _stated(value: JsonObject) -> JsonObject:
+    """A mapping without what is null or empty."""
+    plain = {key: _stated(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
+    return {key: inner for key, inner in plain.items() if inner is not None and inner != {}}
 
 
 def known_root(tx: Tx, mission_id: int) -> KnownRoot | None:
