@@ -90,8 +90,14 @@ DAMAGES = {
     "UPDATE jobs SET ended_at = NULL WHERE id = 1": "job 1: it is succeeded, so it should have the time of its end",
     "UPDATE jobs SET result = NULL WHERE id = 1": "job 1: it is succeeded, so it should have a result",
     "UPDATE jobs SET held_until = 5 WHERE id = 1": "job 1: it is succeeded, so it should not expire",
-    "UPDATE jobs SET after_id = 1 WHERE id = 1": "job 1: it has to follow job 1, which was made later",
-    f"UPDATE jobs SET after_id = {FAILED} WHERE kind = 'undo'": ", which has to succeed before it, is failed",
+    "INSERT INTO edges VALUES (1, 1, 'success')": "job 1: it has to follow job 1, which was made later",
+    "INSERT INTO edges VALUES (4711, 1, 'success')": "job 1: it follows job 4711; its mission has no such job",
+    f"INSERT INTO edges SELECT {FAILED}, id, 'success' FROM jobs WHERE kind = 'undo'": (
+        ", which has to succeed before it, is failed"
+    ),
+    "INSERT INTO edges VALUES (1, 2, 'end')": "job 2: it waits for -1 jobs; by its edges it should wait for 0",
+    "UPDATE jobs SET waits_for = 3 WHERE id = 2": "job 2: it waits for 3 jobs; no edge ends at it",
+    "UPDATE jobs SET followers = 2 WHERE id = 1": "job 1: it has 2 followers; 0 edges begin at it",
     "UPDATE jobs SET approved = 1 WHERE kind = 'undo'": "it is an undo, which belongs to no plan",
     "UPDATE runners SET alive_until = 1 WHERE id = 1; UPDATE jobs SET state = 'running', runner_id = 1 WHERE id = 1": (
         "job 1: its lease with runner 1 has ended; runners were there for "

@@ -27,7 +27,7 @@ from lcp_engine.store.version import HEAD
 
 TABLES = {
     "missions", "plans", "jobs", "attempts", "reviews", "approvals", "events", "turns", "blobs", "changes", "runners",
-    "probes", "schedules", "results",
+    "probes", "schedules", "results", "edges",
 }  # fmt: skip
 
 _ROWS_OF_0001 = (
@@ -151,6 +151,33 @@ def test_a_database_of_the_first_schema_keeps_its_missions_and_changes(new_datab
             ("error", None)
         ]
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == HEAD
+
+
+def test_steps_that_followed_one_another_have_edges_and_counts(new_database_url: str) -> None:
+    with _connected(new_database_url) as connection:
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0016")
+        connection.execute(
+            text(
+                "INSERT INTO missions (uid, name, goal, spec, status, created_at) "
+                "VALUES ('req-1', 'm', 'g', '{}', 'running', 1)"
+            )
+        )
+        for after, state in (("NULL", "succeeded"), ("1", "failed"), ("2", "skipped"), ("NULL", "queued")):
+            connection.execute(
+                text(
+                    "INSERT INTO jobs (mission_id, kind, params, state, created_at, after_id) "
+                    f"VALUES (1, 'agent_plan', '{{}}', '{state}', 1, {after})"
+                )
+            )
+        connection.commit()
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
+        edges = connection.execute(text("SELECT after_id, job_id, needs FROM edges ORDER BY job_id")).all()
+        assert edges == [(1, 2, "success"), (2, 3, "success")]
+        counts = connection.execute(text("SELECT waits_for, followers FROM jobs ORDER BY id")).all()
+        assert counts == [(None, 1), (0, 1), (1, 0), (None, 0)]
 
 
 def test_a_database_of_a_newer_engine_is_refused(new_database_url: str) -> None:

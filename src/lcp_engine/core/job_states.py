@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,8 +29,30 @@ class Role(StrEnum):
     STEP = "step"
 
 
+class Need(StrEnum):
+    """What a step needs of one before it: that it succeeds, that it fails or is rejected, or only that it ends."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    END = "end"
+
+
 SETTLED = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.SKIPPED, State.CANCELLED})
 OPEN = frozenset({State.QUEUED, State.RUNNING})
+
+
+_FULFILS: Mapping[State, tuple[Need, ...]] = {
+    State.SUCCEEDED: (Need.SUCCESS, Need.END),
+    State.FAILED: (Need.FAILURE, Need.END),
+    State.REJECTED: (Need.FAILURE, Need.END),
+    State.SKIPPED: (Need.END,),
+    State.CANCELLED: (Need.END,),
+}
+
+
+def fulfils(state: State) -> tuple[Need, ...]:
+    """The needs that a job in this state fulfils; none while it is not settled."""
+    return _FULFILS.get(state, ())
 
 
 @dataclass(frozen=True)

@@ -73,11 +73,11 @@ def evaluate_jobs(
 
 def store(
     ledger: Ledger, mission: MissionRow, plan: PlanRow, request: Requested, job: NewJob, *, asked: JobRow,
-    after_id: int | None = None,
+    waits_for: int | None = None, followers: int | None = None,
 ) -> int:  # fmt: skip
-    """Store a job in the state that was decided; `asked` is the turn that requested it, `after_id` the job before it.
+    """Store a job in the state that was decided; `asked` is the turn that requested it.
 
-    Returns its id.
+    A step `waits_for` so many jobs and has so many `followers`. Returns its id.
     """
     worker, role, state = request.worker, Role.WORK, job.state
     reason: Reason | str | None = STEP_ORDER if state is State.BLOCKED else job.reason
@@ -107,7 +107,8 @@ def store(
             error=None
             if job.refusal is None
             else agent_error(_failure(request.spec, job, job.refusal), mission.uid, ledger.tx.now),
-            after_id=after_id,
+            waits_for=waits_for,
+            followers=followers,
             effect=effect_of(worker, request.params, request.fingerprint, mission.root, spec),
         ),
     )

@@ -134,7 +134,7 @@ def worker_of(workers: Workers, job: JobRow) -> Worker[BaseModel]:
 def _let_run(ledger: Ledger, job: JobRow) -> None:
     mission = ledger.mission(job.mission_id)
     job.approved = job.attempt + 1
-    if is_early(ledger, job):
+    if is_early(job):
         ledger.move(job, APPROVE_BLOCKED, reason=STEP_ORDER)
         return
     if job.role is not Role.WORK and mission.asking is not None:

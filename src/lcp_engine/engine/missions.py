@@ -22,7 +22,6 @@ from lcp_engine.engine.turn_queue import (
     STEP_ORDER,
     TURN_ORDER,
     begun_plan,
-    is_early,
     queue_question,
     queue_turn,
     turn_attempts,
@@ -30,6 +29,7 @@ from lcp_engine.engine.turn_queue import (
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
 from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.edges import followers_of, unmet
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import (
     NewMission,
@@ -40,7 +40,6 @@ from lcp_engine.store.missions import (
     move_root,
     release_key,
     reopen_mission,
-    skipped_steps,
 )
 from lcp_engine.store.people import unanswered_hold, was_rejected_by_person
 from lcp_engine.store.queries.records import MissionStatus
@@ -281,9 +280,11 @@ def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
     if mission.has_ended or ledger.plan(step.plan_id).outcome is not None:
         message = f"job {step.id} is a step of a plan that has ended"
         raise LcpError(ErrorCode.WRONG_STATE, f"{message}: `lcp resume {mission.id}` asks the planner again")
-    if is_early(ledger, step):
-        state = ledger.job(step.after_id or 0).state
-        message = f"job {step.id} follows job {step.after_id}, which is {state}; it can be retried once that succeeds"
+    for needed in unmet(ledger.tx, step.id):
+        message = (
+            f"job {step.id} follows job {needed.job_id}, which is {needed.state}; it can be retried once that"
+        )
+        message += " succeeds"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     ended_as = step.state
     plan = begun_plan(ledger, step)
@@ -293,11 +294,12 @@ def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
         ledger.move(step, RETRY_BLOCKED)
         plan.reopen()
         queue_turn(ledger, plan, notices=[f"a person retried this step; before, it was {ended_as}"])
-    again = {step.id}
-    for behind in skipped_steps(ledger.tx, step.plan_id):
-        if behind.after_id in again:
-            again.add(behind.id)
-            _wait_again(ledger, behind, STEP_ORDER)
+    again = [step]
+    for before in again:
+        for behind, _ in followers_of(ledger.tx, before):
+            if behind.state is State.SKIPPED:
+                _wait_again(ledger, behind, STEP_ORDER)
+                again.append(behind)
     ledger.note(mission, "decided", step.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from lcp_engine.core.decide import AskPerson, Claim, End, Outcome, Usage, end_by_person
-from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SKIP, Role, State, Transition
+from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SETTLED, SKIP, Role, State, Transition
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
@@ -16,7 +16,7 @@ from lcp_engine.engine.turn_queue import (
     has_follower,
     is_asking,
     queue_turn,
-    skip_stranded,
+    release_followers,
     unblock_turn,
 )
 from lcp_engine.errors import ErrorCode, Failed
@@ -26,7 +26,7 @@ from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import event_data, open_sub_plans
 from lcp_engine.store.people import said_to
-from lcp_engine.store.queue import live_jobs
+from lcp_engine.store.queue import live_jobs, open_turns
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.turns import settled_jobs
 from lcp_engine.workers.ask_user import KIND
@@ -61,11 +61,11 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         message = f"job {job.id} ({job.kind}) failed, and on_job_failure is fail"
         end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
         return
+    release_followers(ledger, job)
     if job.role is Role.STEP:
-        skip_stranded(ledger, mission)
         unblock_turn(ledger, mission)
     # The next step continues a plan with a held job, not another turn.
-    waits = job.role is Role.STEP and plan.held > 0 and has_follower(ledger, mission, job)
+    waits = job.role is Role.STEP and plan.held > 0 and has_follower(ledger, job)
     is_over = plan.open == 0 and not is_asking(ledger, plan)
     if plan.outcome is None and not waits and (spec.continue_ == "per_result" or is_over):
         queue_turn(ledger, plan)
@@ -80,8 +80,7 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
         return
     if job.plan_id is not None and not mission.has_ended:
         plan = ledger.plan(job.plan_id)
-        if job.role is Role.STEP:
-            skip_stranded(ledger, mission)
+        release_followers(ledger, job)
         if plan.outcome is None and plan.open == 0 and plan.held == 0:
             queue_turn(ledger, plan)
     refresh(ledger, mission)
@@ -134,7 +133,7 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
         end_mission(ledger, mission, end, error)
         return
     over = {plan.id, *_end_sub_plans(ledger, mission, end.outcome, within=plan)}
-    turns = [job for job in live_jobs(ledger, mission) if job.plan_id in over and job.role is not Role.WORK]
+    turns = [job for plan_id in sorted(over) for job in open_turns(ledger, ledger.plan(plan_id))]
     _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.PLAN_ENDED))
     owner = ledger.job(plan.job_id)
     if owner.state is State.BLOCKED:
@@ -178,7 +177,9 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
         and (job.role is not Role.WORK or job.state is not State.RUNNING)
     ]
     _settle_all(ledger, mission, stopped, CANCEL, because(ReasonCode.LIMIT_REACHED, limit=limit))
-    skip_stranded(ledger, mission)
+    for job in stopped:
+        if job.state in SETTLED:
+            release_followers(ledger, job)
     assert mission.root_plan is not None
     root = ledger.plan(mission.root_plan)
     if root.open == 0 and root.outcome is None:

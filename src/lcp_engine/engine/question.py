@@ -15,7 +15,7 @@ from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
-from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan
+from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan, release_followers
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Said, SeenJob
 from lcp_engine.store.db.json_text import from_json, storable
@@ -210,6 +210,7 @@ def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: Pla
     """Cancel the sub-plans of a mission that reached a limit. True for a turn of the root plan: it is the last (R6)."""
     if plan.job_id is not None:
         _cancel_turn(ledger, job, mission, because(ReasonCode.LIMIT_REACHED, limit=limit))
+        release_followers(ledger, job)
     cancel_sub_plans(ledger, mission, limit)
     return plan.job_id is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os.path import normpath
@@ -25,7 +26,7 @@ from lcp_engine.core.decide import (
     Wait,
     decide,
 )
-from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Role
+from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Need, Role
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
@@ -61,6 +62,7 @@ from lcp_engine.engine.turn_queue import (
     unblock_turn,
 )
 from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.edges import Edge, connect
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight, declined_effects, rejected_effects
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
@@ -293,12 +295,14 @@ class _DecidedTurn:
         self.plan.clarifications += manner is Manner.CLARIFICATION
         self.plan.verifications += manner is Manner.VERIFICATION and bool(jobs)
         stored: dict[int, int] = {}
+        followers = Counter(new.after for new in jobs)
         for new in jobs:
-            request = self.requested[new.index]
-            after = None if new.after is None else stored[new.after]
             stored[new.index] = store(
-                self.ledger, self.mission, self.plan, request, new, asked=self.job, after_id=after
-            )
+                self.ledger, self.mission, self.plan, self.requested[new.index], new, asked=self.job,
+                waits_for=None if new.after is None else 1, followers=followers[new.index] or None,
+            )  # fmt: skip
+        behind = ((stored[new.after], stored[new.index]) for new in jobs if new.after is not None)
+        connect(self.ledger.tx, [Edge(after, job, Need.SUCCESS) for after, job in behind])
 
 
 def _malformed(reply: Action | Malformed, decision: Decision) -> Malformed | None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lcp_engine.core.job_states import SKIP, UNBLOCK, Role, State
+from lcp_engine.core.job_states import SETTLED, SKIP, UNBLOCK, Role, State, fulfils
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.edges import followers_of, next_turn
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import find_plan_of
-from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
 TURN_PRIORITY = 10
@@ -27,8 +27,9 @@ RESUMED = "resumed"
 """The param of the turn that a person began by resuming the mission."""
 _QUESTION = ("user_prompt", "context", "notices", VERIFIES, RESUMED)
 STEP_ORDER = ReasonCode.STEP_ORDER
-"""The reason of a blocked step: the one before it has not succeeded yet."""
+"""The reason of a blocked step: one before it has not ended yet as it needs."""
 _FAULTS = {
+    State.SUCCEEDED: "succeeded",
     State.FAILED: "failed",
     State.REJECTED: "was rejected",
     State.SKIPPED: "was skipped",
@@ -106,39 +107,28 @@ def unblock_turn(ledger: Ledger, mission: MissionRow) -> None:
     """Unblock the blocked turn or step with the lowest id, if no turn is open."""
     if mission.asking is not None or mission.blocked == 0:
         return
-    live = live_jobs(ledger, mission)
-    ids = {job.id for job in live}
-    for job in live:
-        if (job.state is State.BLOCKED and job.reason == TURN_ORDER) or is_due(ledger, job, ids):
-            ledger.move(job, UNBLOCK)
-            mission.asking = job.id
-            return
+    job = next_turn(ledger.tx, mission.id)
+    if job is not None:
+        ledger.move(job, UNBLOCK)
+        mission.asking = job.id
 
 
-def is_early(ledger: Ledger, job: JobRow) -> bool:
-    """Whether the step before has not succeeded yet."""
-    return job.after_id is not None and ledger.job(job.after_id).state is not State.SUCCEEDED
+def is_early(job: JobRow) -> bool:
+    """Whether a step before this one has not ended yet as it needs."""
+    return bool(job.waits_for)
 
 
-def is_due(ledger: Ledger, job: JobRow, live: Collection[int]) -> bool:
-    """Whether a blocked step may begin; `live` are the ids of the mission's unsettled jobs."""
-    if job.state is not State.BLOCKED or job.reason != STEP_ORDER or job.after_id in live:
-        return False
-    return not is_early(ledger, job)
-
-
-def has_follower(ledger: Ledger, mission: MissionRow, step: JobRow) -> bool:
+def has_follower(ledger: Ledger, step: JobRow) -> bool:
     """Whether another step waits for this one."""
-    return any(job.after_id == step.id for job in live_jobs(ledger, mission))
+    return any(follower.state not in SETTLED for follower, _ in followers_of(ledger.tx, step))
 
 
-def skip_stranded(ledger: Ledger, mission: MissionRow) -> None:
-    """Skip the steps after one that did not succeed; the reason of each names the one before it."""
-    live = {job.id: job for job in live_jobs(ledger, mission)}
-    for job in live.values():  # oldest first, so that a whole chain is skipped
-        if job.after_id is None or job.state not in SKIP.sources:
-            continue
-        before = live.get(job.after_id) or ledger.job(job.after_id)
-        if before.state in _FAULTS:
-            fault = _FAULTS[before.state]
-            ledger.move(job, SKIP, reason=because(ReasonCode.STEP_ENDED, job=before.id, fault=fault))
+def release_followers(ledger: Ledger, settled: JobRow) -> None:
+    """Skip what can no longer follow a settled step, and what follows that; the reason names the step before."""
+    ended = [settled]
+    for before in ended:
+        for follower, needs in followers_of(ledger.tx, before):
+            if needs not in fulfils(before.state) and follower.state in SKIP.sources:
+                fault = _FAULTS[before.state]
+                ledger.move(follower, SKIP, reason=because(ReasonCode.STEP_ENDED, job=before.id, fault=fault))
+                ended.append(follower)

@@ -10,11 +10,12 @@ from uuid import uuid4
 
 from sqlalchemy import Table, bindparam, insert, select, update
 
-from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, State
+from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, State, fulfils
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
+from lcp_engine.store.edges import Edge, connect, edges_of
 from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
 from lcp_engine.store.queries.states_at import JobHistory
@@ -87,6 +88,13 @@ class _Copy:
         tx, mission_id = self._tx, self._store_mission(spec, planner, root_identity)
         self._store_plans(mission_id)
         self._store_jobs(mission_id)
+        connect(
+            tx,
+            [
+                edge._replace(after_id=self._jobs[edge.after_id], job_id=self._jobs[edge.job_id])
+                for edge in self._edges()
+            ],
+        )
         for plan_row in self._rows(plans):
             if plan_row["id"] in self._plans and plan_row["job_id"] is not None:
                 owner = self._jobs[plan_row["job_id"]]
@@ -171,7 +179,18 @@ class _Copy:
             }
             self._plans[row["id"]] = self._one(_NEW_PLAN, values)
 
+    def _edges(self) -> list[Edge]:
+        """The edges between the jobs that are copied, with the ids of the original mission."""
+        found = edges_of(self._tx, self._past.id)
+        return [edge for edge in found if edge.after_id in self._histories and edge.job_id in self._histories]
+
     def _store_jobs(self, mission_id: int) -> None:
+        edges = self._edges()
+        followers = Counter(edge.after_id for edge in edges)
+        unmet = Counter(
+            edge.job_id for edge in edges if edge.needs not in fulfils(self._histories[edge.after_id].state)
+        )
+        waiting = {edge.job_id: unmet[edge.job_id] for edge in edges}
         for row in self._rows(jobs):
             history = self._histories.get(_int(row["id"]))
             if history is None:
@@ -182,7 +201,8 @@ class _Copy:
                 "mission_id": mission_id,
                 "plan_id": self._plans.get(row["plan_id"]),
                 "parent_id": self._jobs.get(row["parent_id"]),
-                "after_id": self._jobs.get(row["after_id"]),
+                "waits_for": waiting.get(_int(row["id"])),
+                "followers": followers[_int(row["id"])],
                 "params": self._params_then(row),
                 "approved": history.approved,
                 "attempt": history.starts,

@@ -18,7 +18,7 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import CREATIONS, SETTLED, START, SUCCEED, Role, State, Transition
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store import large_results, ledger_sql
+from lcp_engine.store import edges, large_results, ledger_sql
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
@@ -47,7 +47,8 @@ class NewJobRow:
     max_attempts: int = 1
     run_after: Micros | None = None
     error: str | None = None
-    after_id: int | None = None
+    waits_for: int | None = None
+    followers: int | None = None
     effect: str | None = None
 
 
@@ -220,6 +221,8 @@ class Ledger:
         if result is not None and large_results.is_large(result):
             self._large.append((job.id, result))
         self.count_move(job, transition, until)
+        if job.followers:
+            edges.count_awaited(self.tx, job, transition.target)
         self.note(mission, transition.event, job.id, _reasoned(reason) if note is None else note)
         if transition.target is State.QUEUED:
             self.tx.made_ready = True
@@ -260,9 +263,12 @@ class Ledger:
             rows.append((job.id, job.attempt, self.tx.now, seq, kept))
             if large_results.is_large(result):
                 self._large.append((job.id, result))
-            job.state, job.reason = SUCCEED.target, None
             moved.append(job)
         self.tx.change_all(ledger_sql.SUCCEEDED, rows)
+        for job in moved:
+            if job.followers:
+                edges.count_awaited(self.tx, job, SUCCEED.target)
+            job.state, job.reason = SUCCEED.target, None
         return moved
 
     def count_move(self, job: JobRow, transition: Transition, until: Micros | None = None) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 from sqlalchemy import bindparam, null, select, text, update
 
 from lcp_engine.sandbox.root_identity import KnownRoot
+from lcp_engine.store.conditions import OPEN_SUB_PLAN
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.row_types import JobRow, job_row
-from lcp_engine.store.schema import changes, events, jobs, missions, plans
+from lcp_engine.store.schema import changes, events, missions, plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,17 +80,11 @@ _END = Statement(
 )
 _SUB_PLANS = Statement(
     select(plans.c.id)
-    .where(plans.c.mission_id == bindparam("mission"), plans.c.job_id.is_not(None), plans.c.outcome.is_(None))
+    .where(text(OPEN_SUB_PLAN), plans.c.mission_id == bindparam("mission"))
     .order_by(plans.c.id)
 )
 _PLAN_OF_JOB = Statement(
     select(plans.c.id).where(plans.c.mission_id == bindparam("mission"), plans.c.job_id == bindparam("job"))
-)
-_SKIPPED_STEPS = Statement(
-    select(*(jobs.c[field.name] for field in fields(JobRow)))
-    .where(text("plan_id IS NOT NULL"), jobs.c.plan_id == bindparam("plan"), jobs.c.settled_seq.is_not(None))
-    .where(text("after_id IS NOT NULL"), text("state = 'skipped'"))
-    .order_by(jobs.c.id)
 )
 _EVENT_DATA = Statement(
     select(events.c.data)
@@ -178,11 +172,6 @@ def find_plan_of(tx: Tx, mission_id: int, job_id: int) -> int | None:
     """The plan that a job has begun."""
     row = tx.row(_PLAN_OF_JOB, mission=mission_id, job=job_id)
     return None if row is None else int(row[0])
-
-
-def skipped_steps(tx: Tx, plan_id: int) -> list[JobRow]:
-    """The plan's skipped steps that follow another one, oldest first."""
-    return [job_row(row) for row in tx.rows(_SKIPPED_STEPS, plan=plan_id)]
 
 
 def event_data(tx: Tx, mission_id: int, job_id: int, event: str) -> JsonObject:

@@ -29,7 +29,7 @@ from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement, update_rows
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.row_types import JobRow, MissionRow, RunnerRow, job_row
+from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, RunnerRow, job_row
 from lcp_engine.store.schema import jobs, runners
 
 LEASE_SECONDS = 10.0
@@ -315,6 +315,21 @@ _LIVE_JOBS = Statement(
     .order_by(jobs.c.id)
     .with_for_update()
 )
+
+
+_OPEN_TURNS = Statement(
+    select(*(jobs.c[field.name] for field in fields(JobRow)))
+    .where(text("plan_id IS NOT NULL"), jobs.c.plan_id == bindparam("plan"), text("settled_seq IS NULL"))
+    .where(text("role <> 'work'"))
+    .order_by(jobs.c.id)
+)
+
+
+def open_turns(ledger: Ledger, plan: PlanRow) -> list[JobRow]:
+    """The plan's turns and steps that are not settled, oldest first."""
+    if plan.open + plan.held == 0:
+        return []
+    return [job_row(row) for row in ledger.tx.rows(_OPEN_TURNS, plan=plan.id)]
 
 
 def live_jobs(ledger: Ledger, mission: MissionRow) -> list[JobRow]:

@@ -116,7 +116,8 @@ class JobRow:
     max_attempts: int
     runner_id: int | None
     started_at: int | None
-    after_id: int | None
+    waits_for: int | None
+    followers: int
 
     def copy(self) -> JobRow:
         """Like copy.copy, but quick: work that may run again begins with what it was given."""

@@ -23,12 +23,14 @@ from sqlalchemy import (
     text,
 )
 
-from lcp_engine.core.job_states import Role, State
+from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.store.conditions import (
     APPENDED,
     DELAYED,
     LIVE,
+    NEXT_TURN,
     OF_SESSION,
+    OPEN_SUB_PLAN,
     OVERLAPS,
     READY,
     SCHEDULED,
@@ -128,7 +130,7 @@ plans = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("mission_id", ForeignKey("missions.id"), nullable=False, index=True),
-    Column("job_id", Id),
+    Column("job_id", Id, index=True),
     Column("parent_id", Id),
     _counter("depth"),
     _counter("open"),
@@ -140,6 +142,7 @@ plans = Table(
     Column("outcome", Text),
     _counter("clarifications"),
     _counter("verifications"),
+    _partial("ix_plans_open", "mission_id", "id", where=OPEN_SUB_PLAN),
 )
 """A first `agent_plan` and its continuations (R12); `open` counts its jobs that are queued, running or blocked."""
 
@@ -174,26 +177,40 @@ jobs = Table(
     Column("settled_seq", Integer),
     Column("result", Text),
     Column("error", Text),
-    Column("after_id", Id),
+    Column("waits_for", Id),
     Column("held_until", Micros),
     Column("result_sha256", Text),
     Column("effect", Text),
+    _counter("followers"),
     _one_of("state", tuple(State)),
     _one_of("role", tuple(Role)),
     _partial("ix_jobs_ready", text("priority DESC"), "id", where=READY),
     _partial("ix_jobs_due", "run_after", where=DELAYED),
     _partial("ix_jobs_running", "runner_id", where="state = 'running'"),
     _partial("ix_jobs_live", "mission_id", "id", where=LIVE),
+    _partial("ix_jobs_next_turn", "mission_id", "id", where=NEXT_TURN),
     _partial("ix_jobs_expiring", "held_until", where="state = 'held'"),
     _partial("ix_jobs_settled", "plan_id", "settled_seq", where="plan_id IS NOT NULL"),
     _partial("ix_jobs_result_sha256", "result_sha256", where="result_sha256 IS NOT NULL"),
     _partial("ix_jobs_fingerprint", "mission_id", "fingerprint", where="fingerprint IS NOT NULL"),
 )
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
-the first attempt after a person approved the job. `after_id`: the job that has to succeed before this one may run.
+the first attempt after a person approved the job. `waits_for`: how many of the job's edges are not fulfilled; NULL for
+one that has none. `followers`: how many edges begin at it.
 `held_until`: when a held job is rejected without a decision. `result_sha256`: the hash of a large result, which is
 then not in `result`. `effect`: what a job that a planner requested has an effect on: the files, each as `/` and its
 path in the root, or the fingerprint of a job that names none; NULL for a job without effects."""
+
+edges = Table(
+    "edges",
+    metadata,
+    Column("after_id", Id, primary_key=True),
+    Column("job_id", Id, primary_key=True, index=True),
+    Column("needs", Text, nullable=False),
+    _one_of("needs", tuple(Need)),
+    sqlite_with_rowid=False,
+)
+"""The steps of a plan that follow others: job `job_id` may run once job `after_id` has ended as it `needs`."""
 
 results = Table(
     "results",

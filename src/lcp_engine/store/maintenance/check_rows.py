@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lcp_engine.clock import SECOND
-from lcp_engine.core.job_states import SETTLED, State
+from lcp_engine.core.job_states import SETTLED, State, fulfils
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.workers.registry import UNDO_KIND
@@ -96,7 +96,6 @@ _REFERENCES = (
     _refers("plans", "parent_id", "plans"),
     _refers("jobs", "plan_id", "plans"),
     _refers("jobs", "parent_id", "jobs"),
-    _refers("jobs", "after_id", "jobs"),
     _refers("turns", "job_id", "jobs", key="number"),
     _refers("turns", "plan_id", "plans", key="number"),
     _refers("changes", "job_id", "jobs"),
@@ -125,15 +124,40 @@ _MISSIONS = (
         "END FROM missions WHERE (running > 0) <> (running_since IS NOT NULL)",
     ),
 )
+_FULFILLED = " OR ".join(
+    f"(b.state = '{state}' AND e.needs = '{need}')" for state in sorted(SETTLED) for need in fulfils(state)
+)
 _JOBS = (
     Rule(
+        "job {0}: it follows job {1}; its mission has no such job",
+        "SELECT e.job_id, e.after_id FROM edges e LEFT JOIN jobs j ON j.id = e.job_id "
+        "LEFT JOIN jobs b ON b.id = e.after_id WHERE j.id IS NULL OR b.id IS NULL OR j.mission_id <> b.mission_id",
+    ),
+    Rule(
         "job {0}: it is {1}; job {2}, which has to succeed before it, is {3}",
-        "SELECT j.id, j.state, b.id, b.state FROM jobs j JOIN jobs b ON b.id = j.after_id "
-        "WHERE j.after_id IS NOT NULL AND j.state IN ('queued', 'running', 'succeeded') AND b.state <> 'succeeded'",
+        "SELECT j.id, j.state, b.id, b.state FROM edges e JOIN jobs j ON j.id = e.job_id "
+        "JOIN jobs b ON b.id = e.after_id WHERE e.needs = 'success' "
+        "AND j.state IN ('queued', 'running', 'succeeded') AND b.state <> 'succeeded'",
     ),
     Rule(
         "job {0}: it has to follow job {1}, which was made later",
-        "SELECT id, after_id FROM jobs WHERE after_id >= id",
+        "SELECT job_id, after_id FROM edges WHERE after_id >= job_id",
+    ),
+    Rule(
+        "job {0}: it waits for {1} jobs; by its edges it should wait for {2}",
+        "SELECT j.id, coalesce(j.waits_for, -1), e.count FROM jobs j JOIN (SELECT e.job_id, "
+        f"sum(CASE WHEN {_FULFILLED} THEN 0 ELSE 1 END) AS count FROM edges e JOIN jobs b ON b.id = e.after_id "
+        "GROUP BY e.job_id) e ON e.job_id = j.id WHERE j.waits_for IS NULL OR j.waits_for <> e.count",
+    ),
+    Rule(
+        "job {0}: it waits for {1} jobs; no edge ends at it",
+        "SELECT id, waits_for FROM jobs j WHERE waits_for IS NOT NULL "
+        "AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.job_id = j.id)",
+    ),
+    Rule(
+        "job {0}: it has {1} followers; {2} edges begin at it",
+        "SELECT j.id, j.followers, coalesce(e.count, 0) FROM jobs j LEFT JOIN (SELECT after_id, count(*) AS count "
+        "FROM edges GROUP BY after_id) e ON e.after_id = j.id WHERE j.followers <> coalesce(e.count, 0)",
     ),
     Rule(
         "job {0}: it is {1}, so it should not expire; it does",
