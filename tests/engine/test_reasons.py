@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from alembic import command
 from pydantic import JsonValue
+from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy.pool import NullPool
 
 from lcp_engine.cli.exits import exit_of_mission
 from lcp_engine.core import reasons
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import MEANINGS, ErrorCode
+from lcp_engine.store.db.create import migration_config
 from lcp_engine.store.schema import VIEWS
 
 if TYPE_CHECKING:
@@ -185,7 +190,7 @@ def test_a_hold_in_the_words_of_the_engine_is_not_one_of_the_engine(lab: Lab) ->
     assert (lab.jobs(mission)[0].state, large.stat().st_size) == ("held", LARGE)
 
 
-def test_an_older_database_gets_its_codes(lab: Lab, open_lab: OpenLab) -> None:
+def test_an_older_database_gets_its_codes(lab: Lab, open_lab: OpenLab, tmp_path: Path) -> None:
     missions = play(lab)
     (lab.root / "large").write_bytes(b"")
     os.truncate(lab.root / "large", LARGE)
@@ -194,23 +199,7 @@ def test_an_older_database_gets_its_codes(lab: Lab, open_lab: OpenLab) -> None:
     before, replayed = outcome(lab, missions), differences(lab, missions)
     _make_older(lab)
     assert outcome(lab, missions) != before
-    for view in VIEWS:  # some read the columns that later versions added
-        _write(lab, f"DROP VIEW {view.name}")
-    for index in ("ix_missions_session", "ix_blobs_base"):
-        _write(lab, f"DROP INDEX {index}")
-    for table, column in (
-        ("jobs", "effect"),
-        ("turns", "warnings"),
-        ("missions", "root_identity"),
-        ("changes", "root_identity"),
-        ("missions", "session_id"),
-        ("missions", "user_id"),
-        ("blobs", "base"),
-        ("runners", "silent_roots"),
-    ):
-        _write(lab, f"ALTER TABLE {table} DROP COLUMN {column}")
-    _write(lab, "DROP TABLE network_roots")
-    _write(lab, "UPDATE alembic_version SET version_num = '0008'")
+    _shape_as_in(lab, "0008", tmp_path / "older.db")
     upgraded = open_lab()
     assert outcome(upgraded, missions) == before
     assert differences(upgraded, missions) == replayed
@@ -218,10 +207,48 @@ def test_an_older_database_gets_its_codes(lab: Lab, open_lab: OpenLab) -> None:
     assert (lab.root / "large").read_text() == "new\n"
 
 
+def _shape_as_in(lab: Lab, version: str, empty: Path) -> None:
+    """Give the lab's database the tables, columns and indexes of an older version; `empty` becomes one."""
+    with create_engine(f"sqlite:///{empty}", poolclass=NullPool).begin() as connection:
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, version)
+        older = _shape(connection)
+    url = lab.url.replace("postgresql://", "postgresql+psycopg://", 1)
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        newer = _shape(connection)
+        for view in VIEWS:  # some read the columns that later versions added
+            connection.execute(text(f"DROP VIEW {view.name}"))
+        for table, (columns, indexes) in newer.items():
+            if table not in older:
+                connection.execute(text(f"DROP TABLE {table}"))
+                continue
+            known, known_indexes = older[table]
+            for index in indexes - known_indexes:
+                connection.execute(text(f"DROP INDEX {index}"))
+            for column in columns - known:
+                connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+            for column in known - columns:
+                connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column} BIGINT"))
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
+
+
+def _shape(connection: Connection) -> dict[str, tuple[set[str], set[str]]]:
+    """The columns and the indexes of each table."""
+    inspector = inspect(connection)
+    return {
+        table: (
+            {column["name"] for column in inspector.get_columns(table)},
+            {str(index["name"]) for index in inspector.get_indexes(table) if not index["unique"]},
+        )
+        for table in inspector.get_table_names()
+    }
+
+
 def _make_older(lab: Lab) -> None:
     """Take from the events what version 0009 added."""
-    for mission, seq, event, text in lab.rows("SELECT mission_id, seq, event, data FROM events"):
-        data = json.loads(str(text)) if text is not None else {}
+    for mission, seq, event, stated in lab.rows("SELECT mission_id, seq, event, data FROM events"):
+        data = json.loads(str(stated)) if stated is not None else {}
         gone = (*_ADDED, "by") if event == "mission_cancelled" else _ADDED
         kept = {name: value for name, value in data.items() if name not in gone}
         stored = "NULL" if not kept else "'" + json.dumps(kept).replace("'", "''") + "'"
