@@ -256,6 +256,90 @@ def test_the_sixth_round_of_questions_ends_the_plan(lab: Lab) -> None:
     assert len(lab.jobs()) == 5
 
 
+def test_a_low_score_asks_a_person_instead_of_ending_the_mission(lab: Lab) -> None:
+    data: JsonValue = {"total_score": 35, "follow_up_questions": [f"Question {n}?" for n in range(1, 6)]}
+    mission = lab.run(respond("clarity", clarity_data=data), ANSWER, planner=UNIVERSAL)
+    assert mission.status == "waiting"
+    (job,) = lab.jobs()
+    assert str(job.params["question"]).splitlines()[1:] == [
+        "Rated 35 of 100; clear from 85 on.", *(f"{n}. Question {n}?" for n in range(1, 6)),
+    ]  # fmt: skip
+
+
+def test_an_empty_plan_ends_the_mission_like_a_reply_without_jobs(lab: Lab) -> None:
+    mission = lab.run(
+        respond("planning", message="All is there.", planning_data={"steps": []}), planner=UNIVERSAL
+    )
+    assert (mission.status, mission.outcome, mission.summary) == (
+        "completed", "no_followup_jobs", "All is there.",
+    )  # fmt: skip
+
+
+OPEN = respond("answer", message="It is a library.", answer_data={"follow_up_needed": True})
+
+
+def answer_held(lab: Lab, text: str) -> None:
+    (held,) = [job for job in lab.jobs() if job.state == "held"]
+    lab.engine.answer(held.id, text)
+    lab.work()
+
+
+def test_an_answer_that_needs_a_follow_up_ends_the_mission_once_a_person_says_so(lab: Lab) -> None:
+    assert lab.run(OPEN, planner=UNIVERSAL).status == "waiting"
+    (job,) = lab.jobs()
+    assert (job.kind, job.params["options"]) == ("ask_user", ["this is enough", "follow it up"])
+    assert str(job.params["question"]).startswith("It is a library.\n\nThe planner says")
+    answer_held(lab, "this is enough")
+    mission = lab.mission()
+    assert (mission.status, mission.outcome, mission.summary) == (
+        "completed", "mission_complete", "It is a library.",
+    )  # fmt: skip
+    assert len(lab.questions) == 1
+
+
+@pytest.mark.parametrize("said", ["follow it up", "Of whom?"])
+def test_the_planner_reads_what_a_person_says_to_its_answer(lab: Lab, said: str) -> None:
+    assert lab.run(OPEN, ANSWER, planner=UNIVERSAL).status == "waiting"
+    answer_held(lab, said)
+    (result,) = lab.questions[1].results
+    assert result.result is not None
+    assert result.result["answer"] == said
+    assert lab.mission().outcome == "mission_complete"
+
+
+def test_an_answer_is_not_lost_when_a_person_was_asked_often_enough(lab: Lab) -> None:
+    lab.run(*[OPEN] * 6, planner=UNIVERSAL)
+    for _ in range(5):
+        answer_held(lab, "follow it up")
+    mission = lab.mission()
+    assert (mission.status, mission.outcome) == ("completed", "mission_complete")
+
+
+def test_an_answer_that_needs_a_follow_up_is_the_end_in_the_last_turn(lab: Lab) -> None:
+    jobs: JsonValue = [{"kind": "do", "params": {"of": "a"}}]
+    mission = lab.run(
+        lcp("create_followup_jobs", new_jobs=jobs), OPEN, planner=UNIVERSAL, limits={"max_turns": 1}
+    )
+    assert (mission.status, mission.outcome) == ("completed", "mission_complete")
+
+
+def test_a_step_whose_answer_needs_a_follow_up_waits_for_a_person(lab: Lab) -> None:
+    lab.run(plan("Look", "Report"), OPEN, LOOK, ANSWER, planner=UNIVERSAL)
+    assert steps(lab) == ["Look: blocked", "Report: blocked"]
+    answer_held(lab, "this is enough")
+    assert steps(lab) == ["Look: succeeded", "Report: succeeded"]
+    assert lab.mission().outcome == "mission_complete"
+
+
+def test_what_is_not_read_is_stored_and_told_to_the_planner(lab: Lab) -> None:
+    jobs: JsonValue = [{"kind": "do", "params": {"of": "a"}}]
+    first = lcp("create_followup_jobs", new_jobs=jobs) | {"answer_data": {"confidence": "high"}}
+    lab.run(first, ANSWER, planner=UNIVERSAL)
+    said = "answer_data: not read in a response of the type custom with the status success, ignored"
+    assert lab.questions[1].warnings == [said]
+    assert [turn["warnings"] for turn in lab.engine.turns(1)] == [[said], None]
+
+
 def verdict(status: str, *checks: tuple[str, bool]) -> Object:
     listed: JsonValue = [{"criterion": criterion, "passed": passed} for criterion, passed in checks]
     return respond("verification", status, f"Verdict: {status}", verification_data={"checks": listed})

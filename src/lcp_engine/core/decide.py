@@ -95,7 +95,8 @@ class Verify:
 class AskPerson:
     """Ask a person in the engine's own name; the plan waits for the answer, which the planner then reads.
 
-    Where a `claim` was refused for `failed_checks` checks, the person may also accept it or give up (`end_by_person`).
+    Where there is a `claim`, the person may also accept it; where `failed_checks` refused it, also give up
+    (`end_by_person`).
     """
 
     question: str
@@ -176,10 +177,11 @@ MAX_REFUSED = 3
 MAX_CLARIFICATIONS = 5
 MAX_VERIFICATIONS = 3
 _OPTIONS = ("accept as it is", "try again", "give up")
+_FOLLOW_UPS = ("this is enough", "follow it up")
 
 
 class Choice(IntEnum):
-    """What a person chooses after `MAX_REFUSED` refusals: the index of the option."""
+    """What a person chooses about the end that a planner claims: the index of the option."""
 
     ACCEPT = 0
     TRY_AGAIN = 1
@@ -196,7 +198,8 @@ def decide(state: PlanState, reply: Action | Malformed) -> Decision:
         case ErrorAction():
             return End(Outcome.ERROR, succeeded=False, message=reply.error, limit=state.last_turn)
         case AnalysisResult() | MissionComplete():
-            return _finish(state, Claim(Outcome(reply.action), reply.summary))
+            claim = Claim(Outcome(reply.action), reply.summary)
+            return _follow_up(claim) if _needs_follow_up(state, reply) else _finish(state, claim)
         case CreateFollowupJobs() | WriteFile() if state.last_turn is not None:
             return _end_on_limit(state.last_turn, f"the planner asked for {reply.action} in its last turn")
         case CreateFollowupJobs() | WriteFile() if not reply.requested:
@@ -219,7 +222,7 @@ def limit_reached(limits: Limits, usage: Usage) -> str | None:
 
 
 def end_by_person(claim: Claim, failed_checks: tuple[str, ...], choice: int) -> End | None:
-    """How the choice of a person ends a plan whose claim was refused; None if the planner continues."""
+    """How the choice of a person ends a plan with an unaccepted claim; None if the planner continues."""
     if choice == Choice.ACCEPT:
         return End(claim.outcome, succeeded=True, message=claim.message, failed_checks=failed_checks)
     if choice == Choice.GIVE_UP:
@@ -235,6 +238,18 @@ def _correct(state: PlanState, malformed: Malformed) -> Decision:
     if state.corrections >= state.limits.max_corrections:
         return End(Outcome.INVALID_REPLY, succeeded=False, message=f"the last reply is not valid: {first}")
     return Correct(malformed)
+
+
+def _needs_follow_up(state: PlanState, reply: AnalysisResult | MissionComplete) -> bool:
+    """Whether a person is asked if this is the end. An answer is never lost to a limit: it ends the plan then."""
+    may_ask = state.last_turn is None and state.clarifications < MAX_CLARIFICATIONS
+    return reply.manner is Manner.FOLLOW_UP and may_ask and not state.failed_checks and not state.unheard
+
+
+def _follow_up(claim: Claim) -> AskPerson:
+    said = f"{claim.message}\n\n" if claim.message else ""
+    question = f"{said}The planner says that this answer needs a follow-up. What should it do?"
+    return AskPerson(question, _FOLLOW_UPS, claim)
 
 
 def _finish(state: PlanState, claim: Claim) -> Decision:

@@ -281,6 +281,7 @@ class _DecidedTurn:
             case AskPerson():
                 # Whatever the answer is, the counters of the planner start again.
                 plan.refused = plan.verifications = 0
+                plan.clarifications += self._manner() is Manner.FOLLOW_UP
                 ask_person(ledger, self.mission, plan, self.job, decision)
             case Correct():
                 queue_correction(ledger, plan, self.job, self.turn.number)
@@ -289,9 +290,12 @@ class _DecidedTurn:
             case _:
                 assert_never(decision)
 
+    def _manner(self) -> Manner:
+        return Manner.PLAIN if isinstance(self.reply, Malformed) else self.reply.manner
+
     def _store(self, jobs: Sequence[NewJob], stalled: int) -> None:
         self.plan.stalled = stalled
-        manner = Manner.PLAIN if isinstance(self.reply, Malformed) else self.reply.manner
+        manner = self._manner()
         self.plan.clarifications += manner is Manner.CLARIFICATION
         self.plan.verifications += manner is Manner.VERIFICATION and bool(jobs)
         stored: dict[int, int] = {}

@@ -63,6 +63,7 @@ REPLIES: dict[str, Action | Malformed] = {
     "no jobs": CreateFollowupJobs(new_jobs=()),
     "failed": CreateFollowupJobs(new_jobs=(JobSpec(kind="any", params={}),)).in_manner(Manner.VERIFICATION),
     "unclear": CreateFollowupJobs(new_jobs=(JobSpec(kind="any", params={}),)).in_manner(Manner.CLARIFICATION),
+    "open": MissionComplete(summary="all done").in_manner(Manner.FOLLOW_UP),
     "write": WriteFile(rel_path="a.md", content="text"),
 }
 FLAGS = {"?": None, "yes": True, "no": False}
@@ -131,6 +132,11 @@ R9 … three times, then a person is asked       | claim=yes refused=3        | 
 R9 what is no verdict is corrected             | claim=yes                  | prose    | correct
 R9 checks that did not pass lead to a turn     | auto verifications=2       | failed   | continue: queued
 R9 … and after three cycles a person is asked  | auto verifications=3       | failed   | ask a person: verify again
+R9 whether an answer is enough, a person says  |                            | open     | ask a person: this is enough
+R9 … once the checks pass                      | failed_checks=x            | open     | ask again: x
+R9 … not where there is no turn left           | last_turn=max_turns        | open     | completed: mission_complete
+R9 … nor when a person was asked five times    | clarifications=5           | open     | completed: mission_complete
+R9 … before it is verified                     | to_verify=y                | open     | ask a person: this is enough
 R9 an error needs no checks                    | failed_checks=x            | error    | failed: error
 R11 a repeated job runs                        | again                      | ?        | continue: queued
 R11 … until the third time in a row            | again stalled=2            | ?        | failed: no_progress

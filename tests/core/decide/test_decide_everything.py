@@ -93,7 +93,11 @@ _REPLIES = st.one_of(
     st.builds(
         AnalysisResult, summary=_TEXTS, issues=st.none(), recommendations=st.none(), target_file=st.none()
     ),
-    st.builds(MissionComplete, summary=_TEXTS, deliverables=st.none(), metrics=st.none()),
+    st.builds(
+        lambda summary, manner: MissionComplete(summary=summary).in_manner(manner),
+        _TEXTS,
+        st.sampled_from([Manner.PLAIN, Manner.VERIFICATION, Manner.FOLLOW_UP]),
+    ),
     st.builds(ErrorAction, error=_TEXTS),
     st.builds(
         Malformed, errors=st.lists(st.builds(Problem, path=_TEXTS, message=_TEXTS), max_size=2).map(tuple)
@@ -122,8 +126,15 @@ def test_every_state_and_reply_give_a_decision_that_keeps_the_caps(
         case AskPerson(question, options, claim, failed_checks):
             assert question
             assert len(set(options)) == len(options)
-            assert state.refused >= MAX_REFUSED if claim else state.verifications >= MAX_VERIFICATIONS
-            assert bool(failed_checks) == (claim is not None)
+            assert bool(failed_checks) <= (claim is not None)
+            if failed_checks:
+                assert state.refused >= MAX_REFUSED
+            elif claim is None:
+                assert state.verifications >= MAX_VERIFICATIONS
+            else:
+                assert isinstance(reply, MissionComplete)
+                assert reply.manner is Manner.FOLLOW_UP
+                assert state.clarifications < MAX_CLARIFICATIONS
         case Continue(jobs, stalled) | Wait(jobs, stalled) | AskAgain(jobs, stalled):
             assert stalled < state.limits.max_stalled or (stalled == state.stalled and not jobs)
             # What asks for nothing, or answers whether the mission is done, leads to no job, and no cap is looked at.

@@ -120,14 +120,126 @@ def test_an_error_without_details_says_its_message() -> None:
     assert (action.error, action.commentary) == ("it broke", None)
 
 
-def test_a_question_is_one_held_job_with_at_most_three_questions() -> None:
-    asked: Body = {"follow_up_questions": ["Which file?", "Which colour?", "Since when?", "Why?", "Who?"]}
+def test_every_question_is_asked_in_one_held_job() -> None:
+    asked: Body = {
+        "follow_up_questions": ["Which file?", "Which colour?", "Since when?", " ", "Why?", "Who?"]
+    }
     action = jobs(respond("clarity", "needs_clarification", "Too vague.", clarity_data=asked))
     (job,) = action.new_jobs
     assert (job.kind, job.auto_dispatch) == ("ask_user", False)
-    assert job.params == {"question": "Too vague.\n1. Which file?\n2. Which colour?\n3. Since when?"}
-    assert action.warnings == ("clarity_data.follow_up_questions: 3 are asked at once, 2 left out",)
+    assert job.params == {
+        "question": "Too vague.\n1. Which file?\n2. Which colour?\n3. Since when?\n4. Why?\n5. Who?"
+    }
+    assert action.warnings == ()
     assert action.manner is Manner.CLARIFICATION
+
+
+def test_more_questions_than_a_person_is_asked_at_once_are_refused() -> None:
+    def ask(count: int) -> Action | Malformed:
+        asked: Body = {"follow_up_questions": [f"What is {number}?" for number in range(count)]}
+        return respond("clarity", "needs_clarification", clarity_data=asked)
+
+    assert jobs(ask(20)).manner is Manner.CLARIFICATION
+    assert errors(ask(21)) == {
+        "clarity_data.follow_up_questions": "a person is asked at most 20 questions at once; found 21"
+    }
+
+
+SCORES: Body = {"completeness_score": 20, "clarity_score": 40, "accuracy_score": 45}
+
+
+@pytest.mark.parametrize(
+    ("scores", "rated"),
+    [
+        ({**SCORES, "total_score": 35}, "Rated 35 of 100 (completeness 20, clarity 40, accuracy 45)"),
+        ({"total_score": 50}, "Rated 50 of 100"),
+        ({"total_score": 84}, "Rated 84 of 100"),
+        ({"total_score": 0}, "Rated 0 of 100"),
+        ({"clarity_score": 84, "accuracy_score": 85}, "Rated 84 of 100 (clarity 84, accuracy 85)"),
+    ],
+)
+def test_what_is_rated_below_85_is_asked_about_whatever_the_status(scores: Body, rated: str) -> None:
+    clarity: Body = {**scores, "follow_up_questions": ["Which file?"]}
+    for status in ("success", "needs_clarification"):
+        action = jobs(respond("clarity", status, "Too vague.", clarity_data=clarity))
+        (job,) = action.new_jobs
+        assert job.params["question"] == f"Too vague.\n{rated}; clear from 85 on.\n1. Which file?"
+        assert action.manner is Manner.CLARIFICATION
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [{}, {"total_score": 85}, {**SCORES, "total_score": 90}, {"clarity_score": 85}, {"accuracy_score": 100}],
+)
+def test_what_is_rated_85_or_more_or_not_at_all_is_an_analysis(scores: Body) -> None:
+    questions: list[JsonValue] = [f"Question {number}?" for number in range(30)]
+    action = respond("clarity", "success", clarity_data={**scores, "follow_up_questions": questions})
+    assert isinstance(action, AnalysisResult)
+    assert action.recommendations == questions
+
+
+@pytest.mark.parametrize("needed", [True, False, None])
+def test_an_answer_says_whether_it_needs_a_follow_up(needed: bool | None) -> None:
+    data: Body = {"confidence": "low", "sources": ["a.py"], "follow_up_needed": needed}
+    action = respond("answer", "success", "So it is.", answer_data=data)
+    assert isinstance(action, MissionComplete)
+    more = " A follow-up is needed." if needed else ""
+    assert (action.summary, action.commentary) == ("So it is.", f"Confidence: low. Sources: a.py.{more}")
+    assert action.manner is (Manner.FOLLOW_UP if needed else Manner.PLAIN)
+
+
+SECTIONS: dict[str, JsonValue] = {
+    "planning_data": STEPS,
+    "verification_data": {"checks": [{"criterion": "c", "passed": True}]},
+    "clarity_data": {"follow_up_questions": ["Why?"]},
+    "research_data": {"sources": ["a"]},
+    "answer_data": {"follow_up_needed": False},
+    "custom_fields": {"a": 1},
+    "error_details": {"error_code": "E"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "own"),
+    [
+        ("planning", "success", "planning_data"),
+        ("verification", "FAIL", "verification_data"),
+        ("clarity", "success", "clarity_data"),
+        ("research", "success", "research_data"),
+        ("answer", "success", "answer_data"),
+        ("custom", "success", "custom_fields"),
+        ("custom", "needs_clarification", "clarity_data"),
+        ("research", "error", "error_details"),
+        ("error", "error", "error_details"),
+    ],
+)
+def test_a_section_that_does_not_belong_is_named_in_a_warning(kind: str, status: str, own: str) -> None:
+    action = respond(kind, status, "m", **SECTIONS)
+    assert not isinstance(action, Malformed), action.errors
+    said = f"not read in a response of the type {kind} with the status {status}, ignored"
+    assert action.warnings == tuple(f"{section}: {said}" for section in SECTIONS if section != own)
+
+
+@pytest.mark.parametrize(
+    "empty", [None, {}, {"steps": []}, {"summary": "", "steps": None, "dependencies": []}]
+)
+def test_a_section_that_says_nothing_is_no_matter(empty: Body | None) -> None:
+    action = respond("answer", "success", planning_data=empty)
+    assert isinstance(action, MissionComplete)
+    assert action.warnings == ()
+
+
+def test_unknown_keys_of_a_section_are_named_with_their_place() -> None:
+    step: Body = {"step_number": 1, "action": "Look", "details": None, "prority": "high"}
+    action = respond(
+        "planning", "success", planning_data={"steps": [step], "dependancies": ["a"], "tags": []}
+    )
+    assert not isinstance(action, Malformed), action.errors
+    assert action.warnings == (
+        "planning_data.dependancies: unknown key, ignored; did you mean 'dependencies'?",
+        "planning_data.tags: unknown key, ignored",
+        "planning_data.steps[0].prority: unknown key, ignored",
+    )
 
 
 def test_a_question_may_be_the_message_alone() -> None:
@@ -152,7 +264,8 @@ def test_a_plan_is_a_step_after_another_in_the_order_of_their_numbers() -> None:
         "Step 2 of 2: Write it down\nin NOTES.md",
     ]
     context = (
-        "Understand it.\nThe plan depends on: a checkout.\nThe whole plan:\n1. Look around\n2. Write it down"
+        "Understand it.\nThe plan depends on: a checkout.\nThe whole plan:\n"
+        "1. Look around (about 5 minutes)\n2. Write it down"
     )
     assert {job.params["context"] for job in action.new_jobs} == {context}
 
@@ -162,8 +275,16 @@ def test_a_plan_may_have_more_steps_than_a_reply_may_have_jobs() -> None:
     assert len(jobs(respond("planning", "success", planning_data={"steps": steps})).new_jobs) == 30
 
 
-@pytest.mark.parametrize("data", [None, {}, {"steps": []}, {"steps": [{"step_number": 1, "action": "  "}]}])
-def test_a_plan_without_a_step_is_malformed(data: Body | None) -> None:
+def test_an_empty_list_of_steps_asks_for_nothing_more() -> None:
+    action = jobs(respond("planning", "success", "Nothing to do.", planning_data={"steps": []}))
+    assert (action.new_jobs, action.commentary) == ((), "Nothing to do.")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, {}, {"summary": "s"}, {"steps": None}, {"steps": [{"step_number": 1, "action": "  "}]}],
+)
+def test_a_plan_that_does_not_state_its_steps_is_malformed(data: Body | None) -> None:
     assert next(iter(errors(respond("planning", "success", planning_data=data)))).startswith(
         "planning_data.steps"
     )
@@ -227,7 +348,7 @@ def test_research_is_an_analysis_with_its_findings() -> None:
 def test_a_reply_that_is_clear_enough_is_an_analysis_with_its_scores() -> None:
     action = respond("clarity", "success", "Clear", clarity_data={"total_score": 90})
     assert isinstance(action, AnalysisResult)
-    assert (action.summary, action.commentary) == ("Clear", "Scores: total_score 90.")
+    assert (action.summary, action.commentary) == ("Clear", "Rated 90 of 100; clear from 85 on.")
 
 
 def test_custom_fields_may_hold_an_action_of_lcp() -> None:

@@ -40,6 +40,8 @@ class Manner(StrEnum):
     """A round of questions to a person."""
     VERIFICATION = "verification"
     """A verdict; with jobs, some checks did not pass."""
+    FOLLOW_UP = "follow_up"
+    """An answer that needs a follow-up: a person decides whether it ends the plan."""
 
 
 class _Action(BaseModel):

@@ -8,7 +8,16 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SkipValidation
 
-from lcp_engine.core.protocol.actions import Action, Findings, Malformed, Manner, Problem, join, shortened
+from lcp_engine.core.protocol.actions import (
+    Action,
+    Findings,
+    Malformed,
+    Manner,
+    Problem,
+    join,
+    param_names,
+    shortened,
+)
 from lcp_engine.core.protocol.json_schema import (
     DIALECT,
     Schema,
@@ -23,7 +32,10 @@ from lcp_engine.core.protocol.json_schema import (
 from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 
-MOST_QUESTIONS = 3
+MOST_QUESTIONS = 20
+"""How many questions a person is asked at once."""
+CLEAR = 85
+"""From this total score on, of 100, a reply counts as clear: below it a person is asked."""
 
 
 def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malformed:
@@ -32,16 +44,18 @@ def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | 
     | response and status | action |
     |---|---|
     | any, `error` | `error` |
-    | any but verification and error, `needs_clarification` | one held `ask_user` job with at most three questions |
+    | any but verification and error, `needs_clarification` | one held `ask_user` job with every question |
+    | clarity, `success` with a score below `CLEAR` | the same |
     | planning, `success` | an `agent_plan` of `scope: step` for each step, one after another |
     | verification, `PASS` with checks that all passed | `mission_complete` |
     | verification, otherwise | one `agent_plan` with what did not pass |
-    | answer, `success` | `mission_complete` |
+    | answer, `success` | `mission_complete`; if a follow-up is needed, a person is asked first (`Manner.FOLLOW_UP`) |
     | research or clarity, `success` | `analysis_result` |
     | custom, `success` | `custom_fields.lcp` where that is an LCP action, else `analysis_result` |
 
-    Every other pair is `Malformed`, and so are a plan without steps and a `custom_fields.lcp` that names an action and
-    is not a valid one. `kinds` are those of `read_reply`.
+    Every other pair is `Malformed`, and so are a plan that states no list of steps, more than `MOST_QUESTIONS`
+    questions, and a `custom_fields.lcp` that names an action and is not a valid one. An empty list of steps is like
+    empty `new_jobs`. Sections and keys that are not read are named in warnings. `kinds` are those of `read_reply`.
     """
     framed = find_object(text)
     if isinstance(framed, Unframed):
@@ -52,7 +66,11 @@ def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | 
         _check_pair(response, findings)
     if response is None or findings.problems:
         return Malformed(errors=tuple(findings.problems), recovered=framed.recovered)
-    return _translate(response, kinds, framed.recovered)
+    _note_unread(framed.value, response, findings)
+    action = _translate(response, kinds, framed.recovered)
+    if isinstance(action, Malformed):
+        return action
+    return action.note(framed.recovered, (*findings.warnings, *action.warnings))
 
 
 def universal_schema() -> Schema:
@@ -230,27 +248,101 @@ def _check_pair(response: Response, findings: Findings) -> None:
         return
     if response.response_type == "planning" and response.status == "success":
         _check_steps(response.planning_data or PlanningData(), findings)
+    if _asks(response):
+        _check_questions(response.clarity_data or ClarityData(), findings)
 
 
 def _check_steps(planning: PlanningData, findings: Findings) -> None:
-    steps = planning.steps or []
-    if not steps:
-        findings.refuse("planning_data.steps", "a plan has at least one step; it has none")
-    for index, step in enumerate(steps):
+    if planning.steps is None:
+        findings.refuse(
+            "planning_data.steps", "a plan states its steps, [] if nothing is to be done; steps is missing"
+        )
+    for index, step in enumerate(planning.steps or ()):
         if not step.action.strip(" \t\r\n"):
             findings.refuse(
                 f"planning_data.steps[{index}].action", "a step says what is to be done; action is empty"
             )
 
 
+def _check_questions(clarity: ClarityData, findings: Findings) -> None:
+    found = len(_questions(clarity))
+    if found > MOST_QUESTIONS:
+        findings.refuse(
+            "clarity_data.follow_up_questions",
+            f"a person is asked at most {MOST_QUESTIONS} questions at once; found {found:,}",
+        )
+
+
+def _asks(response: Response) -> bool:
+    """Whether a person is asked: the response says so, or rates what it judges as not clear enough."""
+    if response.response_type == "clarity" and response.status == "success":
+        total = _total(response.clarity_data or ClarityData())
+        return total is not None and total < CLEAR
+    return response.status == "needs_clarification"
+
+
+def _total(clarity: ClarityData) -> int | None:
+    """The total score, else the mean of the others; None if nothing was rated."""
+    if clarity.total_score is not None:
+        return clarity.total_score
+    rated = [clarity.completeness_score, clarity.clarity_score, clarity.accuracy_score]
+    scores = [score for score in rated if score is not None]
+    return sum(scores) // len(scores) if scores else None
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "planning_data": PlanningData,
+    "verification_data": VerificationData,
+    "clarity_data": ClarityData,
+    "research_data": ResearchData,
+    "answer_data": AnswerData,
+    "error_details": ErrorDetails,
+}
+_ENTRIES: Mapping[str, type[BaseModel]] = {"steps": Step, "checks": Check, "findings": Finding}
+
+
+def _note_unread(body: _Body, response: Response, findings: Findings) -> None:
+    """Name the sections that belong to another response, and the keys that no section has."""
+    read = {"planning": "planning_data", "verification": "verification_data", "custom": "custom_fields"}.get(
+        response.response_type, f"{response.response_type}_data"
+    )
+    if response.status == "error":
+        read = "error_details"
+    elif _asks(response):
+        read = "clarity_data"
+    for section, part in body.items():
+        if not isinstance(part, dict):
+            continue
+        if section == read:
+            _note_unknown(section, part, findings)
+        elif any(value not in (None, "", [], {}) for value in part.values()):
+            said = f"{response.response_type} with the status {response.status}"
+            findings.ignore(section, f"not read in a response of the type {said}, ignored")
+
+
+def _note_unknown(section: str, part: _Body, findings: Findings) -> None:
+    model = _SECTIONS.get(section)
+    if model is None:
+        return
+    known = param_names(model)
+    findings.ignore_unknown(section, [key for key in part if key not in known], known)
+    for key, entries in part.items():
+        if (entry_model := _ENTRIES.get(key)) is None or not isinstance(entries, list):
+            continue
+        of_entry = param_names(entry_model)
+        for index, entry in enumerate(entries):
+            unknown = [name for name in entry if name not in of_entry] if isinstance(entry, dict) else []
+            findings.ignore_unknown(f"{section}.{key}[{index}]", unknown, of_entry)
+
+
 def _translate(
     response: Response, kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...]
 ) -> Action | Malformed:
-    manner, warnings = Manner.PLAIN, list[str]()
+    manner = Manner.PLAIN
     if response.status == "error":
         body = _error(response)
-    elif response.status == "needs_clarification":
-        body, manner = _ask(response, warnings), Manner.CLARIFICATION
+    elif _asks(response):
+        body, manner = _ask(response), Manner.CLARIFICATION
     else:
         match response.response_type:
             case "planning":
@@ -258,7 +350,7 @@ def _translate(
             case "verification":
                 body, manner = _verify(response, response.verification_data or VerificationData())
             case "answer":
-                body = _complete(response)
+                body, manner = _complete(response, response.answer_data or AnswerData())
             case "research" | "clarity" | "error":
                 body = _analysis(response)
             case "custom":
@@ -268,7 +360,7 @@ def _translate(
     action = read_object(body, kinds, recovered)
     if isinstance(action, Malformed):
         return action
-    return action.in_manner(manner).note(recovered, (*warnings, *action.warnings))
+    return action.in_manner(manner)
 
 
 def _error(response: Response) -> _Body:
@@ -284,16 +376,10 @@ def _error(response: Response) -> _Body:
     )
 
 
-def _ask(response: Response, warnings: list[str]) -> _Body:
+def _ask(response: Response) -> _Body:
     clarity = response.clarity_data or ClarityData()
-    questions = [question.strip() for question in clarity.follow_up_questions or () if question.strip()]
-    if len(questions) > MOST_QUESTIONS:
-        left_out = len(questions) - MOST_QUESTIONS
-        warnings.append(
-            f"clarity_data.follow_up_questions: {MOST_QUESTIONS} are asked at once, {left_out} left out"
-        )
-    asked = [f"{number}. {question}" for number, question in enumerate(questions[:MOST_QUESTIONS], 1)]
-    text = "\n".join(part for part in (response.message.strip(), *asked) if part)
+    asked = [f"{number}. {question}" for number, question in enumerate(_questions(clarity), 1)]
+    text = "\n".join(part for part in (response.message.strip(), _rated(clarity), *asked) if part)
     job: _Body = {
         "name": "Clarify what is wanted",
         "kind": "ask_user",
@@ -303,12 +389,30 @@ def _ask(response: Response, warnings: list[str]) -> _Body:
     return _jobs(None, [job])
 
 
+def _questions(clarity: ClarityData) -> list[str]:
+    return [question.strip() for question in clarity.follow_up_questions or () if question.strip()]
+
+
+def _rated(clarity: ClarityData) -> str | None:
+    """The scores in a sentence; None if nothing was rated."""
+    total = _total(clarity)
+    if total is None:
+        return None
+    scores = {
+        "completeness": clarity.completeness_score,
+        "clarity": clarity.clarity_score,
+        "accuracy": clarity.accuracy_score,
+    }
+    parts = ", ".join(f"{name} {score}" for name, score in scores.items() if score is not None)
+    return f"Rated {total} of 100" + (f" ({parts})" if parts else "") + f"; clear from {CLEAR} on."
+
+
 def _plan(response: Response, planning: PlanningData) -> _Body:
     steps = sorted(planning.steps or (), key=lambda step: step.step_number)
     known = [_first(planning.summary, response.message)]
     if planning.dependencies:
         known.append(f"The plan depends on: {', '.join(planning.dependencies)}.")
-    plan = [f"{place}. {step.action}" for place, step in enumerate(steps, 1)]
+    plan = [f"{place}. {step.action}{_minutes(step)}" for place, step in enumerate(steps, 1)]
     context = "\n".join([*(line for line in known if line), "The whole plan:", *plan])
     jobs: list[JsonValue] = []
     for place, step in enumerate(steps, 1):
@@ -320,6 +424,10 @@ def _plan(response: Response, planning: PlanningData) -> _Body:
         }
         jobs.append({"name": step.action.strip()[:200], "kind": "agent_plan", "params": params})
     return _jobs(response.message, jobs)
+
+
+def _minutes(step: Step) -> str:
+    return "" if step.estimated_minutes is None else f" (about {step.estimated_minutes} minutes)"
 
 
 def _verify(response: Response, verification: VerificationData) -> tuple[_Body, Manner]:
@@ -346,21 +454,19 @@ def _verify(response: Response, verification: VerificationData) -> tuple[_Body, 
     return _jobs(response.message, [job]), Manner.VERIFICATION
 
 
-def _complete(response: Response) -> _Body:
-    answer = response.answer_data or AnswerData()
+def _complete(response: Response, answer: AnswerData) -> tuple[_Body, Manner]:
     said = [f"Confidence: {answer.confidence}."] if answer.confidence else []
     said += [_listed("Sources", answer.sources) or ""]
     said += ["A follow-up is needed."] if answer.follow_up_needed else []
     commentary = " ".join(part for part in said if part) or None
-    return _present(ok=True, action="mission_complete", summary=response.message, commentary=commentary)
+    body = _present(ok=True, action="mission_complete", summary=response.message, commentary=commentary)
+    return body, Manner.FOLLOW_UP if answer.follow_up_needed else Manner.PLAIN
 
 
 def _analysis(response: Response) -> _Body:
     research, clarity = response.research_data or ResearchData(), response.clarity_data or ClarityData()
     findings: list[JsonValue] = [finding.model_dump(exclude_none=True) for finding in research.findings or ()]
-    scores = clarity.model_dump(exclude_none=True, exclude={"follow_up_questions"})
-    rated = [f"{key} {value}" for key, value in scores.items()]
-    said = _listed("Sources", research.sources) or _listed("Scores", rated)
+    said = _listed("Sources", research.sources) or _rated(clarity)
     return _present(
         ok=True,
         action="analysis_result",

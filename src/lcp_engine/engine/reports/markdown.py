@@ -142,7 +142,8 @@ def words(facts: Facts) -> list[str]:
     said = _words(facts)
     if not said:
         return []
-    lines = str(said.get("summary") or said.get("commentary") or "").strip().splitlines()
+    spoken = (str(said.get(name) or "").strip() for name in ("summary", "commentary"))
+    lines = "\n\n".join(part for part in spoken if part).splitlines()
     for name in _WORDS:
         if said.get(name):
             lines += ["", f"{name.replace('_', ' ')}:", *_items(said[name])]
