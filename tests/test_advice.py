@@ -242,6 +242,14 @@ UNIVERSAL: dict[str, JsonValue] = {
             ("PLANNER_GAVE_UP", "Correct what the message names, then resume mission 1 (`lcp resume 1`)."),
         ),
         ([{**LOST, "recovery_suggestion": "Name the ticket."}], {}, ("PLANNER_GAVE_UP", "Name the ticket.")),
+        (
+            [{**LOST, "attempted_action": "list_files"}],
+            {},
+            (
+                "PLANNER_GAVE_UP",
+                "Correct what stood in the way of this: list_files; then resume mission 1 (`lcp resume 1`).",
+            ),
+        ),
         ([UNIVERSAL], {"dialect": "universal"}, ("PLANNER_GAVE_UP", "Write one.")),
         (
             [LIST] * 6,

@@ -165,7 +165,7 @@ def test_what_a_failed_mission_did_is_in_the_details_of_its_error(lab: Lab) -> N
 @pytest.mark.parametrize(
     ("reach", "first", "further"),
     [
-        (given_up, "Name it.", ["lcp show 1", "lcp undo 1 --dry-run"]),
+        (given_up, "Name it.", ["lcp resume 1", "lcp show 1", "lcp undo 1 --dry-run"]),
         (at_a_limit, "with a higher max_turns", ["lcp show 1"]),
         (without_progress, "tell its planner what to do instead", ["lcp show 1"]),
         (never_valid, "correct the planner", ["lcp show 1"]),

@@ -163,6 +163,13 @@ def test_an_error_keeps_the_code_that_the_planner_gave(lab: Lab) -> None:
     assert mission.error["error_code"] == "PATH_NOT_FOUND"
     assert mission.error["user_message"] == reply["error"]
     assert lab.dig(mission.error, "technical_details", "attempted_action") == "list_files"
+    assert mission.error["recommended_actions"] == [
+        {
+            "description": "Verify project root path and retry mission",
+            "action_type": "user_action",
+            "details": {"attempted_action": "list_files"},
+        }
+    ]
 
 
 def test_a_code_of_the_planners_own_is_kept_in_the_details(lab: Lab) -> None:

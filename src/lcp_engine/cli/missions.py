@@ -92,7 +92,7 @@ def missions_command(
 @pass_invocation
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
-    from lcp_engine.engine.reports.markdown import disk_note
+    from lcp_engine.engine.reports.markdown import disk_note, error_lines
 
     with invocation.history() as history:
         found = history.mission(mission)
@@ -113,7 +113,8 @@ def show_command(invocation: Invocation, mission: int) -> int:
         undone = unfulfilled_lines(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, settings, jobs, steps, seen)
-        for line in [*said, *astray, *(Text(line, style="yellow") for line in undone)]:
+        wrong = [Text(one_line(line), style="red") for line in error_lines(found.error)]
+        for line in [*wrong, *said, *astray, *(Text(line, style="yellow") for line in undone)]:
             tree.add(line)
         print_tree(tree)
         note_idle(invocation, history, [found])

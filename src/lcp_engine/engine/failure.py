@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from uuid import uuid4
 
 from lcp_engine.clock import Micros, iso
@@ -18,6 +19,8 @@ _CODES: Mapping[str, ErrorCode] = {
     Outcome.NO_PROGRESS: ErrorCode.NO_PROGRESS,
 }
 
+_ATTEMPTED = "attempted_action"
+"""What a planner that gave up had tried, in its own words."""
 
 MAX_TOKENS = 2**53
 """What one question may cost: a thousand of them still fit the mission's column."""
@@ -33,6 +36,11 @@ def paid_tokens(failed: Failed) -> tuple[int, int] | None:
 def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:
     """`failed` as it is stored: an `AgentError` in JSON."""
     error = AgentError.of(failed, error_id=f"err-{uuid4()}", request_id=mission_uid, timestamp=iso(now))
+    attempted = failed.details.get(_ATTEMPTED)
+    if attempted is not None:
+        tried: Json = {_ATTEMPTED: attempted}
+        advice = [{**action, "details": tried} for action in error.recommended_actions]
+        error = replace(error, recommended_actions=[*advice])
     return to_json(error.as_json())
 
 
@@ -45,10 +53,21 @@ def failure_of(end: End, mission_id: int, reply: Action | Malformed | None = Non
         said = reply.model_dump(exclude_none=True, exclude={"ok", "action", "error", "commentary"})
         details |= said
         code = ErrorCode(reply.error_code) if reply.error_code in set(ErrorCode) else code
-        advice = reply.recovery_suggestion or advice
+        advice = _own_advice(reply, mission_id) or advice
     if isinstance(reply, Malformed):
         details["errors"] = _problems(reply)
     return Failed(code, end.message or end.outcome, details, advice)
+
+
+def _own_advice(reply: ErrorAction, mission_id: int) -> str | None:
+    """What helps in the planner's own words; None if it said nothing of it."""
+    recovery, attempted = (
+        (text or "").strip() for text in (reply.recovery_suggestion, reply.attempted_action)
+    )
+    if recovery or not attempted:
+        return recovery or None
+    resume = f"`lcp resume {mission_id}`"
+    return f"Correct what stood in the way of this: {attempted}; then resume mission {mission_id} ({resume})."
 
 
 def _advice(end: End, mission_id: int) -> str | None:

@@ -78,3 +78,19 @@ def test_what_comes_from_outside_is_no_markup() -> None:
     assert r"Find \<b> and \[x\](y) in a_name, \_not\_ \`this\`." in text
     assert r"``a`b``: \<script>" in text
     assert r"> See \<tag>." in text
+
+
+def test_a_failure_names_the_planners_own_code_and_what_helps() -> None:
+    error: Object = {
+        "error_code": "PLANNER_GAVE_UP",
+        "user_message": "No *document*.",
+        "technical_details": {"error_code": "MISSING_CONTEXT"},
+        "recommended_actions": [{"description": "Write one with `lcp say 1 TEXT`, or <b>ask</b>."}],
+    }
+    mission = a_mission(status="failed", outcome="error", error=error)
+    said: Object = {"recovery_suggestion": "Write one.", "attempted_action": "planning"}
+    text = as_markdown(Facts(mission=mission, said=said))
+    assert r"PLANNER_GAVE_UP (MISSING_CONTEXT): No \*document\*." in text
+    assert r"What helps: Write one with `lcp say 1 TEXT`, or \<b>ask\</b>." in text
+    assert "## The planner says\n\n> attempted action:\n> - planning\n" in text
+    assert "Write one.\n" not in text

@@ -71,6 +71,12 @@ def _error(facts: Facts, course: Course, roles: Mapping[str, KindRole]) -> Error
 def _further(facts: Facts) -> Iterator[RecommendedAction]:
     """What a person can do about any mission that has failed."""
     number = facts.mission.id
+    if facts.mission.outcome == "error":
+        yield RecommendedAction(
+            description="Resume the mission once that is done.",
+            action_type="user_action",
+            details={"command": f"lcp resume {number}"},
+        )
     yield RecommendedAction(
         description="Look at what was asked, done and refused.",
         action_type="user_action",

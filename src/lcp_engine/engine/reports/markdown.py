@@ -26,9 +26,10 @@ RowT = TypeVar("RowT")
 _INVALID = "Replies that were not valid"
 # With these the planner's last words are worth reading: the mission goes on, or an action of the planner ended it.
 _OUTCOMES_WITH_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs")
+_HELPS = "recovery_suggestion"  # the error's lines have it
 _WORDS = (
     "attempted_action",
-    "recovery_suggestion",
+    _HELPS,
     "target_file",
     "issues",
     "recommendations",
@@ -131,10 +132,21 @@ def standing(mission: Mission) -> list[str]:
         f"**{text(mission.status)}**{outcome}{after}, {turns}.{root}",
         f"Goal: {text(mission.goal)}",
     ]
-    if mission.error:
-        error = mission.error
-        lines.append(f"{text(error.get('error_code'))}: {text(error.get('user_message'))}")
-    return lines
+    return [*lines, *(_sentence(line) for line in error_lines(mission.error))]
+
+
+def error_lines(error: JsonObject | None) -> list[str]:
+    """What went wrong, with the planner's own code if it named one, and what helps; empty for no error. Not escaped."""
+    if not error:
+        return []
+    named, own = _plain(error.get("error_code")), object_in(error.get("technical_details")).get("error_code")
+    if isinstance(own, str) and own.strip() and own != named:
+        named += f" ({_plain(own)})"
+    helps = (object_in(action).get("description") for action in list_in(error.get("recommended_actions")))
+    return [
+        f"{named}: {_plain(error.get('user_message'))}",
+        *(f"What helps: {_plain(advice)}" for advice in helps if advice),
+    ]
 
 
 def words(facts: Facts) -> list[str]:
@@ -145,8 +157,8 @@ def words(facts: Facts) -> list[str]:
     spoken = (str(said.get(name) or "").strip() for name in ("summary", "commentary"))
     lines = "\n\n".join(part for part in spoken if part).splitlines()
     for name in _WORDS:
-        if said.get(name):
-            lines += ["", f"{name.replace('_', ' ')}:", *_items(said[name])]
+        if said.get(name) and name != _HELPS:
+            lines += [*([""] if lines else []), f"{name.replace('_', ' ')}:", *_items(said[name])]
     # Markdown would read a tag as HTML, and hide it.
     return [re.sub(r"<(?=[A-Za-z/!?])", r"\<", line).rstrip() for line in lines]
 
@@ -163,6 +175,12 @@ def code(value: JsonValue) -> str:
     fence = "`" * (longest + 1)
     space = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{space}{plain}{space}{fence}"
+
+
+def _sentence(line: str) -> str:
+    """Like `text`, with what stands between backticks as code."""
+    parts = re.split("(`[^`]+`)", line)
+    return "".join(part if at % 2 else _SPECIAL.sub(r"\\\g<0>", part) for at, part in enumerate(parts))
 
 
 def _lists(facts: Facts) -> dict[str, Excerpt[object]]:

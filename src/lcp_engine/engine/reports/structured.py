@@ -231,6 +231,7 @@ def emotion_of(status: MissionStatus, outcome: str | None, milestone: Milestone 
 
 def _blocks(facts: Facts, milestone: Milestone | None) -> list[TextBlock]:
     how, goal, *error = standing(facts.mission)
+    wrong, helps = error[:1], error[1:]
     blocks = [
         TextBlock(type="heading", content=title(facts.mission), level=2),
         TextBlock(type="paragraph", content=how),
@@ -244,7 +245,8 @@ def _blocks(facts: Facts, milestone: Milestone | None) -> list[TextBlock]:
         )
         is_whole = milestone != "100%" or not facts.mission.unfulfilled
         blocks.append(TextBlock(type="success" if is_whole else "info", content=said))
-    blocks += [TextBlock(type="warning", content=line) for line in error]
+    blocks += [TextBlock(type="warning", content=line) for line in wrong]
+    blocks += [TextBlock(type="tip", content=line) for line in helps]
     said_by_planner = "\n".join(words(facts))
     if said_by_planner:
         blocks.append(TextBlock(type="quote", content=said_by_planner))
