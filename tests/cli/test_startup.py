@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
 
 SLOW = {"sqlalchemy", "alembic", "pydantic", "pydantic_core", "psycopg", "lcp_engine.api.engine"}
+TIMING = {"apscheduler", "tzlocal"}
+"""Only a runner that has worked for a second loads them."""
 LOADED = """
 import sys
 from lcp_engine.cli.app import start
@@ -95,6 +97,14 @@ def test_commands_that_read_load_nothing_slow(lived: Lcp) -> None:
     done = _python(lived, LOADED, *READERS, *(f"{command} --json" for command in READERS))
     assert len(done.stdout.splitlines()) > len(READERS)
     assert set(done.stderr.split()) & SLOW == set()
+
+
+def test_only_a_runner_that_goes_on_loads_apscheduler(lived: Lcp) -> None:
+    add = f"schedule add hourly {lived.mission(lived.complete)} --root root --every 1h"
+    commands = [*READERS, add, "schedule list", "work --until-idle", "db stats"]
+    done = _python(lived, LOADED, *commands)
+    assert "lcp_engine.runner.runner" in done.stderr.split()
+    assert set(done.stderr.split()) & TIMING == set()
 
 
 def test_the_completion_of_a_command_that_reads_loads_nothing_slow(lcp: Lcp) -> None:

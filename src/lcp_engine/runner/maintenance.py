@@ -13,7 +13,7 @@ from functools import partial
 from pydantic import ValidationError
 
 from lcp_engine.changes.recovery import close_each
-from lcp_engine.clock import Clock, Micros
+from lcp_engine.clock import SECOND, Clock, Micros
 from lcp_engine.core.recurrence import go_on
 from lcp_engine.engine.approvals import expire
 from lcp_engine.engine.instance import Instance
@@ -30,7 +30,7 @@ from lcp_engine.store.host.liveness import Host, forget, is_dead, is_stopped, st
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import ChangeRow, RunnerRow
-from lcp_engine.store.schedules import ScheduleRow, due_schedules, note_trouble
+from lcp_engine.store.schedules import ScheduleRow, due_schedules, next_due, note_trouble
 
 ROOT_SECONDS = 0.5
 """How long a runner waits for the file system of a root before it goes on with other things."""
@@ -56,16 +56,23 @@ class Maintenance:
         self._database = instance.database
         self._recovery = Recovery(instance.database, threads)
         self._host = host
-        self._scheduler = Scheduler(instance.database, instance.clock) if launches else None
+        self.scheduler = Scheduler(instance.database, instance.clock) if launches else None
         self._lease_watch = LeaseWatch()
         self._monotonic = monotonic
 
     def run_due(self, runner_id: int) -> None:
         """Do all that is due, as runner `runner_id`."""
         self.rescue(runner_id)
-        self._expire()
-        if self._scheduler is not None:
-            self._scheduler.launch_due()
+        self.expire_holds()
+        if self.scheduler is not None:
+            self.scheduler.launch_due()
+
+    def expire_holds(self) -> None:
+        """Reject the held jobs whose `hold_timeout` has passed."""
+        now = self._database.now()
+        due = self._database.read(lambda tx: due_holds(tx, now))
+        if due:
+            self._database.write(lambda tx: expire(ledger_of(tx), due))
 
     def rescue(self, runner_id: int) -> None:
         """Take back the jobs of dead runners, and have the intents closed that they left open.
@@ -113,13 +120,6 @@ class Maintenance:
                 rescue(ledger, job, runner, has_started=has_started, is_charged=is_charged)
 
         self._database.write(work)
-
-    def _expire(self) -> None:
-        """Reject the held jobs whose `hold_timeout` has passed."""
-        now = self._database.now()
-        due = self._database.read(lambda tx: due_holds(tx, now))
-        if due:
-            self._database.write(lambda tx: expire(ledger_of(tx), due))
 
 
 class Recovery:
@@ -182,13 +182,23 @@ class Scheduler:
         self._database = database
         self._clock = clock
         self._left: set[tuple[str, Micros]] = set()
+        self._next_due: Micros | None = None
 
     def launch_due(self) -> None:
         """Launch what is due. Re-raises database errors."""
         now = self._clock()
+        self._next_due = self._database.read(next_due)
+        if self._next_due is None or self._next_due > now:
+            return
         for row in self._database.read(lambda tx: due_schedules(tx, now)):
             if (row.name, row.due_at) not in self._left:
                 self._launch(row, now)
+        self._next_due = self._database.read(next_due)
+
+    def seconds_until_due(self, most: float) -> float:
+        """How long until the next due time that it knows of, at most `most`, which a new or overdue schedule waits."""
+        left = most if self._next_due is None else (self._next_due - self._clock()) / SECOND
+        return left if 0 < left < most else most
 
     def _launch(self, row: ScheduleRow, now: Micros) -> None:
         try:

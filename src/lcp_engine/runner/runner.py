@@ -1,4 +1,7 @@
-"""Execute jobs: threads claim, execute and settle them; a watchdog renews leases, times out and rescues."""
+"""Execute jobs: threads claim, execute and settle them; a watchdog renews leases, times out and rescues.
+
+What is due at times, such as schedules, is done by threads of its own (`timing`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -36,6 +40,9 @@ from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+
+if TYPE_CHECKING:
+    from lcp_engine.runner.timing import Timing
 
 POLL_SECONDS = 1.0
 """How often a runner checks for jobs that no signal announced."""
@@ -110,6 +117,7 @@ class Runner:
         self._kinds = _MissionKinds(instance.database, self._workers)
         self._executor = Executor(instance, self._leases.settle, roots)
         self._maintenance = Maintenance(instance, confined, self._host, launches=mission_id is None)
+        self._timing: Timing | None = None
         self._flush_seconds = FLUSH_SECONDS
         self._quick_seconds = QUICK_SECONDS
 
@@ -130,6 +138,7 @@ class Runner:
             leaving.callback(self._idle.close)
             leaving.callback(watch_for_deaths(self._instance.runtime, self._rescue_at_once))
             leaving.callback(self._maintenance.finish)
+            leaving.callback(self._stop_timing)
             self._maintenance.run_due(self._leases.runner_id)
             for _ in range(self._threads):
                 self._open_lane()
@@ -278,7 +287,8 @@ class Runner:
                 self._leases.note_silent_roots(self.silent_roots)
                 self._check_lanes(time.monotonic())
                 if not self._stopping:
-                    self._maintenance.run_due(self._leases.runner_id)
+                    self._maintenance.rescue(self._leases.runner_id)
+                    self._keep_time()
                 if self._served.return_answered():
                     self._idle.wake_all()
                 if self._served.elsewhere and time.monotonic() - searched > ROOT_SECONDS:
@@ -344,11 +354,43 @@ class Runner:
         if len(lasting) > wanted:
             self._idle.wake_all()
 
+    def _keep_time(self) -> None:
+        """Have done what is due at times. What was due at the start is done; a runner that ends soon loads nothing."""
+        if self._timing is None:
+            from lcp_engine.runner.timing import Timing
+
+            self._timing = timing = Timing(self._note_untimely)
+            timing.add("hold timeouts", self._unless_stopping(self._maintenance.expire_holds), _each_second)
+            if (scheduler := self._maintenance.scheduler) is not None:
+                timing.add(
+                    "due schedules",
+                    self._unless_stopping(scheduler.launch_due),
+                    partial(scheduler.seconds_until_due, WATCH_SECONDS),
+                )
+            timing.start()
+        self._timing.follow_clock()
+
+    def _stop_timing(self) -> None:
+        if self._timing is not None:
+            self._timing.stop()
+
+    def _unless_stopping(self, work: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None if self._stopping else work()
+
+    def _note_untimely(self, error: BaseException) -> None:
+        """What is due at times could not be done: a lost database ends the runner, unless it ends anyway."""
+        if not (_is_busy(error) or (self._stopping and _is_of_database(error))):
+            self._fail(error)
+
     def _rescue_at_once(self) -> None:
         """Rescue without waiting for the watchdog, which meets the same database errors and reports them."""
         if not self._stopping:
             with suppress(LcpError, OSError):
                 self._maintenance.rescue(self._leases.runner_id)
+
+
+def _each_second() -> float:
+    return WATCH_SECONDS
 
 
 def _is_of_database(error: BaseException) -> bool:

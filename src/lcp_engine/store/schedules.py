@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any  # noqa: TID251 -- a row has no types until it is a record
 
 from pydantic import JsonValue
-from sqlalchemy import bindparam, delete, insert, null, select, text, update
+from sqlalchemy import bindparam, delete, func, insert, null, select, text, update
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.recurrence import Every
@@ -48,6 +48,7 @@ _STILL_DUE = (_NAMED, schedules.c.due_at == bindparam("due"))
 _DUE = Statement(
     _ROW.where(schedules.c.due_at <= bindparam("now")).order_by(schedules.c.due_at, schedules.c.name)
 )
+_NEXT_DUE = Statement(select(func.min(schedules.c.due_at)))
 _FIND = Statement(_ROW.where(_NAMED).with_for_update())
 # The transaction that has it locked handles it.
 _TAKE = Statement(_ROW.where(_NAMED).with_for_update(skip_locked=True))
@@ -96,6 +97,13 @@ _COLUMNS = (*schedules.c.keys(), "mission_status", "mission_outcome")
 def due_schedules(tx: Tx, now: Micros) -> list[ScheduleRow]:
     """What is due, the longest due first."""
     return [ScheduleRow(*row) for row in tx.rows(_DUE, now=now)]
+
+
+def next_due(tx: Tx) -> Micros | None:
+    """When a schedule is due next; None if there are none."""
+    row = tx.row(_NEXT_DUE)
+    assert row is not None
+    return None if row[0] is None else int(row[0])
 
 
 def find_schedule(tx: Tx, name: str) -> ScheduleRow | None:
