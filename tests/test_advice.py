@@ -93,7 +93,7 @@ WORKER_DIED: runner/confined/external:_Running.__init__
     runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
-WRONG_STATE: cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
+WRONG_STATE: workers/recall:_refusal cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
     engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_retry_step
     engine/missions:accept_root engine/missions:cancel engine/missions:enqueue engine/missions:resume
     engine/missions:retry engine/question:bring_reply engine/question:refuse_relayed replay/fork:_find_turn
@@ -125,11 +125,13 @@ INVALID_MISSION: engine/admission:check_kinds
 INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:finder
 LIMIT_REACHED: replay/fork:_answer
-NOT_ALLOWED: workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
+NOT_ALLOWED: workers/recall:execute
+    workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
     engine/approvals:_rejection
     api/run_job:_answer workers/base:refuse_to_execute.execute
 NOT_A_FILE: api/arguments:existing_directory
-NOT_FOUND: changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
+NOT_FOUND: engine/question:earlier_job workers/recall:execute
+    changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
 NO_SINGLE_MATCH: sandbox/new_content:_check_matches
@@ -143,13 +145,15 @@ PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
 ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
-TOO_LARGE: sandbox/working_copy:_check_size cli/decide:_read cli/replay:_text engine/outcome:_stored
+TOO_LARGE: workers/recall:execute
+    sandbox/working_copy:_check_size cli/decide:_read cli/replay:_text engine/outcome:_stored
     sandbox/read_text:_too_large web/edit:_job
     workers/base:too_large_to_change workers/base:_too_large_to_write workers/edit_file:execute
     workers/write_file:execute
 WORKER_FAILED: runner/confined/external:_environment runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
-WRONG_STATE: api/arguments:new_root engine/schedules:add_schedule runner/undo:_still_written runner/undo:check_quiet
+WRONG_STATE: workers/recall:_refusal api/arguments:new_root engine/schedules:add_schedule
+    runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already
 NOT_ISOLATED: runner/confined/programs:ended_of
 """

@@ -19,6 +19,9 @@ from lcp_engine.core.summaries import gist, subject
         ({"text": "hi", "to": "all"}, '{"text": "hi", "to": "all"}'),
         ({"corrects": 2, "notices": ["no"]}, "question 2 once more"),
         ({"notices": ["every job was rejected", "more"]}, "every job was rejected"),
+        ({"number": 2}, "number 2"),
+        ({"number": 2, "offset": 20, "limit": 3}, "number 2, from line 21 on"),
+        ({"number": 2, "size": 3}, '{"number": 2, "size": 3}'),
         ({"colour": "red"}, '{"colour": "red"}'),
         ({}, ""),
     ],
@@ -39,6 +42,11 @@ def test_a_job_is_about_what_its_params_say(params: JsonValue, said: str) -> Non
         (
             {"ok": True, "action": "search_files_result", "found": 100, "files": 1, "truncated": True},
             "100 lines in 1 file, the first ones",
+        ),
+        ({"action": "recall_result", "number": 2, "kind": "do", "content": "a"}, "number 2 (do), 1 line"),
+        (
+            {"action": "recall_result", "number": 2, "kind": "do", "content": "a\nb\n", "total": 2000},
+            "number 2 (do), 2 lines of 2,000",
         ),
         (None, ""),
     ],

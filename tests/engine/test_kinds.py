@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 import lcp_engine
 from lcp_engine.api.describe_kinds import describe, failed_examples
-from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.kinds import CHANGES, KindRole
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import Question, SeenJob
-from lcp_engine.planners.llm.prompt import system_message, write_prompt
+from lcp_engine.planners.llm.prompt import for_context, system_message, write_prompt
 from lcp_engine.planners.llm.reply_schema import reply_schema
 from lcp_engine.workers.base import Example, Worker
 from lcp_engine.workers.registry import BUILT_IN, find_workers, register
@@ -66,6 +66,11 @@ def searched(number: int, query: str, *pages: str) -> SeenJob:
     return SeenJob(
         number, None, "search_web", {"query": query}, "succeeded", None, {"pages": found}, None, number
     )
+
+
+def numbered() -> dict[int, int]:
+    """The numbers of jobs whose ids are those of a database that has no other mission."""
+    return {number: number for number in range(1, 20)}
 
 
 def texts(path: Path) -> Iterator[str]:
@@ -188,13 +193,15 @@ def test_what_a_custom_kind_found_stays_in_later_prompts() -> None:
 def test_a_prompt_says_which_earlier_results_have_no_room() -> None:
     long = [searched(number, f"word {number}", "page " * 2000) for number in (1, 2)]
     short = searched(3, "short", "A short page.")
-    question = asked(turn=5, results=(searched(4, "bread", "It rises."),), history=lambda: [short, *long])
+    question = asked(
+        turn=5, results=(searched(4, "bread", "It rises."),), history=lambda: [short, *long], numbers=numbered
+    )
     prompt = write_prompt(question, budget_tokens=2500)
     assert prompt.fits
     assert "```\nA short page.\n```" in prompt.text
     for number in (1, 2):
         assert (
-            f'- left out here: job {number}, search_web {{"query": "word {number}"}}'
+            f'- left out here: number {number}, search_web {{"query": "word {number}"}}'
             in prompt.text.replace('\\"', '"').replace('"{', "{")
         )
 
@@ -208,11 +215,121 @@ def test_what_concerns_the_files_of_the_turn_is_shown_before_what_is_newer() -> 
         9, None, "write_file", {"rel_path": "old.md", "content": "x"}, "held", None, None, None, 4
     )
     history = [read(1, "old.md"), read(2, "new.md")]
-    question = asked(turn=5, waiting=(waits,), history=lambda: history)
+    question = asked(turn=5, waiting=(waits,), history=lambda: history, numbers=numbered)
     whole = write_prompt(question, budget_tokens=20_000)
     assert "old.md old.md" in whole.text
     assert "new.md new.md" in whole.text
     prompt = write_prompt(question, budget_tokens=whole.tokens - 500).text
     assert "old.md old.md" in prompt
     assert "new.md new.md" not in prompt
-    assert '- left out here: job 2, read_file "new.md": 1 line' in prompt
+    assert '- left out here: number 2, read_file "new.md": 1 line' in prompt
+
+
+def recalled(number: int, of: int, content: str, **part: int) -> SeenJob:
+    found: dict[str, JsonValue] = {"number": of, "kind": "search_web", "content": content}
+    params: dict[str, JsonValue] = {"number": of, **part}
+    return SeenJob(number, None, "recall", params, "succeeded", None, found, None, number)
+
+
+def recall_params(question: Question, tokens: int) -> JsonValue:
+    """What a schema allows as params of `recall`; None if it is not offered."""
+    prompt = write_prompt(question, budget_tokens=tokens)
+    offered = any(line.startswith("- recall: ") for line in prompt.text.splitlines())
+    schema = reply_schema(for_context(question, tokens), cut=prompt.cut, left_out=prompt.left_out)
+    params = params_of(schema, "recall")
+    assert offered == (params is not None), "prompt and schema agree"
+    return params
+
+
+def params_of(schema: object, kind: str) -> JsonValue:
+    if isinstance(schema, list):
+        return next((found for part in schema if (found := params_of(part, kind)) is not None), None)
+    if not isinstance(schema, dict):
+        return None
+    own = schema.get("properties")
+    if isinstance(own, dict) and own.get("kind") == {"type": "string", "const": kind}:
+        params: JsonValue = own["params"]
+        return params
+    return params_of([*schema.values()], kind)
+
+
+LONG = tuple(searched(number, f"word {number}", "page\n" * 4000) for number in (1, 2))
+
+
+def test_a_planner_may_recall_what_has_no_room_and_nothing_else() -> None:
+    last = searched(3, "bread", "It rises.")
+    assert recall_params(asked(results=(last,), numbers=numbered), 4000) is None
+    question = asked(turn=4, results=(last,), history=lambda: LONG, numbers=numbered)
+    number: JsonValue = {"type": "integer", "enum": [2, 1]}
+    assert recall_params(question, 4000) == {
+        "type": "object", "properties": {"number": number}, "required": ["number"], "additionalProperties": False,
+    }  # fmt: skip
+    assert recall_params(question, 2900) is None, "a small context is left to files"
+    denied = replace(question, kinds=tuple(kind for kind in KINDS if kind.name != "recall"))
+    assert recall_params(denied, 4000) is None
+
+
+def test_the_rest_of_a_result_that_is_cut_is_recalled_from_a_line_on() -> None:
+    cut = asked(turn=2, results=(LONG[0],), numbers=numbered)
+    prompt = write_prompt(cut, budget_tokens=4000)
+    (line,) = prompt.left_out.values()
+    advice = f"lines 1 to {line} of 4,000 are shown; read on with recall, number 1, offset {line}, limit"
+    assert advice in prompt.text
+    params = recall_params(cut, 4000)
+    assert isinstance(params, dict)
+    assert params["required"] == ["number", "offset", "limit"]
+    part = recalled(2, 1, "page\n" * 3000, offset=500)
+    shown = write_prompt(
+        asked(turn=3, results=(part,), history=lambda: LONG[:1], numbers=numbered), budget_tokens=4000
+    )
+    assert shown.left_out == {1: shown.left_out[1]}
+    assert f"lines 501 to {shown.left_out[1]} of" in shown.text
+    assert "left out here" not in shown.text
+
+
+def test_a_result_that_was_recalled_counts_as_new() -> None:
+    first, second = (searched(number, f"word {number}", f"page {number} " * 700) for number in (1, 2))
+    again = recalled(3, 1, "page 1 " * 700)
+    last = searched(4, "bread", "It rises.")
+    question = asked(turn=5, results=(last,), history=lambda: [first, second], numbers=numbered)
+    tokens = write_prompt(question, budget_tokens=20_000).tokens - 100
+    assert write_prompt(question, budget_tokens=tokens).left_out == {1: 0}
+    question = replace(question, history=lambda: [first, second, again])
+    prompt = write_prompt(question, budget_tokens=tokens)
+    assert prompt.left_out == {2: 0}
+    assert prompt.text.count("page 1 page 1") > 0
+    assert "turn 3: recall number 1: 1 line" in prompt.text
+    part = recalled(3, 1, "page 1 " * 70, offset=0, limit=1)
+    part = replace(part, result={**(part.result or {}), "total": 9})
+    shown = write_prompt(replace(question, history=lambda: [first, second, part]), budget_tokens=tokens)
+    assert "page 1 page 1" in shown.text, "a part stays, too"
+    assert shown.left_out == {1: 1}
+    now = asked(turn=4, results=(again,), history=lambda: [first, second], numbers=numbered)
+    assert 1 not in write_prompt(now, budget_tokens=tokens).left_out
+
+
+def test_the_lines_of_a_result_without_a_part_to_show_are_lines_of_the_prompt() -> None:
+    ran: dict[str, JsonValue] = {"exit_code": 1, "stdout": "a\nexit_code: 0\n", "stderr": ""}
+    job = SeenJob(1, None, "run", {}, "succeeded", None, ran, None, 1)
+    prompt = write_prompt(asked(results=(job,)), budget_tokens=4000)
+    assert '```\nexit_code: 1\nstdout:\n  a\n  exit_code: 0\nstderr: ""\n```' in prompt.text
+
+
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS])
+def test_what_a_prompt_leaves_out_of_any_kind_is_said_in_it(kind: str) -> None:
+    """The content is shown, or named with its number, or counted; or the kind has a section that says so."""
+    content = "".join(f"text {number} of a result\n" for number in range(3000))
+    lines: list[JsonValue] = [*content.splitlines()]
+    result: dict[str, JsonValue] = {
+        "content": content, "files": lines, "lines": lines, "pages": lines, "summary": content, "answer": content,
+        "size_bytes": len(content),
+    }  # fmt: skip
+    params: dict[str, JsonValue] = {"rel_path": "a.txt", "question": "Which?", "number": 1}
+    job = SeenJob(2, None, kind, params, "succeeded", None, result, None, 1)
+    for question in (asked(results=(job,)), asked(history=lambda: [job], results=(searched(3, "x", "y"),))):
+        prompt = write_prompt(replace(question, numbers=numbered), budget_tokens=4000)
+        assert prompt.fits
+        assert "text 2999 of a result" not in prompt.text
+        is_change = next(one.role for one in KINDS if one.name == kind) in CHANGES
+        said = ("left out", "cut here", "[cut]", "more; list a part of the tree")
+        assert is_change or any(words in prompt.text for words in said)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from enum import StrEnum
+
+from lcp_engine.core.json_values import JsonValue
 
 TURN = "agent_plan"
 """A question to the planner."""
@@ -27,6 +31,9 @@ class KindRole(StrEnum):
     """It deletes the file that its params name."""
     FINDS = "finds"
     """It finds lines in the files of the root."""
+    RECALLS = "recalls"
+    """It shows the result of an earlier job: `number` of its params says which, from line `offset` on; `total` of its
+    result counts all lines."""
     SEARCHES = "searches"
     RUNS = "runs"
     ASKS = "asks"
@@ -39,3 +46,26 @@ class KindRole(StrEnum):
 CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS, KindRole.DELETES})
 ON_FILES = frozenset({KindRole.LISTS, KindRole.READS, *CHANGES})
 """What a planner learns from these, it learns about files of the root."""
+
+
+def shown_text(result: Mapping[str, JsonValue], shows: str | None) -> str:
+    """What prompts show of a result, as text: the part that its kind `shows` if there is one, else all of it."""
+    found = None if shows is None else result.get(shows)
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list) and all(isinstance(line, str) for line in found):
+        return "\n".join(str(line) for line in found)
+    rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
+    answer = rest.get("answer") if len(rest) == 1 else None
+    if isinstance(answer, str) or not rest:
+        return str(answer or "")
+    if found is None and any(isinstance(value, str) and "\n" in value for value in rest.values()):
+        return "".join(_with_lines(key, value) for key, value in rest.items())
+    return json.dumps(rest if found is None else found, ensure_ascii=False, indent=1)
+
+
+def _with_lines(key: str, value: JsonValue) -> str:
+    """A key and its value; the lines of a text are those of the result, which can then be shown in part."""
+    if not isinstance(value, str) or "\n" not in value:
+        return f"{key}: {json.dumps(value, ensure_ascii=False)}\n"
+    return "".join((f"{key}:\n", *(f"  {line}\n" for line in value.removesuffix("\n").split("\n"))))

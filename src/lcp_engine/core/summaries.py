@@ -72,6 +72,9 @@ def subject_of(
         return Shown(f"{_phrase(searched, most)}{f' in {one_line(str(where))}' if where else ''}")
     if isinstance(patterns, list):
         return _patterns(patterns, params.get("root"))
+    number, offset = params.get("number"), params.get("offset")
+    if isinstance(number, int) and params.keys() <= {"number", "offset", "limit"}:
+        return Shown(f"number {number}{f', from line {offset + 1} on' if isinstance(offset, int) else ''}")
     return one_line(shortened(name or _dump(params), most))
 
 
@@ -231,6 +234,17 @@ def _ran(result: Object) -> str:
     return f"{how}: {last}" if last else str(how)
 
 
+def _recalled(result: Object) -> str:
+    """Whose result was shown, and how much of it."""
+    content = str(result.get("content"))
+    lines = content.count("\n") + (not content.endswith("\n"))
+    total = result.get("total")
+    of = f" of {total:,}" if isinstance(total, int) else ""
+    return (
+        f"number {result.get('number')} ({result.get('kind')}), {lines:,} line{'' if lines == 1 else 's'}{of}"
+    )
+
+
 _GISTS: Mapping[str, Callable[[Object], str]] = {
     "ask_user_result": _answered,
     "create_followup_jobs": _asked,
@@ -239,6 +253,7 @@ _GISTS: Mapping[str, Callable[[Object], str]] = {
     "write_file": _asked,
     "list_files_result": _count_files,
     "read_file_result": _size_read,
+    "recall_result": _recalled,
     "run_command_result": _ran,
     "search_files_result": _found,
     "write_file_result": _written,

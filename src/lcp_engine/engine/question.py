@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue, TypeAdapter
@@ -16,7 +16,7 @@ from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan, release_followers
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Said, SeenJob
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Tx
@@ -31,12 +31,16 @@ from lcp_engine.store.turns import (
     last_warnings,
     make_last,
     number_job,
+    numbered_jobs,
     question,
     question_of,
     settled_jobs,
+    shown_job,
+    steps_before,
     store_reply,
     waiting_jobs,
 )
+from lcp_engine.workers.base import EarlierJob
 
 MAX_REPLY = 16 * 1024 * 1024
 """Characters of a reply that a person brings."""
@@ -144,8 +148,27 @@ def _cancel_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: Reaso
 
 
 def history(tx: Tx, plan_id: int) -> Sequence[SeenJob]:
-    """Every settled job of a plan, oldest first."""
-    return [seen_job(row) for row in settled_jobs(tx, plan_id, 0, 2**31 - 1)]
+    """Every settled job of a plan, oldest first, after the steps before the one that began it."""
+    rows = (*steps_before(tx, plan_id), *settled_jobs(tx, plan_id, 0, 2**31 - 1))
+    return [seen_job(row) for row in rows]
+
+
+def numbers(tx: Tx, mission_id: int) -> dict[int, int]:
+    """The number of each job of a mission, by its id."""
+    return {job_id: number for number, job_id in enumerate(numbered_jobs(tx, mission_id), 1)}
+
+
+def earlier_job(
+    tx: Tx, mission_id: int, number: int, shows: Callable[[str], str | None]
+) -> EarlierJob | Failed:
+    """The job of a mission that has a number; `shows` says which part of the result of a kind prompts show."""
+    ids = numbered_jobs(tx, mission_id)
+    row = shown_job(tx, ids[number - 1]) if 1 <= number <= len(ids) else None
+    if row is None:
+        message = f"the mission has no job with the number {number}; it has 1 to {len(ids)}"
+        return Failed(ErrorCode.NOT_FOUND, message, advice="Use a number that the prompt names.")
+    job = seen_job(row)
+    return EarlierJob(number, job.kind, State(job.state), job.reason, job.result, job.error, shows(job.kind))
 
 
 def new_question(

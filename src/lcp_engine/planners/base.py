@@ -64,7 +64,10 @@ class Question:
     said_before: Callable[[], Sequence[Said]] = tuple
     """Queries the messages of people that earlier turns had."""
     history: Callable[[], Sequence[SeenJob]] = tuple
-    """Queries every settled job of the plan, oldest first."""
+    """Queries every settled job of the plan, oldest first; in a step, after the steps before it."""
+    numbers: Callable[[], Mapping[int, int]] = dict
+    """Queries the number of each job of the mission, by its id: its place in the order in which they were requested,
+    from 1. Params can name a job by it, since unlike an id it is the same in a replay and a fork."""
     kinds: Sequence[Kind] = ()
     """The kinds of jobs that may be requested."""
     max_followups: int = 5

@@ -195,7 +195,7 @@ def find_drift(
         known |= {change.path: (job, change.sha256_after) for change in changes}
         if _role(instance, job) in (KindRole.READS, KindRole.LISTS):
             known[_path_of(instance, past, root, job)] = (job, None)
-        elif job.role is Role.WORK and not changes and not _asks_person(instance, job):
+        elif job.role is Role.WORK and not changes and not _sees_no_file(instance, job):
             unknown.append(job.id)
     found: list[Drift] = []
     for path, (job, sha) in sorted(known.items()):
@@ -207,9 +207,12 @@ def find_drift(
     return tuple(listed[path] for path in sorted(listed)), tuple(unknown)
 
 
-def _asks_person(instance: Instance, job: PastJob) -> bool:
+def _sees_no_file(instance: Instance, job: PastJob) -> bool:
+    """Whether its result comes from a person, or from a job before it."""
     worker = instance.admission.workers.get(job.kind)
-    return worker is not None and worker.executed_by is ExecutedBy.PERSON
+    if worker is None:
+        return False
+    return worker.executed_by is ExecutedBy.PERSON or worker.role is KindRole.RECALLS
 
 
 def _role(instance: Instance, job: PastJob) -> KindRole:

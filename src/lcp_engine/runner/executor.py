@@ -39,7 +39,16 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
 from lcp_engine.engine.progress import usage_of
-from lcp_engine.engine.question import Asked, history, hold_turn, keep_cost, keep_reply, open_question
+from lcp_engine.engine.question import (
+    Asked,
+    earlier_job,
+    history,
+    hold_turn,
+    keep_cost,
+    keep_reply,
+    numbers,
+    open_question,
+)
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
@@ -62,7 +71,7 @@ from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Context, ExecutedBy, FileEffect, Hold, Worker, params_of
+from lcp_engine.workers.base import Context, EarlierJob, ExecutedBy, FileEffect, Hold, Worker, params_of
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import WORKER, Surroundings, run_allowed, run_in_copy
 
@@ -400,6 +409,7 @@ class Turns:
             said=asked.said,
             said_before=lambda: self._database.read(lambda tx: earlier_messages(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
+            numbers=lambda: self._database.read(lambda tx: numbers(tx, turn.mission_id)),
         )
 
     def _seconds_left(self, asked: Asked, spec: MissionSpec) -> float | None:
@@ -507,7 +517,19 @@ class OpenMissions:
     def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
         """The context of a job of the mission."""
         context = self.context_of_kind(mission, worker)
-        return replace(context, approved=bool(job.approved), job_id=job.id, attempt=job.attempt)
+        find = partial(self._earlier_job, job.mission_id)
+        return replace(
+            context, approved=bool(job.approved), job_id=job.id, attempt=job.attempt, earlier_job=find
+        )
+
+    def _earlier_job(self, mission_id: int, number: int) -> EarlierJob | Failed:
+        workers = self._instance.admission.workers
+
+        def shows(kind: str) -> str | None:
+            worker = workers.get(kind)
+            return None if worker is None else worker.shows
+
+        return self._instance.database.read(lambda tx: earlier_job(tx, mission_id, number, shows))
 
     def context_of_kind(self, mission: OpenMission, worker: Worker[BaseModel]) -> Context:
         """The context of jobs of one kind that no person approved."""

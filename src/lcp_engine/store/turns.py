@@ -13,7 +13,7 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.row_types import TurnRow
-from lcp_engine.store.schema import jobs, turns
+from lcp_engine.store.schema import edges, events, jobs, plans, turns
 
 _TURN = select(*(turns.c[field.name] for field in fields(TurnRow)))
 _BY_JOB = Statement(_TURN.where(turns.c.job_id == bindparam("job")))
@@ -104,7 +104,20 @@ _WAITING = Statement(
     .where(text("state = 'held'"))
     .order_by(jobs.c.id)
 )
+_STEP_OF = Statement(
+    select(jobs.c.id, jobs.c.plan_id)
+    .join_from(plans, jobs, plans.c.job_id == jobs.c.id)
+    .where(plans.c.id == bindparam("plan"))
+)
+_AWAITED = Statement(select(edges.c.after_id).where(edges.c.job_id == bindparam("job")))
 _SHOWN_JOB = Statement(select(*_SHOWN).where(jobs.c.id == bindparam("job")))
+# By the events, which are stored by mission: no index has all jobs of one.
+_NUMBERED = Statement(
+    select(events.c.job_id)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id.is_not(None))
+    .distinct()
+    .order_by(events.c.job_id)
+)
 _EQUAL = Statement(
     select(jobs.c.state, jobs.c.settled_seq)
     .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
@@ -230,9 +243,26 @@ def waiting_jobs(tx: Tx, mission_id: int, plan_id: int) -> Sequence[Row]:
     return tx.rows(_WAITING, mission=mission_id, plan=plan_id)
 
 
+def steps_before(tx: Tx, plan_id: int) -> Sequence[Row]:
+    """The steps that had to end before the one that began a plan, and before those around it; oldest first."""
+    before: set[int] = set()
+    while (step := tx.row(_STEP_OF, plan=plan_id)) is not None:
+        later, plan_id = [step[0]], step[1]
+        while later:
+            awaited = {row[0] for row in tx.rows(_AWAITED, job=later.pop())} - before
+            before |= awaited
+            later += awaited
+    return [row for job_id in sorted(before) for row in tx.rows(_SHOWN_JOB, job=job_id)]
+
+
 def shown_job(tx: Tx, job_id: int) -> Row | None:
     """One job, as a planner is shown it."""
     return tx.row(_SHOWN_JOB, job=job_id)
+
+
+def numbered_jobs(tx: Tx, mission_id: int) -> list[int]:
+    """The ids of the mission's jobs in the order in which they were requested: the first is number 1."""
+    return [row[0] for row in tx.rows(_NUMBERED, mission=mission_id)]
 
 
 def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> list[str]:

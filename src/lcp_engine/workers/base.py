@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import KindSettings
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Verdict
@@ -67,6 +68,8 @@ class Context:
     """The job; None outside a mission's queue. With `attempt`, it tells one execution from every other."""
     attempt: int = 1
     """Which execution of the job this is, from 1 on."""
+    earlier_job: Callable[[int], EarlierJob | Failed] | None = None
+    """Finds a job of the same mission by its number; None outside a mission's queue and in another process."""
 
     @property
     def root(self) -> Root:
@@ -93,6 +96,23 @@ class Context:
         if ruling.verdict is Verdict.HOLD and not self.approved:
             return Hold(ruling.reason.text)
         return None
+
+
+@dataclass(frozen=True)
+class EarlierJob:
+    """A job of the same mission, as it was when it was looked for."""
+
+    number: int
+    """Its place among the jobs of the mission, from 1: unlike its id the same in a replay and a fork."""
+    kind: str
+    state: State
+    reason: str | None
+    """Why it is in its state, if it has not succeeded."""
+    result: Mapping[str, JsonValue] | None
+    error: Mapping[str, JsonValue] | None
+    """The `AgentError` of a job that failed."""
+    shows: str | None
+    """The key of the result that prompts show; None shows the whole result."""
 
 
 @dataclass(frozen=True)

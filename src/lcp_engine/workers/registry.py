@@ -20,6 +20,7 @@ from lcp_engine.workers import (
     edit_file,
     list_files,
     read_file,
+    recall,
     run_command,
     search_files,
     write_file,
@@ -44,6 +45,7 @@ _BUILT_IN = (
     run_command.WORKER.for_any_params(),
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
+    recall.WORKER.for_any_params(),
 )
 UNDO_KIND = "undo"
 """The kind of the engine's own jobs, which no planner can request."""

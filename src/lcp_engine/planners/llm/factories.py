@@ -157,10 +157,9 @@ def _planner_of(
 
     def word(question: Question, budget: int) -> Wording:
         prompt = write_prompt(question, budget_tokens=budget, dialect=question.dialect)
-        return Wording(
-            prompt.messages,
-            reply_schema(for_context(question, budget), question.dialect, narrow=narrow, cut=prompt.cut),
-        )
+        offered, cut, left_out = for_context(question, budget), prompt.cut, prompt.left_out
+        schema = reply_schema(offered, question.dialect, narrow=narrow, cut=cut, left_out=left_out)
+        return Wording(prompt.messages, schema)
 
     return ModelPlanner(
         answering=Answering(chat, stored=probes or MemoryProbeCache()),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from lcp_engine.core.kinds import CHANGES, ON_FILES, KindRole
+from lcp_engine.core.kinds import CHANGES, ON_FILES, KindRole, shown_text
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.planners.base import SeenJob
 from lcp_engine.planners.llm.known_files import View, line_count
@@ -34,11 +34,13 @@ class Body:
     """How many lines the file has."""
     items: str = "lines"
     """What the lines are, if not lines of a file."""
+    read_on: str | None = None
+    """The kind and params that show lines further down, beside `offset` and `limit`; None if there are none."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A body as the prompt shows it; `goes_on` is the first line of a file that was left out."""
+    """A body as the prompt shows it; `goes_on` is the first line that was left out."""
 
     text: str
     goes_on: int | None = None
@@ -59,27 +61,31 @@ def body(job: SeenJob, view: View) -> Body | None:
         offset = job.params.get("offset")
         first = offset if isinstance(offset, int) else 0
         last = first + line_count(found)
-        return Body(job, found, view.target(job), first, total if isinstance(total, int) else last)
+        count = total if isinstance(total, int) else last
+        return Body(job, found, view.target(job), first, count, read_on=job.kind)
+    if role is KindRole.RECALLS and isinstance(found, str):
+        offset = job.params.get("offset")
+        first = offset if isinstance(offset, int) else 0
+        count = total if isinstance(total, int) else first + line_count(found)
+        return Body(job, found, first=first, total=count, read_on=recall(view, recalled_number(job)))
     if role is KindRole.LISTS and isinstance(found, list):
         lines = "\n".join(listed_name(str(name)) for name in found)
         return Body(job, lines, total=total if isinstance(total, int) else len(found), items="files")
     if role in (*CHANGES, KindRole.ASKS):
         return None
-    whole = _whole(result, found)
+    whole = shown_text(result, view.shows(job))
     return Body(job, whole, total=line_count(whole)) if whole else None
 
 
-def _whole(result: Mapping[str, JsonValue], found: JsonValue) -> str:
-    """A result of any kind as text: what its kind shows, else all of it."""
-    if isinstance(found, str):
-        return found
-    if isinstance(found, list) and all(isinstance(line, str) for line in found):
-        return "\n".join(str(line) for line in found)
-    rest = {key: value for key, value in result.items() if key not in ("ok", "action")}
-    answer = rest.get("answer") if len(rest) == 1 else None
-    if isinstance(answer, str) or not rest:
-        return str(answer or "")
-    return json.dumps(rest if found is None else found, ensure_ascii=False, indent=1)
+def recalled_number(job: SeenJob) -> int | None:
+    """The number of the job whose result this one shows again."""
+    number = job.params.get("number")
+    return number if isinstance(number, int) else None
+
+
+def recall(view: View, number: int | None) -> str | None:
+    """The kind and params that show the result of the job with this number again; None if there is no such kind."""
+    return None if view.recalls is None or number is None else f"{view.recalls}, number {number}"
 
 
 def show(given: Body, tokens: int, count: Count) -> Shown:
@@ -97,7 +103,7 @@ def show(given: Body, tokens: int, count: Count) -> Shown:
     shown = span if last > given.first else "left out"
     advice = _advice(given, last)
     whole = "\n".join(part for part in (fenced(text) if text else "", f"[{said}: {shown}{advice}]") if part)
-    return Shown(whole, last if given.path is not None and last < given.total else None)
+    return Shown(whole, last if last < given.total else None)
 
 
 def fenced(text: str) -> str:
@@ -141,6 +147,8 @@ def _object(job: SeenJob, view: View) -> str:
             else ""
         )
         return f" {told or 'all files'}" + (f" in {quoted(base)}" if base else "")
+    if role is KindRole.RECALLS and (number := recalled_number(job)) is not None:
+        return f" number {number}"
     if role in ON_FILES and given is not None:
         return f" {quoted(view.target(job) or str(given))}"
     for key in ("user_prompt", "question"):
@@ -173,7 +181,7 @@ def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
     found, role, total = view.found(job), view.role(job), result.get("total")
     if role is KindRole.LISTS and isinstance(found, list):
         return _counted(len(found), "file") + (f" of {total:,}" if isinstance(total, int) else "")
-    if role is KindRole.READS and isinstance(found, str):
+    if role in (KindRole.READS, KindRole.RECALLS) and isinstance(found, str):
         offset = job.params.get("offset")
         first = offset if isinstance(offset, int) else 0
         lines = line_count(found)
@@ -200,9 +208,9 @@ def _why(job: SeenJob) -> str:
 def _advice(given: Body, last: int) -> str:
     if given.items == "files":
         return '; list a part with patterns such as "src/**"'
-    if given.path is None or last >= given.total:
+    if given.read_on is None or last >= given.total:
         return ""
-    return f"; read on with {given.job.kind}, offset {last}, limit {max(20, last - given.first)}"
+    return f"; read on with {given.read_on}, offset {last}, limit {max(20, last - given.first)}"
 
 
 def cut(text: str, tokens: int, count: Count) -> str:

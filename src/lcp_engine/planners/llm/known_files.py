@@ -77,8 +77,19 @@ class View:
 
     def found(self, job: SeenJob) -> JsonValue:
         """The part of the job's result that its kind says is worth showing; None if there is none."""
+        shows = self.shows(job)
+        return None if shows is None else (job.result or {}).get(shows)
+
+    @property
+    def recalls(self) -> str | None:
+        """The kind that shows the result of an earlier job again; None if there is none."""
+        found = (kind.name for kind in self.kinds.values() if kind.role is KindRole.RECALLS)
+        return next(found, None)
+
+    def shows(self, job: SeenJob) -> str | None:
+        """The key of the job's result that prompts show; None shows the whole result."""
         kind = self.kinds.get(job.kind)
-        return None if kind is None or kind.shows is None else (job.result or {}).get(kind.shows)
+        return None if kind is None else kind.shows
 
     def target(self, job: SeenJob) -> str | None:
         """The file or directory that a job names, relative to the mission's root; None if it names none in it."""

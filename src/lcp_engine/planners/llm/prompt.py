@@ -6,7 +6,7 @@ Pure but for the texts of rules, which are files of the package.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -29,9 +29,11 @@ from lcp_engine.planners.llm.job_text import (
     listed_name,
     plain,
     quoted,
+    recall,
+    recalled_number,
     show,
 )
-from lcp_engine.planners.llm.known_files import Known, View, identity, known_of, view_of
+from lcp_engine.planners.llm.known_files import Known, View, identity, known_of, line_count, view_of
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""
@@ -48,6 +50,8 @@ class Prompt:
     """False if what is never cut (goal, names of the last results, rules) alone is above the budget."""
     cut: Mapping[str, int]
     """The files that are not shown to their end, with the first line that is left out."""
+    left_out: Mapping[int, int] = field(default_factory=dict)
+    """The jobs, by number, whose results are not shown to their end, with the first line that is left out."""
 
     @property
     def text(self) -> str:
@@ -67,21 +71,36 @@ def write_prompt(
 
     The goal, the names of the last results, decisions and corrections are never cut. The contents of the last results
     share what is left; a long one is cut, and followed by how to read on. Then come a line for each earlier turn, the
-    files that can be read, and what earlier turns found, with a note of each result that is left out.
+    files that can be read, and what earlier turns found, with a note of each result that is left out. Kinds that recall
+    results are offered if there is such a note.
     """
-    question = for_context(question, budget_tokens)
-    system = system_message(question, dialect)
-    taken = count(system) + FRAME
-    turn = _Turn(question, known_of(question), count, budget_tokens - taken, most_files, dialect)
-    content = turn.write()
-    tokens = count(content)
-    # The whole may have more tokens than its parts, which were counted one by one.
-    while taken + tokens > budget_tokens and turn.room > 0:
-        turn = replace(turn, room=max(0, turn.room - max(taken + tokens - budget_tokens, 8)), cut={})
+    whole = for_context(question, budget_tokens)
+    known, numbers = known_of(whole), cache(whole.numbers)
+
+    def written(offered: Question) -> Prompt:
+        system = system_message(offered, dialect)
+        taken = count(system) + FRAME
+        turn = _Turn(whole, known, count, budget_tokens - taken, most_files, dialect, numbers)
         content = turn.write()
         tokens = count(content)
-    messages = (Message("system", system), Message("user", content))
-    return Prompt(messages, taken + tokens, taken + tokens <= budget_tokens, turn.cut)
+        # The whole may have more tokens than its parts, which were counted one by one.
+        while taken + tokens > budget_tokens and turn.room > 0:
+            room = max(0, turn.room - max(taken + tokens - budget_tokens, 8))
+            turn = replace(turn, room=room, cut={}, left_out={})
+            content = turn.write()
+            tokens = count(content)
+        messages = (Message("system", system), Message("user", content))
+        return Prompt(messages, taken + tokens, taken + tokens <= budget_tokens, turn.cut, turn.left_out)
+
+    prompt = written(without_recall(whole))
+    # A kind that recalls results takes room, too: it is offered only where it is of use.
+    return written(whole) if prompt.left_out and view_of(whole).recalls else prompt
+
+
+def without_recall(question: Question) -> Question:
+    """The question without kinds that show earlier results again: of no use where none was left out."""
+    kinds = tuple(kind for kind in question.kinds if kind.role is not KindRole.RECALLS)
+    return replace(question, kinds=kinds)
 
 
 def for_context(question: Question, tokens: int) -> Question:
@@ -95,6 +114,7 @@ _NEEDS_ROOM = {
     KindRole.FINDS: (3000, KindRole.READS),
     KindRole.EDITS: (3000, KindRole.WRITES),
     KindRole.DELETES: (5000, KindRole.WRITES),
+    KindRole.RECALLS: (3000, KindRole.READS),
 }
 """From how many tokens on a kind is offered, and what can be done in its stead.
 
@@ -131,7 +151,14 @@ class _Turn:
     room: int
     most_files: int
     dialect: Dialect
+    numbers: Callable[[], Mapping[int, int]]
     cut: dict[str, int] = field(default_factory=dict)
+    left_out: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def view(self) -> View:
+        """How the jobs of the question's mission are read."""
+        return view_of(self.question)
 
     def write(self) -> str:
         sections = self._fixed()
@@ -164,11 +191,11 @@ class _Turn:
         }
 
     def _name(self, job: SeenJob) -> str:
-        return f"- {headline(job, view_of(self.question))}"
+        return f"- {headline(job, self.view)}"
 
     def _results(self, tokens: int) -> str:
         """The last results by name, each with as much of its content as there is room for."""
-        view = view_of(self.question)
+        view = self.view
         bodies = {job.job_id: told for job in self.question.results if (told := body(job, view)) is not None}
         share = _share([self.count(told.text) + _FENCE for told in bodies.values()], tokens)
         parts: list[str] = []
@@ -180,13 +207,23 @@ class _Turn:
 
     def _show(self, told: Body, tokens: int) -> str:
         shown = show(told, tokens, self.count)
-        if told.path is not None and shown.goes_on is not None:
+        if shown.goes_on is not None and told.path is not None:
             self.cut[told.path] = shown.goes_on
+        elif shown.goes_on is not None and told.items == "lines":
+            number = self._number(told.job)
+            shown = show(replace(told, read_on=recall(self.view, number)), tokens, self.count)
+            if number is not None and shown.goes_on is not None:
+                self.left_out[number] = shown.goes_on
         return shown.text
+
+    def _number(self, job: SeenJob) -> int | None:
+        """The number by which the job's result can be recalled: its own, or that of the job whose result it shows."""
+        is_recalled = self.view.role(job) is KindRole.RECALLS
+        return recalled_number(job) if is_recalled else self.numbers().get(job.job_id)
 
     def _people(self, tokens: int) -> str:
         """Answers and messages of people, new ones last; without room for all, the newest."""
-        question, view = self.question, view_of(self.question)
+        question, view = self.question, self.view
         new = {job.job_id for job in question.results}
         old = [job for job in self.known.jobs if job.job_id not in new]
         earlier = (*_answers(old, view), *map(self._said, question.said_before()))
@@ -203,14 +240,14 @@ class _Turn:
         return "\n".join(reversed(kept))
 
     def _said(self, said: Said) -> str:
-        about = "" if said.job is None else f" about {headline(said.job, view_of(self.question))}"
+        about = "" if said.job is None else f" about {headline(said.job, self.view)}"
         return f"{plain(said.by)} says{about}: {said.text.strip()}"
 
     def _memory(self, old: Sequence[SeenJob], tokens: int) -> str:
         """A line for each earlier turn; without room for all, the newest."""
         lines: list[str] = []
         for turn, group in groupby(old, key=lambda job: job.turn):
-            lines_of_turn = [headline(job, view_of(self.question)) for job in group]
+            lines_of_turn = [headline(job, self.view) for job in group]
             lines += (
                 [f"- turn {turn}: {'; '.join(lines_of_turn)}"]
                 if turn is not None
@@ -250,7 +287,7 @@ class _Turn:
             for_notes = tokens // 5
             kept, left_out = self._fit(found, tokens - for_notes)
             notes = self._notes([told.job for told in left_out], for_notes)
-        view = view_of(self.question)
+        view = self.view
         kept.sort(key=lambda told: old.index(told.job))
         shown = [f"- {headline(told.job, view)}\n{self._show(told, 2**31)}" for told in kept]
         return "\n".join([*shown, *([notes] if notes else [])])
@@ -258,22 +295,42 @@ class _Turn:
     def _found(self, old: Sequence[SeenJob]) -> Sequence[Body]:
         """Results of earlier turns: of the same request the newest, of a file what was read since it changed last.
 
-        What concerns the files of this turn comes first, then the newest.
+        What concerns the files of this turn comes first, then the newest, one that was recalled as new as that.
         """
-        view, found = view_of(self.question), dict[str, Body]()
+        view, current = self.view, {told.job.job_id: told for told in self._current(old)}
+        now = {self._number(job) for job in self.question.results if view.role(job) is KindRole.RECALLS}
+        found = dict[int, Body]()
         for job in reversed(old):
-            told = body(job, view)
-            if told is None or told.items == "files" or (told.path and told.path not in self.known.read):
-                continue
-            found.setdefault(told.path or identity(job), told)
+            told = self._shown_by(job, old, current)
+            if told is not None and (not now or self._number(told.job) not in now):
+                found.setdefault(told.job.job_id, told)
         wanted = {view.target(job) for job in (*self.question.results, *self.question.waiting)}
         return sorted(found.values(), key=lambda told: told.path is None or told.path not in wanted)
+
+    def _current(self, old: Sequence[SeenJob]) -> Iterable[Body]:
+        """What earlier turns found first-hand, and what was not found again or changed since."""
+        view, newest = self.view, dict[str, Body]()
+        for told in filter(None, (body(job, view) for job in old if view.role(job) is not KindRole.RECALLS)):
+            if told.items != "files" and (not told.path or told.path in self.known.read):
+                newest[told.path or identity(told.job)] = told
+        return newest.values()
+
+    def _shown_by(self, job: SeenJob, old: Sequence[SeenJob], current: Mapping[int, Body]) -> Body | None:
+        """What a job showed that is still true: its own result, or all of the one that it recalled."""
+        if self.view.role(job) is not KindRole.RECALLS:
+            return current.get(job.job_id)
+        told, number = body(job, self.view), recalled_number(job)
+        recalled = next((other for other in old if self.numbers().get(other.job_id) == number), None)
+        if told is None or recalled is None:
+            return told
+        whole = current.get(recalled.job_id)
+        return told if whole is not None and told.total > line_count(told.text) else whole
 
     def _fit(self, found: Sequence[Body], tokens: int) -> tuple[list[Body], list[Body]]:
         """The results that are shown whole in `tokens`, and those that are left out."""
         kept, left_out = list[Body](), list[Body]()
         for told in found:
-            needed = self.count(told.text) + self.count(headline(told.job, view_of(self.question))) + _FENCE
+            needed = self.count(told.text) + self.count(headline(told.job, self.view)) + _FENCE
             fits = needed <= tokens
             tokens -= needed if fits else 0
             (kept if fits else left_out).append(told)
@@ -284,11 +341,15 @@ class _Turn:
         lines = list[str]()
         tokens -= _FENCE
         for job in left_out:
-            line = f"- left out here: job {job.job_id}, {headline(job, view_of(self.question))}"
+            number = self._number(job)
+            named = "" if number is None else f"number {number}, "
+            line = f"- left out here: {named}{headline(job, self.view)}"
             tokens -= self.count(line) + 1
             if tokens < 0:
                 break
             lines.append(line)
+            if number is not None:
+                self.left_out[number] = 0
         more = len(left_out) - len(lines)
         if more and tokens > -_FENCE:
             lines.append(f"- {more} {'more results are' if lines else 'results are'} left out here")
@@ -398,7 +459,7 @@ def _kinds(question: Question) -> Iterator[str]:
             yield f"    such as {plain(json.dumps(kind.example, ensure_ascii=False))}"
 
 
-_BY_EXAMPLE = (KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER)
+_BY_EXAMPLE = (KindRole.SEARCHES, KindRole.RECALLS, KindRole.RUNS, KindRole.OTHER)
 """The params of the others are in every prompt, as actions or files."""
 
 

@@ -68,14 +68,16 @@ def reply_schema(
     narrow: bool = True,
     narrowing: Narrowing = USUAL,
     cut: Mapping[str, int] = {},
+    left_out: Mapping[int, int] = {},
 ) -> Schema:
     """The strict schema of the next reply in a dialect. Pure and total: every question has one, and it allows an error.
 
-    `cut` are files that the prompt does not show to their end, with the first line that is left out. Without `narrow`
-    the schema depends on the kinds of the question alone.
+    `cut` are files that the prompt does not show to their end, with the first line that is left out, and `left_out` the
+    jobs whose results it does not show, by number. Without `narrow` the schema depends on the kinds of the question
+    alone.
     """
     kinds, definitions = strict_params({kind.name: kind.params for kind in question.kinds})
-    actions = _narrowed(question, kinds, narrowing, cut) if narrow else _everything(kinds)
+    actions = _narrowed(question, kinds, narrowing, cut, left_out) if narrow else _everything(kinds)
     whole = any_of([*actions.values()])
     if definitions and '"$ref"' in json.dumps(whole):
         definitions_used: Schema = {"$defs": dict(definitions)}
@@ -96,7 +98,15 @@ _PATH: Schema = {"type": "string", "pattern": CONFINED_PATH}
 _MOST_ENTRIES = 5
 _MODE = one_of_texts(["overwrite", "append"])
 _LOOKS = frozenset(
-    {KindRole.LISTS, KindRole.READS, KindRole.FINDS, KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER}
+    {
+        KindRole.LISTS,
+        KindRole.READS,
+        KindRole.RECALLS,
+        KindRole.FINDS,
+        KindRole.SEARCHES,
+        KindRole.RUNS,
+        KindRole.OTHER,
+    }
 )
 """What a kind is for that can be of use before anything is known."""
 _GOING_ON = (GOES_ON, WRITE)
@@ -137,12 +147,16 @@ def _everything(kinds: Mapping[str, Schema]) -> dict[str, Schema]:
 
 
 def _narrowed(
-    question: Question, kinds: Mapping[str, Schema], narrowing: Narrowing, cut: Mapping[str, int]
+    question: Question,
+    kinds: Mapping[str, Schema],
+    narrowing: Narrowing,
+    cut: Mapping[str, int],
+    left_out: Mapping[int, int],
 ) -> dict[str, Schema]:
     """The schema of each action that the rules would accept now."""
     known = known_of(question)
     may_go_on = question.last_turn is None and not question.verifies
-    jobs = _jobs(question, kinds, known, narrowing, cut) if may_go_on else {}
+    jobs = _jobs(question, kinds, known, narrowing, cut=cut, left_out=left_out) if may_go_on else {}
     most = question.max_followups
     if question.jobs_left is not None:
         most = min(most, question.jobs_left)
@@ -231,7 +245,9 @@ def _jobs(
     kinds: Mapping[str, Schema],
     known: Known,
     narrowing: Narrowing,
+    *,
     cut: Mapping[str, int],
+    left_out: Mapping[int, int],
 ) -> dict[str, Schema]:
     """The jobs that may be requested now, by kind."""
     listing = {kind.name for kind in question.kinds if kind.role is KindRole.LISTS and kind.name in kinds}
@@ -245,6 +261,8 @@ def _jobs(
             params = _reads(given, known, narrowing, cut, can_list=can_list, is_repeated=is_repeated)
         elif is_repeated or kind.included_in in kinds:
             params = None
+        elif kind.role is KindRole.RECALLS:
+            params = _recalls(given, left_out)
         elif kind.role is KindRole.LISTS:
             params = _lists(given, known, narrowing, has_tried=bool(listing & known.tried))
         else:
@@ -362,6 +380,23 @@ def _reads(
     if known.has_listing or can_list or is_repeated:
         return None
     return _read(params, _PATH)
+
+
+def _recalls(params: Schema, left_out: Mapping[int, int]) -> Schema | None:
+    """Results that have no room in the prompt, and the rest of those that it cuts, from a line on."""
+    whole = [number for number, line in left_out.items() if not line]
+    rest = [number for number, line in left_out.items() if line]
+    branches = [_recall(params, whole, {})] if whole else []
+    if rest:
+        branches.append(_recall(params, rest, {"offset": at_least(0), "limit": at_least(1)}))
+    return any_of(branches) if branches else None
+
+
+def _recall(params: Schema, numbers: Sequence[int], part: Mapping[str, Schema]) -> Schema:
+    given = properties_of(params)
+    numbered: Schema = {"type": "integer", "enum": [*numbers]}
+    tail = {key: part.get(key, own) for key, own in given.items() if key in part or not _is_optional(own)}
+    return closed(tail | {"number": numbered})
 
 
 def _read(params: Schema, file: Schema, part: Mapping[str, Schema] = {}) -> Schema:
