@@ -40,7 +40,8 @@ DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
 FILE_SYSTEM: api/mcp_tools:keep_tools
     sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:back_up
-INVALID_ARGUMENT: workers/mcp:servers_in workers/mcp:tool_kinds
+INVALID_ARGUMENT: api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
+    workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
     workers/external:_readable
     api/arguments:check_delay api/arguments:check_priority api/engine:Engine.undo
@@ -70,7 +71,8 @@ INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
     store/maintenance/backup:_check_target workers/params:file_to_change workers/read_file:_read
-NOT_FOUND: cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
+NOT_FOUND: cli/memory:_entries core/memory:unknown_root
+    cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
     store/queries/history:find_job store/queries/history:known_id store/queries/mission_spec:missing_mission
@@ -105,7 +107,8 @@ OWN = """
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
     sandbox/root_identity:open_known
-CONFLICT: engine/approvals:_decided runner/undo:_refusal
+CONFLICT: engine/memory:edit engine/memory:take_in
+    engine/approvals:_decided runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
     store/db/postgres:Postgres._prepare store/host/liveness:_make_private store/host/liveness:_open_full
     store/maintenance/backup:_dump
@@ -115,7 +118,8 @@ DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/
 FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:bridge_to
+INVALID_ARGUMENT: cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects core/memory:entry_key
+    workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:bridge_to
     cli/kinds:_update workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
@@ -124,20 +128,23 @@ INVALID_MISSION: engine/admission:check_kinds
     cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:finder
-LIMIT_REACHED: replay/fork:_answer
+LIMIT_REACHED: api/memory:Memory.take_in engine/memory:_full
+    replay/fork:_answer
 NOT_ALLOWED: workers/recall:execute
     workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
     engine/approvals:_rejection
     api/run_job:_answer workers/base:refuse_to_execute.execute
 NOT_A_FILE: api/arguments:existing_directory
 NOT_FOUND: engine/question:earlier_job workers/recall:execute
+    store/queries/memories:find_entry
     changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
 NO_SINGLE_MATCH: sandbox/new_content:_check_matches
 NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds api/run_job:_worker
     runner/runner:Runner.__init__
-PATH_DENIED: sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
+PATH_DENIED: engine/memory:clean
+    sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
     workers/base:Context.judge
 PATH_NOT_FOUND: sandbox/installed_programs:found_program planners/llm/local:_start
 PATH_OUTSIDE_ROOT: sandbox/root:_outside

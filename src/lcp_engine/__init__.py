@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
+    from lcp_engine.api.memory import Memory, MemoryEdit, Remembered
     from lcp_engine.api.read_reply import read_reply
     from lcp_engine.api.run_job import JobResult, run_job
     from lcp_engine.changes.show import FileNow, Forecast, Look
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.protocol.request import AgentRequest, RequestMetadata, RequestProject
     from lcp_engine.core.reasons import Reason, ReasonCode
+    from lcp_engine.engine.memory import Imported
     from lcp_engine.engine.schedules import Overlap
     from lcp_engine.errors import (
         AgentError,
@@ -152,6 +154,7 @@ __all__ = [
     "Forecast",
     "Forked",
     "Hold",
+    "Imported",
     "InvalidInput",
     "Isolation",
     "Job",
@@ -169,6 +172,8 @@ __all__ = [
     "Looked",
     "Malformed",
     "Meaning",
+    "Memory",
+    "MemoryEdit",
     "Mission",
     "MissionComplete",
     "MissionSpec",
@@ -192,6 +197,7 @@ __all__ = [
     "ReasonCode",
     "Refused",
     "Relayed",
+    "Remembered",
     "Replayed",
     "Reply",
     "RequestMetadata",
@@ -222,6 +228,7 @@ __all__ = [
 # The names of each module, for `__getattr__`.
 _MODULES = {
     "api.engine": ("Engine",),
+    "api.memory": ("Memory", "MemoryEdit", "Remembered"),
     "api.read_reply": ("read_reply",),
     "changes.show": ("FileNow", "Forecast", "Look"),
     "changes.unified_diff": ("Diff",),
@@ -254,6 +261,7 @@ _MODULES = {
     "core.protocol.request": ("AgentRequest", "RequestMetadata", "RequestProject"),
     "core.reasons": ("Reason", "ReasonCode"),
     "api.run_job": ("JobResult", "run_job"),
+    "engine.memory": ("Imported",),
     "engine.schedules": ("Overlap",),
     "errors": (
         "AgentError",

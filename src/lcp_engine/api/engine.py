@@ -19,6 +19,7 @@ from lcp_engine.api.arguments import (
     new_root,
 )
 from lcp_engine.api.history import History
+from lcp_engine.api.memory import Memory
 from lcp_engine.api.queries import explain_policy, read_reply_to
 from lcp_engine.api.user import user_name
 from lcp_engine.changes import show
@@ -128,6 +129,11 @@ class Engine(History):
     def workers(self) -> Workers:
         """The worker of each kind."""
         return self.instance.admission.workers
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of roots beyond single missions."""
+        return Memory(self.instance)
 
     # -- Launch and execute
 

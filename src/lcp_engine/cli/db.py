@@ -155,7 +155,7 @@ def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
 def prune_command(invocation: Invocation, older_than: str, keep: int, preimages: bool, dry_run: bool) -> int:
     """Remove missions that ended long ago.
 
-    Contents and runners that nothing else refers to are removed as well.
+    Contents and runners that nothing else refers to are removed as well, and entries of memory that have expired.
     Missions with held jobs, and those whose file changes could be undone, stay. Short transactions leave room for
     runners. The space is reused; with SQLite, `lcp db backup` makes a smaller file.
     """
@@ -174,7 +174,8 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
         print_out(f"missions to remove: {done.missions:,}")
     else:
         gone = f"rows: {done.rows:,}, contents: {done.contents:,}, runners: {done.runners:,}"
-        print_out(f"missions removed: {done.missions:,} ({gone})")
+        expired = f", expired memories: {done.memories:,}" if done.memories else ""
+        print_out(f"missions removed: {done.missions:,} ({gone}{expired})")
     if done.kept_for_undo and not invocation.quiet:
         print_err(
             f"{done.kept_for_undo} more stay because their changes can be undone; --preimages removes them too"

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     TextClause,
+    UniqueConstraint,
     text,
 )
 
@@ -27,6 +28,7 @@ from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.store.conditions import (
     APPENDED,
     DELAYED,
+    EXPIRING,
     LIVE,
     NEXT_TURN,
     OF_SESSION,
@@ -35,6 +37,7 @@ from lcp_engine.store.conditions import (
     READY,
     SCHEDULED,
     STATUSES,
+    TERMS_ON_POSTGRES,
     TICKS,
 )
 
@@ -301,8 +304,10 @@ turns = Table(
     Column("output_tokens", Integer),
     Column("latency", Float),
     Column("warnings", Text),
+    Column("memories", Text),
 )
-"""Questions and their replies; a reply is stored before it is read, and the first one wins (R21)."""
+"""Questions and their replies; a reply is stored before it is read, and the first one wins (R21). `memories`: the
+entries of memory that the question was asked with, as JSON."""
 
 blobs = Table(
     "blobs",
@@ -409,6 +414,70 @@ schedules = Table(
 )
 """Missions that are launched repeatedly: the one that is due at `due_at` next, and the outcome of the due time
 before. `mission_id` is the newest mission of it."""
+
+memory_roots = Table(
+    "memory_roots",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("machine", Text, nullable=False),
+    Column("identity", Text),
+    _counter("entries"),
+    UniqueConstraint("path", "machine"),
+    Index("ix_memory_roots_identity", "identity"),
+)
+"""The roots of which something is remembered: where each was last, on which machine (empty if only one has the
+database), and which directory it is, if that is known. `entries` counts those of `memories`."""
+
+# SQLite would give the number of an entry that is gone to another one.
+memories = Table(
+    "memories",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uid", Text, nullable=False, unique=True),
+    Column("root_id", ForeignKey("memory_roots.id"), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("files", Text, nullable=False),
+    Column("related", Text, nullable=False),
+    Column("terms", Text, nullable=False),
+    Column("importance", SmallInteger, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("author", Text),
+    Column("mission_id", ForeignKey("missions.id"), index=True),
+    Column("job_id", Id),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", Micros, nullable=False),
+    Column("updated_at", Micros, nullable=False),
+    Column("expires_at", Micros),
+    UniqueConstraint("root_id", "fingerprint"),
+    CheckConstraint("importance BETWEEN 1 AND 10", name="importance"),
+    Index("ix_memories_newest", "root_id", "id"),
+    Index("ix_memories_important", "root_id", "importance", "id"),
+    _partial("ix_memories_expiring", "expires_at", where=EXPIRING),
+    sqlite_autoincrement=True,
+)
+"""What is remembered of a root (memory.md). `size`: characters of title and content. `tags`, `files` and `related` are
+lists in JSON, `terms` what finds the entry, separated by spaces. The job that it is from may be pruned."""
+
+_TERMS_ON_SQLITE = (
+    """CREATE VIRTUAL TABLE memory_terms
+    USING fts5(terms, content='memories', content_rowid='id', detail='none', columnsize=0, tokenize='ascii')""",
+    """CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN
+    INSERT INTO memory_terms (rowid, terms) VALUES (new.id, new.terms); END""",
+    """CREATE TRIGGER memories_removed AFTER DELETE ON memories BEGIN
+    INSERT INTO memory_terms (memory_terms, rowid, terms) VALUES ('delete', old.id, old.terms); END""",
+    """CREATE TRIGGER memories_changed AFTER UPDATE OF terms ON memories BEGIN
+    INSERT INTO memory_terms (memory_terms, rowid, terms) VALUES ('delete', old.id, old.terms);
+    INSERT INTO memory_terms (rowid, terms) VALUES (new.id, new.terms); END""",
+)
+INDEX_OF_TERMS = {
+    "sqlite": _TERMS_ON_SQLITE,
+    "postgresql": (f"CREATE INDEX ix_memories_terms ON memories USING gin ({TERMS_ON_POSTGRES})",),
+}
+"""The index of the terms of memories by database, which metadata cannot describe."""
 
 
 @dataclass(frozen=True)

@@ -167,12 +167,18 @@ class MemoryMetadata(Envelope):
     source: str | None = Field(default=None, description="Such as user_statement or system_observation.")
     associated_files: list[str] | None = None
     importance: int | None = Field(default=None, ge=1, le=10, description="From 1, low, to 10, high.")
+    root: str | None = Field(default=None, description="The directory that it is about.")
+    author: str | None = Field(default=None, description="The person who said it.")
+    mission_id: int | None = Field(default=None, description="The mission that found it out.")
+    job_id: int | None = Field(default=None, description="The job of that mission.")
+    expires_at: Time | None = Field(default=None, description="When it is forgotten.")
 
 
 class MemoryEntry(Envelope):
     """Something to be remembered beyond the request in which it was found out."""
 
     id: MemoryId
+    number: int | None = Field(default=None, description="Its number in a database.")
     title: str = Field(description="What it is about, in short.")
     content: str
     created_at: Time

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from base64 import b32encode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 MARK = "…"
@@ -36,6 +36,26 @@ def scrubbed(text: str, key: str) -> str:
         or (bare.startswith(spelling[:WINDOW], first) and _CUT.match(text, ends[last - 1]))
     )
     return _without(text, spans)
+
+
+def without_secrets(text: str, environment: Mapping[str, str]) -> str:
+    """`text` without the keys of the environment, and without what has the form of a key."""
+    for name, value in environment.items():
+        if _NAMES_SECRET.search(name) and len(value.strip()) >= FRAGMENT:
+            text = scrubbed(text, value.strip())
+    return _LIKE_KEYS.sub(MARK, text)
+
+
+_NAMES_SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)S?$", re.IGNORECASE)
+_LIKE_KEYS = re.compile(
+    r"""
+    \b (?: sk-[A-Za-z0-9_-]{16,} | gh[opsur]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
+        | xox[abeprs]-[A-Za-z0-9-]{10,} | (?:AKIA|ASIA)[A-Z0-9]{16} | AIza[A-Za-z0-9_-]{30,}
+        | eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,} )
+    | -----BEGIN\ [A-Z ]{0,30}PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]{0,30}PRIVATE\ KEY-----|\Z)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 def _has_any(bare: str, windows: tuple[str, ...]) -> bool:

@@ -15,7 +15,7 @@ from lcp_engine.store.db.open import version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import VIEWS, metadata
+from lcp_engine.store.schema import INDEX_OF_TERMS, VIEWS, metadata
 from lcp_engine.store.version import HEAD, MIGRATION_LOCK
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def _create(tx: Tx) -> str | None:
         return version if version != HEAD else None
     for statement in _definitions():
         tx.run(statement)
+    for sql in INDEX_OF_TERMS[tx.database]:
+        tx.plain(sql)
     for view in VIEWS:
         tx.plain(view.create(tx.is_sqlite))
     tx.plain("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")

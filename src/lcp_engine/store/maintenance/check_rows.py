@@ -262,6 +262,13 @@ _SCHEDULES = (
         "WHERE m.schedule IS NULL OR m.schedule <> s.name",
     ),
 )
+_MEMORY = (
+    Rule(
+        "memory of root {0!r}: it counts {1} entries; there are {2}",
+        "SELECT r.path, r.entries, coalesce(m.found, 0) FROM memory_roots r LEFT JOIN (SELECT root_id, count(*) AS "
+        "found FROM memories GROUP BY root_id) m ON m.root_id = r.id WHERE r.entries <> coalesce(m.found, 0)",
+    ),
+)
 
 RULES = (
     *_REFERENCES,
@@ -271,4 +278,5 @@ RULES = (
     *_ATTEMPTS,
     *_CHANGES,
     *_SCHEDULES,
+    *_MEMORY,
 )

@@ -27,6 +27,7 @@ from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Connection, Row, Tx
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.memories import remove_expired
 from lcp_engine.store.schema import events, metadata, plans
 
 _MARKED_AT_ONCE = 20
@@ -71,13 +72,17 @@ _REMOVE_PLANS = Statement(delete(plans).where(plans.c.mission_id == bindparam("m
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was deleted, or would be. `kept_for_undo` missions were kept because their changes could still be undone."""
+    """What was deleted, or would be. `kept_for_undo` missions were kept because their changes could still be undone.
+
+    `memories` are the entries of memory that had expired.
+    """
 
     missions: int = 0
     kept_for_undo: int = 0
     rows: int = 0
     contents: int = 0
     runners: int = 0
+    memories: int = 0
 
 
 def prune(
@@ -104,10 +109,17 @@ def prune(
         contents = sum(_sweep_contents(sweeping, database, table) for table in _UNREFERENCED)
         idle = database.read(partial(_idle_runners, ended_before=ended_before))
         gone = sweeping.remove([Work(idle, _remove_runners)])
-    pruned = Pruned(count, kept, rows, contents, gone)
+    pruned = Pruned(count, kept, rows, contents, gone, _forget_expired(database))
     if pruned != Pruned(kept_for_undo=kept):
         database.write(_make_durable)
     return pruned
+
+
+def _forget_expired(database: Database) -> int:
+    count = 0
+    while gone := database.write(remove_expired):
+        count += gone
+    return count
 
 
 def choose(tx: Tx, *, ended_before: Micros, keep: int, preimages: bool) -> tuple[list[int], int]:

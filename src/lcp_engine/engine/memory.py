@@ -1,0 +1,139 @@
+"""Remember, correct and forget what is known of a root. One transaction each; the text is free of keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lcp_engine.clock import Micros, iso
+from lcp_engine.core.memory import MOST_ENTRIES, Entry, checked
+from lcp_engine.core.secret_files import is_secret
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.llm.scrub import without_secrets
+from lcp_engine.sandbox.root_identity import RootIdentity
+from lcp_engine.store import memories
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.memories import Origin
+from lcp_engine.store.queries.memories import Key, find_by_uid, find_entry
+
+
+@dataclass(frozen=True)
+class RootPlace:
+    """A root of which something is remembered: its path, and which directory that is, if it is there."""
+
+    path: str
+    identity: RootIdentity | None
+
+
+@dataclass(frozen=True)
+class Given:
+    """An entry from outside, with its id and the time when it was made."""
+
+    uid: str
+    created_at: Micros
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Imported:
+    """How many entries were new, how many took the place of one with their id, and how many were there already."""
+
+    added: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+
+
+def add(ledger: Ledger, root: RootPlace, entry: Entry, origin: Origin) -> int:
+    """Remember an entry; its number, or that of the entry with the same words.
+
+    Raises `INVALID_ARGUMENT`, `PATH_DENIED` for a file that holds secrets, `LIMIT_REACHED` for a root that is full.
+    """
+    kept = clean(entry)
+    known = memories.open_root(ledger.tx, root.path, root.identity)
+    number = memories.add_entry(ledger.tx, known.id, kept, origin)
+    if number is None:
+        raise _full(root.path)
+    return number
+
+
+def edit(ledger: Ledger, key: Key, entry: Entry, *, seen: Micros | None = None) -> None:
+    """Replace what an entry says.
+
+    Raises `NOT_FOUND`; `CONFLICT` if it was changed after `seen`, or if another entry of the root has the same words;
+    and like `add`.
+    """
+    row = find_entry(ledger.tx, key)
+    if seen is not None and row.updated_at != seen:
+        message = f"memory {row.id} was changed at {iso(row.updated_at)}, after it was shown"
+        raise LcpError(ErrorCode.CONFLICT, message, advice="Look at it again, then decide.")
+    kept = clean(entry)
+    same = memories.find_same(ledger.tx, row.root_id, kept)
+    if same not in (None, row.id):
+        message = f"memory {same} has the same words; memory {row.id} cannot have them too"
+        raise LcpError(ErrorCode.CONFLICT, message, advice="Forget one of them.")
+    memories.change_entry(ledger.tx, row.id, row.root_id, kept)
+
+
+def forget(ledger: Ledger, keys: Sequence[Key]) -> int:
+    """Remove entries for good; how many. Raises `NOT_FOUND` before any is removed."""
+    rows = {row.id: row for row in (find_entry(ledger.tx, key) for key in keys)}
+    return sum(memories.remove_entry(ledger.tx, row.id, row.root_id) for row in rows.values())
+
+
+def forget_some(ledger: Ledger, root_id: int) -> int:
+    """Remove some of what is remembered of a root; how many, 0 once nothing is left."""
+    return memories.remove_some(ledger.tx, root_id)
+
+
+def forget_expired(ledger: Ledger) -> int:
+    """Remove some entries that have expired; how many, 0 once none is left."""
+    return memories.remove_expired(ledger.tx)
+
+
+def take_in(ledger: Ledger, root: RootPlace, given: Iterable[Given], origin: Origin) -> Imported:
+    """Remember entries from outside. One whose id is known takes the place of that entry.
+
+    Raises like `add`, and `CONFLICT` for an id that an entry of another root has; nothing is remembered then.
+    """
+    known, counts = memories.open_root(ledger.tx, root.path, root.identity), [0, 0, 0]
+    for one in given:
+        kept, row = clean(one.entry), find_by_uid(ledger.tx, one.uid)
+        if row is None:
+            there = memories.find_same(ledger.tx, known.id, kept) is not None
+            from_there = replace(origin, uid=one.uid, created_at=one.created_at)
+            if memories.add_entry(ledger.tx, known.id, kept, from_there) is None:
+                raise _full(root.path)
+            counts[2 if there else 0] += 1
+        elif row.root_id != known.id:
+            message = f"memory {row.uid} is one of root {row.root!r}; it cannot be one of {root.path!r} too"
+            raise LcpError(
+                ErrorCode.CONFLICT, message, advice="Forget it there, or import it under another id."
+            )
+        else:
+            counts[2 if row.entry == kept else 1] += 1
+            if row.entry != kept:
+                memories.change_entry(ledger.tx, row.id, known.id, kept)
+    return Imported(*counts)
+
+
+def clean(entry: Entry) -> Entry:
+    """The entry as it is kept. Raises `INVALID_ARGUMENT`, and `PATH_DENIED` for a file that holds secrets."""
+    kept = checked(
+        replace(entry, title=_without_secrets(entry.title), content=_without_secrets(entry.content))
+    )
+    for file in kept.files:
+        if is_secret(file.casefold()):
+            message = f"{file!r} may hold secrets, and nothing about such a file is remembered"
+            raise LcpError(ErrorCode.PATH_DENIED, message, advice="Leave the file out, and what it holds.")
+    return kept
+
+
+def _without_secrets(text: str) -> str:
+    return without_secrets(text, os.environ)
+
+
+def _full(path: str) -> LcpError:
+    message = f"root {path!r} has {MOST_ENTRIES:,} entries of memory, the most that a root may have"
+    advice = "Forget some: `lcp memory forget`, with --expired or --all for many."
+    return LcpError(ErrorCode.LIMIT_REACHED, message, advice=advice)

@@ -1,0 +1,230 @@
+"""Store what is remembered of roots: roots, entries, and how many each root has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from sqlalchemy import bindparam, delete, insert, literal_column, select, text, update
+
+from lcp_engine.clock import Micros
+from lcp_engine.core.memory import MOST_ENTRIES, Entry, root_term
+from lcp_engine.sandbox.root_identity import RootIdentity, is_same_place
+from lcp_engine.store.db.json_text import storable, to_json
+from lcp_engine.store.db.statements import NewRow, Statement
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.schema import memories, memory_roots
+
+MOST_EXPIRED = 1_000
+"""Entries that are removed at once when a root is full, or expired ones are asked to go."""
+
+
+@dataclass(frozen=True)
+class RootRow:
+    """A root of which something is remembered."""
+
+    id: int
+    path: str
+    machine: str
+    identity: str | None
+    entries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where an entry is from: a person, or a job of a mission; or another database, with its id and time there."""
+
+    author: str | None = None
+    mission_id: int | None = None
+    job_id: int | None = None
+    uid: str | None = None
+    created_at: Micros | None = None
+
+
+_ROOT = select(
+    memory_roots.c.id,
+    memory_roots.c.path,
+    memory_roots.c.machine,
+    memory_roots.c.identity,
+    memory_roots.c.entries,
+)
+_ROOTS_AT = Statement(_ROOT.where(memory_roots.c.path == bindparam("wanted")).order_by(memory_roots.c.id))
+_ROOTS_LIKE = Statement(
+    _ROOT.where(memory_roots.c.identity == bindparam("known")).order_by(memory_roots.c.id)
+)
+_NEW_ROOT = Statement(
+    text(
+        "INSERT INTO memory_roots (path, machine, identity) VALUES (:path, :machine, :identity) ON CONFLICT DO NOTHING"
+    )
+)
+_MOVE_ROOT = Statement(
+    text(
+        "UPDATE memory_roots SET path = :path, machine = :machine, identity = :identity WHERE id = :id AND NOT EXISTS "
+        "(SELECT 1 FROM memory_roots o WHERE o.path = :path AND o.machine = :machine AND o.id <> :id)"
+    )
+)
+# It locks the row: of two entries with the same words at the same moment, one waits for the other.
+_COUNT = Statement(
+    update(memory_roots)
+    .where(
+        memory_roots.c.id == bindparam("root"),
+        memory_roots.c.entries + bindparam("more") <= bindparam("most"),
+    )
+    .values(entries=memory_roots.c.entries + bindparam("more"))
+)
+_SAME = Statement(
+    select(memories.c.id, memories.c.expires_at).where(
+        memories.c.root_id == bindparam("root"), memories.c.fingerprint == bindparam("words")
+    )
+)
+_GIVEN = (
+    "uid", "root_id", "title", "content", "size", "tags", "files", "related", "terms", "importance", "source", "author",
+    "mission_id", "job_id", "fingerprint", "created_at", "updated_at", "expires_at",
+)  # fmt: skip
+_INSERT = NewRow(insert(memories).values({name: bindparam(name) for name in _GIVEN}), memories.c.id)
+_CHANGED = (
+    "title", "content", "size", "tags", "files", "related", "terms", "importance", "source", "fingerprint",
+    "updated_at", "expires_at",
+)  # fmt: skip
+_UPDATE = Statement(
+    update(memories)
+    .where(memories.c.id == bindparam("entry"))
+    .values({name: bindparam(f"new_{name}") for name in _CHANGED})
+)
+_REFRESH = Statement(
+    update(memories)
+    .where(memories.c.id == bindparam("entry"))
+    .values(updated_at=bindparam("new_updated_at"), expires_at=bindparam("new_expires_at"))
+)
+_REMOVE = Statement(delete(memories).where(memories.c.id == bindparam("entry")))
+_SOME = select(memories.c.id).order_by(memories.c.id).limit(literal_column(str(MOST_EXPIRED)))
+_SOME_OF_ROOT = Statement(_SOME.where(memories.c.root_id == bindparam("root")).offset(literal_column("0")))
+_SOME_EXPIRED = Statement(
+    select(memories.c.id, memories.c.root_id)
+    .where(text("expires_at IS NOT NULL"), memories.c.expires_at <= bindparam("now"))
+    .order_by(memories.c.expires_at)
+    .limit(literal_column(str(MOST_EXPIRED)))
+    .offset(literal_column("0"))
+)
+
+
+def find_root(tx: Tx, path: str, identity: RootIdentity | None) -> RootRow | None:
+    """The root that is this directory, wherever it was last, or else the one that was at this path.
+
+    On PostgreSQL the path means nothing on another machine, unless the directory can be recognised there.
+    """
+    if identity is not None and (alike := tx.rows(_ROOTS_LIKE, known=identity.text)):
+        return RootRow(*alike[0])
+    known = None if identity is None else identity.text
+    for row in (RootRow(*found) for found in tx.rows(_ROOTS_AT, wanted=path)):
+        if tx.is_sqlite or is_same_place(row.identity, known):
+            return row
+    return None
+
+
+def open_root(tx: Tx, path: str, identity: RootIdentity | None) -> RootRow:
+    """Like `find_root`, but it is created if it is not known; one that is at another place now is stored there."""
+    text_ = None if identity is None else identity.text
+    machine = "" if tx.is_sqlite or identity is None else identity.machine
+    row = find_root(tx, path, identity)
+    if row is None:
+        tx.run(_NEW_ROOT, path=path, machine=machine, identity=text_)
+        row = find_root(tx, path, identity)
+        assert row is not None, path
+    elif text_ is not None and (row.path, row.identity) != (path, text_):
+        tx.run(_MOVE_ROOT, id=row.id, path=path, machine=machine, identity=text_)
+    return row
+
+
+def add_entry(tx: Tx, root_id: int, entry: Entry, origin: Origin) -> int | None:
+    """Store an entry; its number. None if the root is full.
+
+    One with the same words that is there already counts as new again.
+    """
+    if (known := _refresh(tx, root_id, entry)) is not None:
+        return known
+    if not (_take_place(tx, root_id) or (remove_expired(tx, root_id) and _take_place(tx, root_id))):
+        return None
+    # The row of the root is locked by now: what another transaction has stored meanwhile can be seen.
+    if (known := _refresh(tx, root_id, entry)) is not None:
+        tx.run(_COUNT, root=root_id, more=-1, most=MOST_ENTRIES)
+        return known
+    at = tx.now if origin.created_at is None else origin.created_at
+    row = {
+        "uid": origin.uid or f"mem-{uuid4()}",
+        "root_id": root_id,
+        "author": origin.author,
+        "mission_id": origin.mission_id,
+        "job_id": origin.job_id,
+        "created_at": at,
+        "updated_at": tx.now,
+    }
+    return tx.insert(_INSERT, {**_columns(entry, root_id), **row})
+
+
+def change_entry(tx: Tx, number: int, root_id: int, entry: Entry) -> None:
+    """Replace what an entry says."""
+    values = {**_columns(entry, root_id), "updated_at": tx.now}
+    tx.run(_UPDATE, entry=number, **{f"new_{name}": values[name] for name in _CHANGED})
+
+
+def find_same(tx: Tx, root_id: int, entry: Entry) -> int | None:
+    """The entry of a root with the same words."""
+    row = tx.row(_SAME, root=root_id, words=entry.fingerprint)
+    return None if row is None else int(row[0])
+
+
+def remove_entry(tx: Tx, number: int, root_id: int) -> bool:
+    """Forget an entry. False if it is gone."""
+    gone = tx.run(_REMOVE, entry=number) == 1
+    if gone:
+        tx.run(_COUNT, root=root_id, more=-1, most=MOST_ENTRIES)
+    return gone
+
+
+def remove_some(tx: Tx, root_id: int) -> int:
+    """Forget some entries of a root, the oldest first; how many."""
+    return sum(remove_entry(tx, row[0], root_id) for row in tx.rows(_SOME_OF_ROOT, root=root_id))
+
+
+def remove_expired(tx: Tx, root_id: int | None = None) -> int:
+    """Forget some entries that have expired, of any root or of this one; how many."""
+    rows = tx.rows(_SOME_EXPIRED, now=tx.now)
+    return sum(remove_entry(tx, entry, root) for entry, root in rows if root_id in (None, root))
+
+
+def _take_place(tx: Tx, root_id: int) -> bool:
+    return tx.run(_COUNT, root=root_id, more=1, most=MOST_ENTRIES) == 1
+
+
+def _refresh(tx: Tx, root_id: int, entry: Entry) -> int | None:
+    """Make the entry with the same words as new as if it were stored now; its number, None if there is none."""
+    row = tx.row(_SAME, root=root_id, words=entry.fingerprint)
+    if row is None:
+        return None
+    number, expires = row
+    later = None if expires is None or entry.expires_at is None else max(int(expires), entry.expires_at)
+    tx.run(_REFRESH, entry=number, new_updated_at=tx.now, new_expires_at=later)
+    return int(number)
+
+
+def _columns(entry: Entry, root_id: int) -> dict[str, object]:
+    title, content = storable(entry.title), storable(entry.content)
+    return {
+        "title": title,
+        "content": content,
+        "size": len(title) + len(content),
+        "tags": _listed(entry.tags),
+        "files": _listed(entry.files),
+        "related": _listed(entry.related),
+        "terms": " ".join((root_term(root_id), *entry.terms)),
+        "importance": entry.importance,
+        "source": storable(entry.source),
+        "fingerprint": entry.fingerprint,
+        "expires_at": entry.expires_at,
+    }
+
+
+def _listed(values: Sequence[str]) -> str:
+    return to_json([storable(value) for value in values])
