@@ -219,11 +219,12 @@ def _shape_as_in(lab: Lab, version: str, empty: Path) -> None:
         newer = _shape(connection)
         for view in VIEWS:  # some read the columns that later versions added
             connection.execute(text(f"DROP VIEW {view.name}"))
-        for table, (columns, indexes) in newer.items():
-            if table not in older:
-                connection.execute(text(f"DROP TABLE {table}"))
-                continue
-            known, known_indexes = older[table]
+        # Others refer to a table, and the tables of a virtual one go with it.
+        cascade = "" if connection.dialect.name == "sqlite" else " CASCADE"
+        for table in sorted(newer.keys() - older.keys(), key=len):
+            connection.execute(text(f"DROP TABLE IF EXISTS {table}{cascade}"))
+        for table, (known, known_indexes) in older.items():
+            columns, indexes = newer[table]
             for index in indexes - known_indexes:
                 connection.execute(text(f"DROP INDEX {index}"))
             for column in columns - known:
