@@ -18,6 +18,7 @@ from lcp_engine.core.mission.spec import (
     KindSettings,
     Limits,
     PlannerSpec,
+    ResultSpec,
     Retry,
 )
 from lcp_engine.core.policy import Rule
@@ -65,6 +66,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         AcceptCheck,
         FileMatch,
         FileQuotes,
+        ResultSpec,
     ),
     "The configuration file": (ConfigFile, CapSettings),
 }
@@ -77,6 +79,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     AcceptCheck: "accept",
     FileMatch: "file_matches",
     FileQuotes: "file_quotes",
+    ResultSpec: "result",
     Variable: "variables.NAME",
     CapSettings: "caps",
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Limits,
         MissionSpec,
         PlannerSpec,
+        ResultSpec,
         Retry,
     )
     from lcp_engine.core.policy import Explained, KindNames, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
@@ -202,6 +203,7 @@ __all__ = [
     "Reply",
     "RequestMetadata",
     "RequestProject",
+    "ResultSpec",
     "Retry",
     "Root",
     "Rule",
@@ -244,6 +246,7 @@ _MODULES = {
         "Limits",
         "MissionSpec",
         "PlannerSpec",
+        "ResultSpec",
         "Retry",
     ),
     "core.policy": ("Explained", "KindNames", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),

@@ -114,6 +114,18 @@ def test_the_report_tells_what_was_done_and_what_waits(house: House) -> None:
     assert text.text.startswith("# Mission 1")
 
 
+def test_what_a_mission_found_is_on_its_page_and_in_the_report(house: House) -> None:
+    found: JsonValue = {"people": ["Ada <1815>"]}
+    reply: JsonValue = {
+        "ok": True, "action": "analysis_result", "summary": "One.", "result": found, "issues": ["<b>torn</b>"],
+    }  # fmt: skip
+    house.run(reply, result={"schema": {"type": "object"}})
+    for page in ("/missions/1", "/missions/1/report"):
+        answer = house.get(page)
+        assert '"Ada <1815>"' in answer.words
+        assert "&lt;b&gt;torn&lt;/b&gt;" in answer.text
+
+
 def test_a_job_shows_params_result_attempts_and_events(house: House) -> None:
     house.run(house.ask(house.job("read_file", rel_path="a.md")), house.complete)
     words = house.get("/jobs/2").words

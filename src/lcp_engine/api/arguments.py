@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.mission.parse import build_mission
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.engine.admission import check_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
@@ -33,7 +33,7 @@ def checked_spec(
     """
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
     planner = make_planner(known.planner, instance.planner_environment)
-    check_script(planner, known.planner, params_of(instance.admission.workers))
+    check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
     check_kinds(known, instance.admission.workers)
     return known.model_copy(update={"allow_admin": allow_admin})
 

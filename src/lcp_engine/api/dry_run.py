@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.mission.idle_rules import idle_rules, rules_by_path
-from lcp_engine.core.mission.spec import MissionSpec, WorstCase
+from lcp_engine.core.mission.spec import MissionSpec, WorstCase, expected_result
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile, param_names
 from lcp_engine.core.reasons import ReasonCode, because
@@ -136,7 +136,7 @@ def dry_run(
     has_paths = {kind: worker.executed_by is ExecutedBy.RUNNER for kind, worker in workers.items()}
     warnings += idle_rules(spec.policy, admission.user_rules, has_paths)
     warnings += _not_lifted(spec.policy, policy, workers)
-    warnings += check_script(planner, spec.planner, params_of(workers))
+    warnings += check_script(planner, spec.planner, params_of(workers), expected_result(spec))
     warnings += _script_warnings(planner, spec, workers)
     return DryRun(
         spec,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from lcp_engine.core.mission.parse import mission_of, outline_mission, parse_mission, parse_request
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.parse import (
+    NotFilled,
+    mission_of,
+    outline_mission,
+    parse_mission,
+    parse_request,
+)
+from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.admission import check_kinds
@@ -60,12 +67,12 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
     elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
         settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
-    parsed = _parse(text, source, options.variables or {}, settings, len(options.settings))
+    parsed = _parse(text, source, options.variables or {}, settings, base=base, given=len(options.settings))
     spec = parsed.model_copy(update={"allow_admin": options.allow_admin})
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):
-        check_script(planner, spec.planner, params_of(find_workers()), source=source)
+        check_script(planner, spec.planner, params_of(find_workers()), expected_result(spec), source=source)
     check_kinds(spec, find_workers(), source=source)
     root = resolve_root(spec.root, base, options.root)
     if request is not None:
@@ -85,29 +92,53 @@ def _check_root(request: AgentRequest, root: Path, source: str) -> None:
 
 
 def _parse(
-    text: str, source: str, variables: Mapping[str, str], settings: Sequence[str], given: int
+    text: str, source: str, variables: Mapping[str, str], settings: Sequence[str], *, base: Path, given: int
 ) -> MissionSpec:
     """The mission; `given` of the settings, the last ones, are those of the command line.
 
     Raises `INVALID_MISSION`, or `INVALID_ARGUMENT` where the mission would be valid without `--set` or `--var`.
     """
+    parse = partial(parse_mission, text, source=source, read_file=partial(_text_beside, base))
     try:
-        return parse_mission(text, source=source, variables=variables, settings=settings)
+        return parse(variables=variables, settings=settings)
     except LcpError as refused:
         ours = settings[: len(settings) - given]
         if any(
-            _is_valid(text, source, named, rest) for named in (variables, {}) for rest in (ours, settings)
+            _is_valid(partial(parse, variables=named, settings=rest))
+            for named in (variables, {})
+            for rest in (ours, settings)
         ):
             raise LcpError(ErrorCode.INVALID_ARGUMENT, str(refused), refused.failed.details) from refused
         raise
 
 
-def _is_valid(text: str, source: str, variables: Mapping[str, str], settings: Sequence[str]) -> bool:
+def _is_valid(parse: Callable[[], MissionSpec]) -> bool:
     try:
-        parse_mission(text, source=source, variables=variables, settings=settings)
+        parse()
     except LcpError:
         return False
     return True
+
+
+def _text_beside(base: Path, name: str) -> str:
+    """The text of a file that a mission names, relative to `base`. Raises `NotFilled`."""
+    try:
+        path = base / name
+        if not path.is_file():
+            fact = "it is not a file" if path.exists() else "it does not exist"
+            raise NotFilled(f"a file in {base} is expected; {fact}")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as refused:
+        if isinstance(refused, NotFilled):
+            raise
+        raise NotFilled(f"it cannot be read: {getattr(refused, 'strerror', None) or refused}") from refused
+    if len(data) > MOST_BYTES:
+        raise NotFilled(f"it is larger than {MOST_BYTES:,} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as refused:
+        raise NotFilled(f"byte {refused.start} is not UTF-8") from refused
 
 
 def _set_planner(settings: Sequence[str]) -> bool:

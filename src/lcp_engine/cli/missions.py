@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
@@ -32,7 +33,7 @@ from lcp_engine.cli.output import (
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
-from lcp_engine.core.safe_text import block, one_line, shortened
+from lcp_engine.core.safe_text import block, json_line, one_line, shortened
 from lcp_engine.core.summaries import subject, unfulfilled_note
 from lcp_engine.store.queries.records import Job, Mission
 
@@ -116,6 +117,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
         wrong = [Text(one_line(line), style="red") for line in error_lines(found.error)]
         for line in [*wrong, *said, *astray, *(Text(line, style="yellow") for line in undone)]:
             tree.add(line)
+        _add_findings(tree, found)
         print_tree(tree)
         note_idle(invocation, history, [found])
     return Exit.DONE
@@ -238,6 +240,29 @@ def _figures(stated: Mapping[str, JsonValue], above: str = "") -> Iterator[tuple
             yield from _figures(value, f"{above}{key}.")
         elif isinstance(value, int | float):
             yield f"{above}{key}", value
+
+
+def _add_findings(tree: Tree, mission: Mission) -> None:
+    """What the mission has found, as far as there is room; `lcp report` has more of it."""
+    if mission.result is not None:
+        branch = tree.add(Text("result", style="bold"))
+        lines = json.dumps(mission.result, ensure_ascii=False, indent=2).splitlines()
+        branch.add(Text("\n".join(block(line) for line in lines[:MOST_LINES])))
+        _add_more(branch, len(lines), "lines", mission)
+    for name, found in (("issues", mission.issues), ("recommendations", mission.recommendations)):
+        if found:
+            branch = tree.add(Text(name, style="bold"))
+            for entry in found[:MOST_LINES]:
+                branch.add(
+                    Text(one_line(shortened(entry if isinstance(entry, str) else json_line(entry), 300)))
+                )
+            _add_more(branch, len(found), name, mission)
+
+
+def _add_more(branch: Tree, count: int, what: str, mission: Mission) -> None:
+    if count > MOST_LINES:
+        text = f"… and {count - MOST_LINES:,} more {what} (lcp --json show {mission.id})"
+        branch.add(Text(text, style="dim"))
 
 
 def _place(job: Job) -> tuple[float, bool, int]:

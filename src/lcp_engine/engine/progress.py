@@ -24,15 +24,17 @@ from lcp_engine.store import missions
 from lcp_engine.store.changes import written_paths
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.missions import event_data, open_sub_plans
+from lcp_engine.store.missions import NOTHING_FOUND, Findings, event_data, findings_in, open_sub_plans
 from lcp_engine.store.people import said_to
 from lcp_engine.store.queue import live_jobs, open_turns
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.turns import settled_jobs
+from lcp_engine.store.turns import question, settled_jobs
 from lcp_engine.workers.ask_user import KIND
 
 ASKED = "person_asked"
 """The event of a question that the engine asks a person; its data is the planner's claim, if there is one."""
+CLAIMED_IN = "question"
+"""The key of a claim's data that names the question whose reply made it."""
 _STATE = 4
 """The column of the state in a row of `settled_jobs`."""
 
@@ -54,7 +56,10 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         failed = (
             None if end.succeeded else agent_error(failure_of(end, mission.id), mission.uid, ledger.tx.now)
         )
-        end_plan(ledger, plan, end, failed)
+        number = event_data(ledger.tx, job.mission_id, job.id, ASKED).get(CLAIMED_IN)
+        end_plan(
+            ledger, plan, end, failed, said_in(ledger, mission, number) if isinstance(number, int) else None
+        )
         return
     spec = spec_of(mission.spec)
     if job.state is State.FAILED and spec.on_job_failure == "fail":
@@ -125,12 +130,18 @@ def refresh(ledger: Ledger, mission: MissionRow) -> None:
         ledger.note(mission, "mission_waits" if waits else "mission_goes_on")
 
 
+def said_in(ledger: Ledger, mission: MissionRow, number: int) -> str | None:
+    """The action in the reply to a question, as the result of its turn."""
+    asked = question(ledger.tx, mission.id, number)
+    return None if asked is None else ledger.result(asked.job_id)
+
+
 def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result: str | None = None) -> None:
     """End a plan: the mission for the root plan, else the job that began it, with the action as `result` (R12)."""
     mission = ledger.mission(plan.mission_id)
     plan.outcome = end.outcome
     if plan.job_id is None:
-        end_mission(ledger, mission, end, error)
+        end_mission(ledger, mission, end, error, result)
         return
     over = {plan.id, *_end_sub_plans(ledger, mission, end.outcome, within=plan)}
     turns = [job for plan_id in sorted(over) for job in open_turns(ledger, ledger.plan(plan_id))]
@@ -141,13 +152,19 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
         after_settling(ledger, owner, error)
 
 
-def end_mission(ledger: Ledger, mission: MissionRow, end: End, error: str | None = None) -> None:
-    """End a mission: queued work completes, held work can still be approved, no turn follows (R8)."""
+def end_mission(
+    ledger: Ledger, mission: MissionRow, end: End, error: str | None = None, result: str | None = None
+) -> None:
+    """End a mission: queued work completes, held work can still be approved, no turn follows (R8).
+
+    `result` is the action that completes it, whose findings are stored.
+    """
     if mission.has_ended:
         return
     mission.status = "completed" if end.succeeded else "failed"
     _end_sub_plans(ledger, mission, end.outcome)
-    _close_mission(ledger, mission, end, error)
+    found = findings_in(from_json(result)) if result is not None and end.succeeded else NOTHING_FOUND
+    _close_mission(ledger, mission, end, error, findings=found)
     turns = [job for job in live_jobs(ledger, mission) if job.role is not Role.WORK]
     _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.MISSION_ENDED))
 
@@ -223,7 +240,13 @@ def _settle_all(
 
 
 def _close_mission(
-    ledger: Ledger, mission: MissionRow, end: End, error: str | None, *, by: str | None = None
+    ledger: Ledger,
+    mission: MissionRow,
+    end: End,
+    error: str | None,
+    *,
+    by: str | None = None,
+    findings: Findings = NOTHING_FOUND,
 ) -> None:
     mission.outcome = end.outcome
     if mission.root_plan is not None:
@@ -248,12 +271,23 @@ def _close_mission(
         metrics[name] = data[name] = list(end.failed_checks)
     ledger.note(mission, f"mission_{mission.status}", None, data)
     missions.end_mission(
-        ledger.tx, mission.id, summary=end.message, deliverables=paths, metrics=metrics, error=error
+        ledger.tx,
+        mission.id,
+        summary=end.message,
+        deliverables=paths,
+        metrics=metrics,
+        error=error,
+        findings=findings,
     )
 
 
-def ask_person(ledger: Ledger, mission: MissionRow, plan: PlanRow, turn: JobRow, asked: AskPerson) -> int:
-    """Ask a person in the engine's name with a held job of the plan; its id. No cap counts it (R9, R13)."""
+def ask_person(
+    ledger: Ledger, mission: MissionRow, plan: PlanRow, turn: JobRow, asked: AskPerson, *, claimed_in: int
+) -> int:
+    """Ask a person in the engine's name with a held job of the plan; its id. No cap counts it (R9, R13).
+
+    `claimed_in` is the question whose reply made the claim that the person decides about.
+    """
     options: list[JsonValue] = list(asked.options)
     job_id = ledger.create(
         mission,
@@ -271,7 +305,9 @@ def ask_person(ledger: Ledger, mission: MissionRow, plan: PlanRow, turn: JobRow,
     claim: dict[str, JsonValue] = {}
     if asked.claim is not None:
         unmet: list[JsonValue] = list(asked.failed_checks)
-        claim = {"outcome": asked.claim.outcome, "message": asked.claim.message, "unmet": unmet}
+        claim = {
+            "outcome": asked.claim.outcome, "message": asked.claim.message, "unmet": unmet, CLAIMED_IN: claimed_in,
+        }  # fmt: skip
     ledger.note(mission, ASKED, job_id, claim)
     return job_id
 

@@ -10,8 +10,9 @@ from pydantic import JsonValue, TypeAdapter
 from lcp_engine.clock import SECOND
 from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
-from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.mission.spec import MissionSpec, expected_result, spec_of
 from lcp_engine.core.protocol.actions import Problem
+from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
@@ -64,6 +65,13 @@ class Asked:
     resumed: bool
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def expected(self) -> ResultSchema | None:
+        """The schema of the result that the reply has to carry if it completes the mission; None if it cannot."""
+        if self.verifies or self.turn.plan_id != self.mission.root_plan:
+            return None
+        return expected_result(spec_of(self.mission.spec))
 
 
 def open_question(ledger: Ledger, job: JobRow) -> Asked | None:

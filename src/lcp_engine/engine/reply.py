@@ -41,16 +41,19 @@ from lcp_engine.core.protocol.actions import (
     bounded,
 )
 from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.protocol.result_schema import RESULT
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission, Requested, evaluate_jobs, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.progress import (
+    CLAIMED_IN,
     after_holding,
     after_settling,
     ask_person,
     end_plan,
     has_new_message,
     refresh,
+    said_in,
 )
 from lcp_engine.engine.question import drop_turn
 from lcp_engine.engine.turn_queue import (
@@ -277,21 +280,34 @@ class _DecidedTurn:
                 queue_turn(ledger, plan, notices=notices)
             case Verify():
                 dialect = spec_of(self.mission.spec).planner.dialect
-                _queue_verification(ledger, plan, decision, dialect)
+                _queue_verification(ledger, plan, decision, dialect, claimed_in=self.turn.number)
             case AskPerson():
                 # Whatever the answer is, the counters of the planner start again.
                 plan.refused = plan.verifications = 0
                 plan.clarifications += self._manner() is Manner.FOLLOW_UP
-                ask_person(ledger, self.mission, plan, self.job, decision)
+                ask_person(ledger, self.mission, plan, self.job, decision, claimed_in=self._claimed_in())
             case Correct():
                 queue_correction(ledger, plan, self.job, self.turn.number)
             case End():
-                end_plan(ledger, plan, decision, self.error, _result(self.reply))
+                end_plan(ledger, plan, decision, self.error, self._ending())
             case _:
                 assert_never(decision)
 
     def _manner(self) -> Manner:
         return Manner.PLAIN if isinstance(self.reply, Malformed) else self.reply.manner
+
+    def _claimed_in(self) -> int:
+        """The question whose reply claims that the mission is complete: another one if this one verifies it."""
+        claim = from_json(self.job.params).get(VERIFIES)
+        number = claim.get(CLAIMED_IN) if isinstance(claim, dict) else None
+        return number if isinstance(number, int) else self.turn.number
+
+    def _ending(self) -> str | None:
+        """The action that ends the plan, as a job's result."""
+        number = self._claimed_in()
+        if number == self.turn.number:
+            return _result(self.reply)
+        return said_in(self.ledger, self.mission, number)
 
     def _store(self, jobs: Sequence[NewJob], stalled: int) -> None:
         self.plan.stalled = stalled
@@ -335,7 +351,9 @@ def _result(reply: Action | Malformed, *, is_excerpt: bool = False) -> str | Non
     if isinstance(reply, Malformed):
         return None
     result = _summarized(reply)
-    return to_json({key: _cut(value) for key, value in result.items()} if is_excerpt else result)
+    if not is_excerpt:
+        return to_json(result)
+    return to_json({key: value if key == RESULT else _cut(value) for key, value in result.items()})
 
 
 def _cut(value: JsonValue) -> JsonValue:
@@ -354,9 +372,16 @@ def _summarized(reply: Action) -> dict[str, JsonValue]:
     return shown
 
 
-def _queue_verification(ledger: Ledger, plan: PlanRow, verify: Verify, dialect: Dialect) -> int:
-    """Queue the turn in which the planner verifies its claim (R9); its params carry the claim. Returns the job id."""
-    claim: dict[str, JsonValue] = {"outcome": verify.claim.outcome, "message": verify.claim.message}
+def _queue_verification(
+    ledger: Ledger, plan: PlanRow, verify: Verify, dialect: Dialect, *, claimed_in: int
+) -> int:
+    """Queue the turn in which the planner verifies its claim (R9); its params carry the claim. Returns the job id.
+
+    `claimed_in` is the question whose reply made the claim.
+    """
+    claim: dict[str, JsonValue] = {
+        "outcome": verify.claim.outcome, "message": verify.claim.message, CLAIMED_IN: claimed_in,
+    }  # fmt: skip
     params: dict[str, JsonValue] = {"user_prompt": _verification_prompt(verify, dialect), VERIFIES: claim}
     return queue_question(ledger, plan, params, depth=plan.depth)
 

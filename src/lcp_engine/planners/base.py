@@ -90,6 +90,8 @@ class Question:
     """The dialect that the reply is read in."""
     verifies: bool = False
     """Whether the question is if the goal has been reached (R9)."""
+    result: Mapping[str, JsonValue] | None = field(default=None, hash=False)
+    """The JSON Schema of the `result` that a reply which completes the mission has to carry; None if there is none."""
     resumed: bool = False
     """Whether a person has just resumed the mission: what was refused before may be asked for again."""
 

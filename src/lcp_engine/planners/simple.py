@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -12,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.protocol.read_reply import Dialect, reader_of
+from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Relayed, Reply
@@ -30,14 +32,21 @@ class ScriptPlanner:
             return Reply(json.dumps(self._exhausted(question), ensure_ascii=False))
         return Reply(_text_of(self.replies[question.number - 1]))
 
-    def read(self, dialect: Dialect, kinds: Mapping[str, type[BaseModel]]) -> list[Action | Malformed]:
-        """The replies as they will be read; `kinds` are those of `read_reply`."""
-        read = reader_of(dialect)
-        return [read(_text_of(reply), kinds) for reply in self.replies]
+    def read(
+        self, dialect: Dialect, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None = None
+    ) -> list[Action | Malformed]:
+        """The replies as they will be read; `kinds` and `result` are those of `read_reply`.
 
-    def invalid_replies(self, dialect: Dialect, kinds: Mapping[str, type[BaseModel]]) -> list[InvalidReply]:
-        """The replies that are not valid in a dialect; `kinds` are those of `read_reply`."""
-        found = zip(self.replies, self.read(dialect, kinds), strict=True)
+        None of them has to carry the result: which of them completes the mission is not known yet.
+        """
+        read, stated = reader_of(dialect), None if result is None else replace(result, required=False)
+        return [read(_text_of(reply), kinds, stated) for reply in self.replies]
+
+    def invalid_replies(
+        self, dialect: Dialect, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None = None
+    ) -> list[InvalidReply]:
+        """The replies that are not valid in a dialect, as `read` reads them."""
+        found = zip(self.replies, self.read(dialect, kinds, result), strict=True)
         return [
             InvalidReply(number, isinstance(reply, str), tuple(map(_sentence, malformed.errors)))
             for number, (reply, malformed) in enumerate(found, 1)
@@ -80,15 +89,22 @@ _MOST_REPLIES = 5
 
 
 def check_script(
-    planner: Planner, spec: PlannerSpec, kinds: Mapping[str, type[BaseModel]], *, source: str = "mission"
+    planner: Planner,
+    spec: PlannerSpec,
+    kinds: Mapping[str, type[BaseModel]],
+    result: ResultSchema | None = None,
+    *,
+    source: str = "mission",
 ) -> list[str]:
     """Check the replies of a script before anything runs; planners of other types have none.
 
-    Returns a sentence for each text that is not valid: the next reply is then played as its correction. Raises
-    `INVALID_MISSION` if an object is not valid, with the number and the errors of each such reply; `source` names the
-    mission in it.
+    `result` is the schema of the mission's result. Returns a sentence for each text that is not valid: the next reply
+    is then played as its correction. Raises `INVALID_MISSION` if an object is not valid, with the number and the errors
+    of each such reply; `source` names the mission in it.
     """
-    invalid = planner.invalid_replies(spec.dialect, kinds) if isinstance(planner, ScriptPlanner) else []
+    invalid = (
+        planner.invalid_replies(spec.dialect, kinds, result) if isinstance(planner, ScriptPlanner) else []
+    )
     lines = [f"planner.replies: {reply}" for reply in invalid if not reply.is_text]
     if lines:
         left_out = len(lines) - _MOST_REPLIES

@@ -12,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
+from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, expected_result, spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question
@@ -75,7 +75,9 @@ def fork(
         spec = spec.model_copy(update={"planner": planner})
     made = make_planner(spec.planner, instance.planner_environment)
     if planner is not None:
-        check_script(made, planner, params_of(instance.admission.workers), source="planner")
+        check_script(
+            made, planner, params_of(instance.admission.workers), expected_result(spec), source="planner"
+        )
     known = instance.database.read(partial(changed_root, mission_id=mission_id))
     assert known is not None
     with open_known(known) as root:

@@ -294,7 +294,7 @@ class Turns:
         turn = asked.turn if asked.turn.reply is not None else self._ask(job, asked, spec)
         if turn is None:
             return None
-        reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds)
+        reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds, asked.expected)
         mission = self._missions.of(job.mission_id)
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
@@ -406,6 +406,7 @@ class Turns:
             dialect=spec.planner.dialect,
             verifies=asked.verifies,
             resumed=asked.resumed,
+            result=None if asked.expected is None else asked.expected.schema,
             said=asked.said,
             said_before=lambda: self._database.read(lambda tx: earlier_messages(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import bindparam, null, select, text, update
 
+from lcp_engine.core.json_values import JsonValue
 from lcp_engine.sandbox.root_identity import KnownRoot
 from lcp_engine.store.conditions import OPEN_SUB_PLAN
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
@@ -49,10 +50,11 @@ _RELEASE_KEY = Statement(
     .where(missions.c.key == bindparam("wanted"), text("ended_at IS NOT NULL"))
     .values(key=null())
 )
+_FOUND = ("result", "target_file", "issues", "recommendations")
 _REOPEN = Statement(
     update(missions)
     .where(missions.c.id == bindparam("mission"))
-    .values(ended_at=null(), error=null(), summary=null())
+    .values(ended_at=null(), error=null(), summary=null(), **{name: null() for name in _FOUND})
 )
 _MOVE_ROOT = Statement(
     update(missions)
@@ -74,7 +76,7 @@ _END = Statement(
     .values(
         {
             name: bindparam(f"new_{name}")
-            for name in ("summary", "deliverables", "metrics", "error", "ended_at")
+            for name in ("summary", "deliverables", "metrics", "error", "ended_at", *_FOUND)
         }
     )
 )
@@ -147,9 +149,48 @@ def move_root(tx: Tx, old: str, new: KnownRoot) -> None:
     )
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What the reply that completed a mission has found, beside its summary; all but `target_file` as JSON."""
+
+    result: str | None = None
+    target_file: str | None = None
+    issues: str | None = None
+    recommendations: str | None = None
+
+
+NOTHING_FOUND = Findings()
+MOST_LISTED = 64 * 1024
+"""Characters of a list of findings, as JSON; the whole list is in the reply."""
+
+
+def findings_in(said: JsonObject) -> Findings:
+    """The findings of an action. Of a long list the first entries are kept, and how many there are beyond."""
+    result, target = said.get("result"), said.get("target_file")
+    return Findings(
+        result=None if result is None else to_json(result),
+        target_file=target if isinstance(target, str) else None,
+        issues=_listed(said.get("issues")),
+        recommendations=_listed(said.get("recommendations")),
+    )
+
+
+def _listed(entries: JsonValue) -> str | None:
+    if not isinstance(entries, list):
+        return None
+    left, kept = MOST_LISTED, list[JsonValue]()
+    for entry in entries:
+        left -= len(to_json(entry)) + 1
+        if left < 0:
+            kept.append(f"<{len(entries) - len(kept):,} more in the reply>")
+            break
+        kept.append(entry)
+    return to_json(kept)
+
+
 def end_mission(
     tx: Tx, mission_id: int, *, summary: str | None, deliverables: Sequence[str], metrics: JsonObject,
-    error: str | None,
+    error: str | None, findings: Findings = NOTHING_FOUND,
 ) -> None:  # fmt: skip
     """Store what a mission has ended with; `error` is an `AgentError` as JSON."""
     tx.run(
@@ -160,6 +201,7 @@ def end_mission(
         new_metrics=to_json(metrics),
         new_error=error,
         new_ended_at=tx.now,
+        **{f"new_{name}": found for name, found in vars(findings).items()},
     )
 
 

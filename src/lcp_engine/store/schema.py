@@ -119,6 +119,10 @@ missions = Table(
     Column("root_identity", Text),
     Column("session_id", Text),
     Column("user_id", Text),
+    Column("result", Text),
+    Column("target_file", Text),
+    Column("issues", Text),
+    Column("recommendations", Text),
     _one_of("status", STATUSES),
     _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
     _partial("ix_missions_session", "session_id", where=OF_SESSION),
@@ -126,7 +130,8 @@ missions = Table(
 """`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
 that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
 launched it, which may be gone by now. `root_identity` says which directory the root was at the launch, if that is
-known. `session_id` and `user_id` are those of the request that it is for."""
+known. `session_id` and `user_id` are those of the request that it is for. `result`, `target_file`, `issues` and
+`recommendations` are those of the reply that completed it."""
 
 plans = Table(
     "plans",
@@ -569,7 +574,7 @@ SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.su
     m.error, {{limits}} AS limits, m.turns, {{object:{_COUNTS}}} AS jobs,
     {{unfulfilled}} AS unfulfilled, {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
     {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at,
-    m.session_id, m.user_id
+    m.session_id, m.user_id, m.result, m.target_file, m.issues, m.recommendations
 FROM missions m WHERE m.pruned_at IS NULL
 """,
     ),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from yaml.composer import Composer
 
-from lcp_engine.core.mission.parse import build_mission, outline_mission, parse_mission
+from lcp_engine.core.mission.parse import NotFilled, build_mission, outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.yaml import MAX_CHARACTERS, MAX_VALUES, NotReadable, read_document, read_scalar
 from lcp_engine.core.policy import Verdict
@@ -368,3 +368,38 @@ def test_keys_and_values_are_counted_while_they_are_read(text: str) -> None:
         with pytest.raises(NotReadable, match="more than 20,000 keys and values"):
             read_document(text)
     assert composed <= MAX_VALUES
+
+
+class TestSchemaOfTheResult:
+    def read(self, name: str) -> str:
+        if name != "people.json":
+            raise NotFilled("it does not exist")
+        return '{"type": "array"}'
+
+    def test_a_file_is_read_where_the_mission_names_it(self) -> None:
+        spec = parse_mission(f"{GOOD}result: {{schema: people.json}}", source="m.yaml", read_file=self.read)
+        assert spec.result is not None
+        assert json.loads(spec.model_dump_json(by_alias=True))["result"] == {"schema": {"type": "array"}}
+
+    def test_a_setting_may_name_another_one(self) -> None:
+        settings = ["result.schema=people.json"]
+        spec = parse_mission(GOOD, source="m.yaml", settings=settings, read_file=self.read)
+        assert spec.result is not None
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("{schema: other.json}", 'm.yaml: result.schema: "other.json": it does not exist'),
+            (
+                "{schema: {type: strin}}",
+                'm.yaml: result.schema: should be a JSON Schema: "strin" is not valid',
+            ),
+            ("{}", "m.yaml: result.schema: is required and missing"),
+            ("people.json", "m.yaml: result: should be a mapping, not"),
+            ("{scheme: people.json}", "m.yaml: result.scheme: is not a known key; did you mean 'schema'?"),
+        ],
+    )
+    def test_what_cannot_be_used_is_refused(self, text: str, said: str) -> None:
+        with pytest.raises(LcpError, match="result") as refused:
+            parse_mission(f"{GOOD}result: {text}", source="m.yaml", read_file=self.read)
+        assert str(refused.value).startswith(said)

@@ -21,7 +21,8 @@ def a_mission(**more: JsonValue) -> Mission:
         "limits": {"max_turns": 25}, "turns": 1,
         "jobs": {"held": 0, "blocked": 0, "queued": 1, "running": 0, "succeeded": 2}, "tokens": {},
         "unfulfilled": [],
-        "created_at": AT, "started_at": None, "ended_at": None, "session_id": None, "user_id": None, **more,
+        "created_at": AT, "started_at": None, "ended_at": None, "session_id": None, "user_id": None,
+        "result": None, "target_file": None, "issues": None, "recommendations": None, **more,
     })  # fmt: skip
 
 

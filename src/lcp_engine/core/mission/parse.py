@@ -29,6 +29,7 @@ from lcp_engine.core.mission.spec import (
     Limits,
     MissionSpec,
     PlannerSpec,
+    ResultSpec,
     Retry,
 )
 from lcp_engine.core.policy import Rule
@@ -157,12 +158,14 @@ def parse_mission(
     source: str,
     variables: Mapping[str, str] = {},
     settings: Sequence[str] = (),
+    read_file: Callable[[str], str] | None = None,
 ) -> MissionSpec:
     """The mission that `text` (YAML or JSON) states; `source` names it in errors.
 
     `${name}` in a string is replaced from `variables` and the defaults that the file declares, `$${` stands for `${`;
-    then `settings` replace values (`limits.max_jobs=200`). Raises `LcpError` (`INVALID_MISSION`, or `INVALID_ARGUMENT`
-    for one of `variables` that the mission does not have) with source, key, expectation and fact.
+    then `settings` replace values (`limits.max_jobs=200`). `read_file` reads a file that the mission names, such as the
+    schema of its result; it raises `NotFilled` if there is none. Raises `LcpError` (`INVALID_MISSION`, or
+    `INVALID_ARGUMENT` for one of `variables` that the mission does not have) with source, key, expectation and fact.
     """
     stated = _read(text, source)
     declared = _declared(stated, source)
@@ -180,7 +183,7 @@ def parse_mission(
         replaced = {key: fill(item, values, key, hint) for key, item in stated.items()}
     except NotFilled as refused:
         _refuse(f"{source}: {refused}")
-    return build_mission(replaced, source=source, settings=settings)
+    return build_mission(replaced, source=source, settings=settings, read_file=read_file)
 
 
 def parse_request(text: str, *, source: str) -> AgentRequest | None:
@@ -236,18 +239,44 @@ def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variabl
 
 
 def build_mission(
-    value: Mapping[str, JsonValue], *, source: str, settings: Sequence[str] = ()
+    value: Mapping[str, JsonValue],
+    *,
+    source: str,
+    settings: Sequence[str] = (),
+    read_file: Callable[[str], str] | None = None,
 ) -> MissionSpec:
     """Like `parse_mission`, from a value that is read already; it has no variables."""
     stated = dict(value)
     for setting in settings:
         _apply(stated, setting)
     _check_grants(stated, source)
+    _read_schema(stated, source, read_file)
     try:
         return MissionSpec.model_validate(stated)
     except ValidationError as refused:
         lines = _lines(refused)
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+
+
+def _read_schema(stated: dict[str, JsonValue], source: str, read_file: Callable[[str], str] | None) -> None:
+    """Put the schema of the result in the place of the name of its file: whoever reads the spec needs no file."""
+    from lcp_engine.core.mission.yaml import NotReadable, read_document
+
+    result = stated.get("result")
+    if not isinstance(result, dict) or not isinstance(name := result.get("schema"), str):
+        return
+    where = f"{source}: result.schema"
+    if read_file is None:
+        _refuse(
+            f"{where}: should be the schema itself; {_fact(name)} names a file, which only a mission file can do"
+        )
+    try:
+        schema = read_document(read_file(name))
+    except (NotFilled, NotReadable) as refused:
+        _refuse(f"{where}: {_fact(name)}: {refused}")
+    if not isinstance(schema, dict):
+        _refuse(f"{where}: {_fact(name)}: should hold a JSON Schema, an object, not {_fact(schema)}")
+    stated["result"] = {**result, "schema": schema}
 
 
 def with_limits(old: Limits, changed: Mapping[str, JsonValue]) -> Limits:
@@ -294,7 +323,7 @@ def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
 
 _KEYS: Mapping[str, type[BaseModel]] = {
     "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
-    "commands": Commands, "planner": PlannerSpec, "variables": Variable,
+    "commands": Commands, "planner": PlannerSpec, "variables": Variable, "result": ResultSpec,
     "kinds": KindSettings, "retry": Retry,
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     JsonValue,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -24,6 +26,7 @@ from pydantic_core import CoreSchema
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
 from lcp_engine.errors import LcpError
 
@@ -266,6 +269,25 @@ class AcceptCheck(_Frozen):
         return f"the file {self.path} {'exists' if self.file_exists else 'parses'}"
 
 
+def _is_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    check_schema(schema)
+    return schema
+
+
+class ResultSpec(_Frozen):
+    """What the reply that completes the mission has to carry as its `result`."""
+
+    schema_: Annotated[
+        dict[str, JsonValue],
+        AfterValidator(_is_schema),
+        WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]}),
+    ] = Field(
+        alias="schema",
+        description="A JSON Schema (draft 2020-12): the name of a file, relative to the mission file, or the schema "
+        "itself.",
+    )
+
+
 LONGEST_HOLD = 100 * 365 * 24 * 3600
 
 
@@ -309,6 +331,10 @@ class MissionSpec(_Frozen):
         default=(),
         description="Checks that have to pass before the mission can be completed; each states one.",
     )
+    result: ResultSpec | None = Field(
+        default=None,
+        description="What the reply that completes the mission has to carry as its `result` (missions.md).",
+    )
     continue_: Literal["per_batch", "per_result"] = Field(
         default="per_batch",
         alias="continue",
@@ -336,6 +362,16 @@ class MissionSpec(_Frozen):
 def spec_of(text_: str) -> MissionSpec:
     """The mission's spec, from its stored text."""
     return MissionSpec.model_validate_json(text_)
+
+
+def expected_result(spec: MissionSpec) -> ResultSchema | None:
+    """What the reply that completes the mission has to carry; None if it states nothing."""
+    return None if spec.result is None else _result_schema(json.dumps(spec.result.schema_))
+
+
+@lru_cache(maxsize=64)
+def _result_schema(text: str) -> ResultSchema:
+    return ResultSchema(json.loads(text))
 
 
 _BEYOND = 2

@@ -19,6 +19,9 @@ from lcp_engine.core.protocol.strict_json import shown
 _Json: TypeAlias = Annotated[JsonValue, SkipValidation]
 
 
+_RESULT = "Read only where the mission states the schema of its result (`result:`), which it has to fit."
+
+
 class JobSpec(BaseModel):
     """A job that a planner asks for."""
 
@@ -119,6 +122,7 @@ class AnalysisResult(_Action):
     target_file: str | None = None
     issues: list[_Json] | None = None
     recommendations: list[_Json] | None = None
+    result: _Json | None = Field(default=None, description=_RESULT)
 
 
 class MissionComplete(_Action):
@@ -129,6 +133,7 @@ class MissionComplete(_Action):
     summary: str
     deliverables: list[_Json] | None = None
     metrics: dict[str, _Json] | None = None
+    result: _Json | None = Field(default=None, description=_RESULT)
 
 
 class ErrorAction(_Action):

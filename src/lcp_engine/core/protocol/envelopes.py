@@ -70,6 +70,9 @@ class ResponseMetadata(Envelope):
     unfulfilled: list[int] = Field(
         default=[], description="The jobs whose effect was refused, failed or waits for a person."
     )
+    result: JsonValue = Field(
+        default=None, description="The result of a mission that states its schema (`result:`)."
+    )
 
 
 class AgentResponse(Envelope):

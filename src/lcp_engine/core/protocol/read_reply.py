@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from pydantic import BaseModel, JsonValue
 
@@ -30,11 +30,11 @@ from lcp_engine.core.protocol.near_misses import (
     mode_meant,
     param_meant,
 )
+from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
 
 Dialect: TypeAlias = Literal["lcp", "universal"]
-Reader: TypeAlias = Callable[[str, Mapping[str, type[BaseModel]]], Action | Malformed]
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
@@ -43,30 +43,44 @@ NO_REASON = "the planner gave no reason"
 MAX_ENTRIES = 10_000
 
 
-def read_reply(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malformed:
+class Reader(Protocol):
+    """Reads the replies of a dialect; no text makes it raise."""
+
+    def __call__(
+        self, text: str, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None = None, /
+    ) -> Action | Malformed: ...
+
+
+def read_reply(
+    text: str, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None = None
+) -> Action | Malformed:
     """The action that `text` states. Total: no text raises.
 
-    `kinds` maps each known kind of job to the model of its params; params of other kinds are any object.
+    `kinds` maps each known kind of job to the model of its params; params of other kinds are any object. `result` is
+    what a reply that completes the mission has to carry; without it, `result` is a key like any unknown one.
     """
     framed = find_object(text)
     if isinstance(framed, Unframed):
         return Malformed(errors=(Problem(path="", message=framed.message),), recovered=framed.recovered)
-    return read_object(framed.value, kinds, framed.recovered)
+    return read_object(framed.value, kinds, framed.recovered, result)
 
 
 def read_object(
-    body: dict[str, JsonValue], kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...] = ()
+    body: dict[str, JsonValue],
+    kinds: Mapping[str, type[BaseModel]],
+    recovered: tuple[str, ...] = (),
+    result: ResultSchema | None = None,
 ) -> Action | Malformed:
     """Like `read_reply`, for the object itself; `recovered` is what was removed around it."""
     findings = Findings()
-    action = _read_action(body, kinds, findings)
+    action = _read_action(body, kinds, result, findings)
     if action is None or findings.problems:
         return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
     return action.note(recovered, findings.warnings)
 
 
 def reader_of(dialect: str) -> Reader:
-    """The reader of the dialect with this name; no text makes it raise.
+    """The reader of the dialect with this name.
 
     Raises `INVALID_ARGUMENT` for an unknown name.
     """
@@ -103,7 +117,7 @@ _JOB_KEYS = tuple(JobSpec.model_fields)
 
 def _own_keys(model: type[BaseModel]) -> tuple[str, ...]:
     more = ("new_content",) if model is WriteFile else ()
-    return tuple(name for name in model.model_fields if name not in _COMMON) + more
+    return tuple(name for name in model.model_fields if name not in (*_COMMON, RESULT)) + more
 
 
 _OWN = {name: _own_keys(model) for name, model in _ACTIONS.items()}
@@ -113,12 +127,37 @@ _OWNER = {
     "summary": "analysis_result and mission_complete",
 }
 _KNOWN = {*_COMMON, *_OWNER}
+_COMPLETING = tuple(name for name, model in _ACTIONS.items() if RESULT in model.model_fields)
 
 
-def _read_action(body: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings) -> Action | None:
-    ok, name = body.get("ok"), body.get("action")
-    if ok is False:
+def _read_action(
+    body: _Fields, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None, findings: Findings
+) -> Action | None:
+    name = body.get("action")
+    if body.get("ok") is False:
         return _read_error(body, findings)
+    _check_ok(body, findings)
+    if not isinstance(name, str) or name not in _ACTIONS:
+        if name != "error":
+            findings.refuse("action", _refuse_name(name))
+        return None
+    carried: _Fields = {}
+    if result is not None:
+        carried = {key: value for key, value in body.items() if key == RESULT and value is not None}
+        body = {key: value for key, value in body.items() if key != RESULT}
+        _check_result(name, carried, body, result, findings)
+    own = _pick_own(name, body, findings)
+    match name:
+        case "create_followup_jobs":
+            return _read_jobs(own, kinds, findings)
+        case "write_file":
+            return _read_write(own, kinds, findings)
+        case _:
+            return findings.validate(_ACTIONS[name], {**own, **carried}, "", name)
+
+
+def _check_ok(body: _Fields, findings: Findings) -> None:
+    ok, name = body.get("ok"), body.get("action")
     if ok is None:
         findings.refuse("ok", "a reply has ok: true, or ok: false if the mission cannot go on; ok is missing")
     elif ok is not True:
@@ -127,18 +166,25 @@ def _read_action(body: _Fields, kinds: Mapping[str, type[BaseModel]], findings: 
         findings.refuse("ok", "the action error needs ok: false")
     elif body.get("error") is not None:
         findings.refuse("error", "ok: true does not go with error; leave error out, or answer with ok: false")
-    if not isinstance(name, str) or name not in _ACTIONS:
-        if name != "error":
-            findings.refuse("action", _refuse_name(name))
-        return None
-    own = _pick_own(name, body, findings)
-    match name:
-        case "create_followup_jobs":
-            return _read_jobs(own, kinds, findings)
-        case "write_file":
-            return _read_write(own, kinds, findings)
-        case _:
-            return findings.validate(_ACTIONS[name], own, "", name)
+
+
+def _check_result(
+    name: str, carried: _Fields, body: _Fields, result: ResultSchema, findings: Findings
+) -> None:
+    """Check what is `carried` as the mission's result: by an action that completes it, and by no other."""
+    if name not in _COMPLETING:
+        owners = " and ".join(_COMPLETING)
+        if carried:
+            findings.refuse(RESULT, f"{RESULT} belongs to {owners}; a reply is one action, never mix actions")
+        elif result.required and body.get("new_jobs") == []:
+            fact = "without jobs the mission would end without its result"
+            findings.refuse("new_jobs", f"{fact}; {owners} carry it as {RESULT}")
+    elif carried:
+        findings.problems += result.problems(carried[RESULT])
+    elif result.required:
+        findings.refuse(
+            RESULT, f"{name} needs {RESULT}, which fits the schema that the mission states; it is missing"
+        )
 
 
 def _refuse_name(name: JsonValue) -> str:

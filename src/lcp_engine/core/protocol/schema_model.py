@@ -56,12 +56,10 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
 
     Raises `INVALID_ARGUMENT` for a schema that is not valid, is not one of an object, or refers to other documents.
     """
-    import jsonschema_rs  # slow to import, hardly ever needed
+    import jsonschema_rs
 
-    # Linear in the length of the text, whatever the pattern.
-    patterns = jsonschema_rs.RegexOptions()
     try:
-        validator = jsonschema_rs.validator_for(dict(schema), offline=True, pattern_options=patterns)
+        validator = validator_of(schema)
         plain = _without_references(schema)
         properties, required = plain.get("properties"), plain.get("required")
         parts = properties if isinstance(properties, dict) else {}
@@ -71,10 +69,10 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
             if isinstance(required, list)
             and key in required
             and isinstance(part, dict | bool)
-            and jsonschema_rs.validator_for(part, offline=True, pattern_options=patterns).is_valid(None)
+            and validator_of(part).is_valid(None)
         )
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        said = shortened(str(error).strip().splitlines()[0])
+    except (jsonschema_rs.ReferencingError, ValueError) as error:
+        said = fault_of_schema(error)
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a JSON Schema is expected: {said}") from error
     if plain.get("type", "object") != "object":
         fact = f"its type is {json.dumps(plain['type'])}"
@@ -90,16 +88,43 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
     return Described
 
 
+def validator_of(schema: Mapping[str, JsonValue] | bool) -> Validator:
+    """The validator of a schema, which never looks anything up elsewhere.
+
+    Raises `ValueError` for a schema that is not valid; `fault_of_schema` says why.
+    """
+    import jsonschema_rs  # slow to import, hardly ever needed
+
+    # Linear in the length of the text, whatever the pattern.
+    patterns = jsonschema_rs.RegexOptions()
+    stated = schema if isinstance(schema, bool) else dict(schema)
+    try:
+        return jsonschema_rs.validator_for(stated, offline=True, pattern_options=patterns)
+    except jsonschema_rs.ReferencingError as error:
+        raise ValueError(str(error)) from error
+
+
+def fault_of_schema(error: Exception) -> str:
+    """Why a schema is not valid, on one line."""
+    return shortened(str(error).strip().splitlines()[0])
+
+
+def fault_of_value(error: ValidationError) -> tuple[str, str]:
+    """Where a value does not fit its schema, as a path beneath it, and why."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+    message = error.message  # a long value stands at its beginning
+    if len(message) > _LONGEST:
+        message = f"{message[: _LONGEST // 2]}…{message[-_LONGEST // 2 :]}"
+    return path, message
+
+
 def shortened(text: str) -> str:
     """`text` as part of a message."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _told(error: ValidationError) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-    message = error.message  # a long value stands at its beginning
-    if len(message) > _LONGEST:
-        message = f"{message[: _LONGEST // 2]}…{message[-_LONGEST // 2 :]}"
+    path, message = fault_of_value(error)
     return f"{path.removeprefix('.')}: {message}" if path else message
 
 

@@ -30,6 +30,7 @@ from lcp_engine.core.protocol.json_schema import (
     strict,
 )
 from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object
+from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 
 MOST_QUESTIONS = 20
@@ -38,7 +39,9 @@ CLEAR = 85
 """From this total score on, of 100, a reply counts as clear: below it a person is asked."""
 
 
-def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | Malformed:
+def read_universal(
+    text: str, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None = None
+) -> Action | Malformed:
     """The LCP action that a reply in the universal schema means. Total: no text raises.
 
     | response and status | action |
@@ -55,7 +58,8 @@ def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | 
 
     Every other pair is `Malformed`, and so are a plan that states no list of steps, more than `MOST_QUESTIONS`
     questions, and a `custom_fields.lcp` that names an action and is not a valid one. An empty list of steps is like
-    empty `new_jobs`. Sections and keys that are not read are named in warnings. `kinds` are those of `read_reply`.
+    empty `new_jobs`. Sections and keys that are not read are named in warnings. `kinds` and `result` are those of
+    `read_reply`; a response that completes the mission carries its result in `custom_fields.result`.
     """
     framed = find_object(text)
     if isinstance(framed, Unframed):
@@ -66,8 +70,8 @@ def read_universal(text: str, kinds: Mapping[str, type[BaseModel]]) -> Action | 
         _check_pair(response, findings)
     if response is None or findings.problems:
         return Malformed(errors=tuple(findings.problems), recovered=framed.recovered)
-    _note_unread(framed.value, response, findings)
-    action = _translate(response, kinds, framed.recovered)
+    _note_unread(framed.value, response, result, findings)
+    action = _translate(response, kinds, framed.recovered, result)
     if isinstance(action, Malformed):
         return action
     return action.note(framed.recovered, (*findings.warnings, *action.warnings))
@@ -301,7 +305,9 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 _ENTRIES: Mapping[str, type[BaseModel]] = {"steps": Step, "checks": Check, "findings": Finding}
 
 
-def _note_unread(body: _Body, response: Response, findings: Findings) -> None:
+def _note_unread(
+    body: _Body, response: Response, result: ResultSchema | None, findings: Findings
+) -> None:
     """Name the sections that belong to another response, and the keys that no section has."""
     read = {"planning": "planning_data", "verification": "verification_data", "custom": "custom_fields"}.get(
         response.response_type, f"{response.response_type}_data"
@@ -313,6 +319,8 @@ def _note_unread(body: _Body, response: Response, findings: Findings) -> None:
     for section, part in body.items():
         if not isinstance(part, dict):
             continue
+        if section == "custom_fields" and result is not None:
+            part = {key: value for key, value in part.items() if key != RESULT}
         if section == read:
             _note_unknown(section, part, findings)
         elif any(value not in (None, "", [], {}) for value in part.values()):
@@ -336,7 +344,10 @@ def _note_unknown(section: str, part: _Body, findings: Findings) -> None:
 
 
 def _translate(
-    response: Response, kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...]
+    response: Response,
+    kinds: Mapping[str, type[BaseModel]],
+    recovered: tuple[str, ...],
+    result: ResultSchema | None,
 ) -> Action | Malformed:
     manner = Manner.PLAIN
     if response.status == "error":
@@ -354,13 +365,34 @@ def _translate(
             case "research" | "clarity" | "error":
                 body = _analysis(response)
             case "custom":
-                return _custom(response, kinds, recovered)
+                return _custom(response, kinds, recovered, result)
             case _:
                 assert_never(response.response_type)
-    action = read_object(body, kinds, recovered)
+    action = _read_body(response, body, kinds, recovered, result)
     if isinstance(action, Malformed):
         return action
     return action.in_manner(manner)
+
+
+def _read_body(
+    response: Response,
+    body: _Body,
+    kinds: Mapping[str, type[BaseModel]],
+    recovered: tuple[str, ...],
+    result: ResultSchema | None,
+) -> Action | Malformed:
+    """The action that a response was translated into, with the result that it carries."""
+    carried = (response.custom_fields or {}).get(RESULT)
+    if result is not None and carried is not None:
+        body = {**body, RESULT: carried}
+    action = read_object(body, kinds, recovered, result)
+    if not isinstance(action, Malformed):
+        return action
+    errors = (
+        _beneath("custom_fields", problem) if problem.path.startswith(RESULT) else problem
+        for problem in action.errors
+    )
+    return action.model_copy(update={"errors": tuple(errors)})
 
 
 def _error(response: Response) -> _Body:
@@ -478,13 +510,16 @@ def _analysis(response: Response) -> _Body:
 
 
 def _custom(
-    response: Response, kinds: Mapping[str, type[BaseModel]], recovered: tuple[str, ...]
+    response: Response,
+    kinds: Mapping[str, type[BaseModel]],
+    recovered: tuple[str, ...],
+    result: ResultSchema | None,
 ) -> Action | Malformed:
     fields = response.custom_fields or {}
     inner = fields.get("lcp")
     warnings: tuple[str, ...] = ()
     if isinstance(inner, dict):
-        action = read_object(_commented(inner, response.message), kinds, recovered)
+        action = read_object(_commented(inner, response.message), kinds, recovered, result)
         if not isinstance(action, Malformed):
             return action
         within = tuple(_beneath("custom_fields.lcp", problem) for problem in action.errors)
@@ -492,10 +527,11 @@ def _custom(
             # A reply that names an action meant one: ending the mission with it unread would lose it.
             return Malformed(errors=within, recovered=recovered, warnings=action.warnings)
         warnings = tuple(f"{problem.path}: {problem.message}" for problem in within)
+    found = {key: value for key, value in fields.items() if result is None or key != RESULT}
     body = _present(
-        ok=True, action="analysis_result", summary=response.message, issues=[fields] if fields else None
+        ok=True, action="analysis_result", summary=response.message, issues=[found] if found else None
     )
-    action = read_object(body, kinds, recovered)
+    action = _read_body(response, body, kinds, recovered, result)
     return action if isinstance(action, Malformed) else action.note(recovered, warnings)
 
 

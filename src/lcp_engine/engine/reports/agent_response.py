@@ -99,6 +99,7 @@ def _metadata(facts: Facts, course: Course) -> ResponseMetadata:
         outcome=mission.outcome,
         omitted_actions=facts.files.omitted + facts.acted.omitted,
         unfulfilled=mission.unfulfilled,
+        result=mission.result,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -160,7 +161,8 @@ def words(facts: Facts) -> list[str]:
         if said.get(name) and name != _HELPS:
             lines += [*([""] if lines else []), f"{name.replace('_', ' ')}:", *_items(said[name])]
     # Markdown would read a tag as HTML, and hide it.
-    return [re.sub(r"<(?=[A-Za-z/!?])", r"\<", line).rstrip() for line in lines]
+    shown = [re.sub(r"<(?=[A-Za-z/!?])", r"\<", line).rstrip() for line in lines]
+    return [*shown, *_result_lines(facts.mission)] if "result" in said else shown
 
 
 def text(value: JsonValue) -> str:
@@ -217,6 +219,8 @@ def _words(facts: Facts) -> JsonObject:
     words = {name: said[name] for name in ("summary", "commentary", *_WORDS) if said.get(name)}
     if mission.summary:
         words["summary"] = mission.summary
+    if mission.result is not None:
+        words["result"] = mission.result
     return words
 
 
@@ -246,6 +250,27 @@ def _items(value: JsonValue) -> list[str]:
     if isinstance(value, dict):
         return [f"- {_plain(key)}: {_plain(item)}" for key, item in value.items()]
     return [f"- {_plain(value)}"]
+
+
+MOST_RESULT_LINES = 60
+
+
+def _result_lines(mission: Mission) -> list[str]:
+    """The mission's result as a block of JSON; of a long one the first lines."""
+    lines = json.dumps(mission.result, ensure_ascii=False, indent=2).splitlines()
+    left_out = len(lines) - MOST_RESULT_LINES
+    more = ["", f"… and {left_out:,} more lines ({code(f'lcp --json show {mission.id}')})"]
+    longest = max(len(run) for run in re.findall("`*", "\n".join(lines)))
+    fence = "`" * max(3, longest + 1)
+    return [
+        "",
+        "result:",
+        "",
+        f"{fence}json",
+        *lines[:MOST_RESULT_LINES],
+        fence,
+        *(more if left_out > 0 else []),
+    ]
 
 
 def _listed(excerpt: Excerpt[RowT], line: Callable[[RowT], str], command: str) -> list[str]:

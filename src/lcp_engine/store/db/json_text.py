@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import pydantic_core
@@ -19,7 +19,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 JsonObject: TypeAlias = json_values.JsonObject
 
 
-def to_json(value: Json | Mapping[str, JsonValue]) -> str:
+def to_json(value: Json | Mapping[str, JsonValue] | Sequence[JsonValue]) -> str:
     """Compact JSON; readable for people in every script."""
     try:
         return pydantic_core.to_json(value, fallback=_plain).decode()

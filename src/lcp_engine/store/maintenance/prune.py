@@ -162,7 +162,8 @@ def _mark(tx: Tx, missions: Sequence[int]) -> int:
         if mission.has_ended and mission.open == 0 and mission.held == 0:
             tx.plain(
                 f"UPDATE missions SET pruned_at = {tx.now}, spec = '{{}}', summary = NULL, deliverables = NULL, "
-                f"metrics = NULL, error = NULL, root_plan = NULL, session_id = NULL, user_id = NULL "
+                f"metrics = NULL, error = NULL, root_plan = NULL, session_id = NULL, user_id = NULL, "
+                f"result = NULL, target_file = NULL, issues = NULL, recommendations = NULL "
                 f"WHERE id = {mission_id}"
             )
             count += 1

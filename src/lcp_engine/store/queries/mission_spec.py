@@ -23,6 +23,12 @@ _LAST_PLACE = Sql(
     root=str,
 )
 
+_ASKED = Sql(
+    "SELECT t.plan_id = m.root_plan, j.params FROM missions m JOIN turns t ON t.job_id = m.asking "
+    "JOIN jobs j ON j.id = m.asking WHERE m.id = :id",
+    id=int,
+)
+
 
 def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
     """A mission's spec as text and its root, read without a lock. Raises `NOT_FOUND`."""
@@ -45,6 +51,12 @@ def _stated(value: JsonObject) -> JsonObject:
     """A mapping without what is null or empty."""
     plain = {key: _stated(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
     return {key: inner for key, inner in plain.items() if inner is not None and inner != {}}
+
+
+def asked_turn(tx: Tx, mission_id: int) -> tuple[bool, str] | None:
+    """Whether the question that is asked now is one of the mission's own plan, and the params of its turn."""
+    row = tx.row(_ASKED, id=mission_id)
+    return None if row is None else (bool(row[0]), row[1])
 
 
 def known_root(tx: Tx, mission_id: int) -> KnownRoot | None:

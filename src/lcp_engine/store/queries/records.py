@@ -68,6 +68,14 @@ class Mission:
     """The session of the request that it was launched for."""
     user: str | None
     """Who made that request."""
+    result: JsonValue
+    """What it was to find, in the form that the mission states (`result:`); None until it is complete."""
+    target_file: str | None
+    """The file that an `analysis_result` is about."""
+    issues: list[JsonValue]
+    """What an `analysis_result` found."""
+    recommendations: list[JsonValue]
+    """What an `analysis_result` recommends."""
     json: JsonObject = field(repr=False)
     """The whole object, as `lcp show --json` prints it."""
 
@@ -97,6 +105,10 @@ class Mission:
             ended_at=_time(json["ended_at"]),
             session=_text(json["session_id"]),
             user=_text(json["user_id"]),
+            result=json["result"],
+            target_file=_text(json["target_file"]),
+            issues=list_in(json["issues"]),
+            recommendations=list_in(json["recommendations"]),
             json=json,
         )
 
