@@ -99,3 +99,36 @@ def test_a_reply_of_a_script_that_does_not_fit_is_refused_before_it_runs(lcp: Lc
     write_mission(place, reply={**REPLY, "result": {"people": [1]}})
     refused = lcp("run", str(place / "m.yaml"))
     assert 'reply 1 is not valid: result.people[0]: 1 is not of type "string"' in refused.err
+
+
+@pytest.mark.parametrize(
+    ("reply", "path"),
+    [
+        (REPLY, None),
+        ({**REPLY, "result": {"people": [1]}}, "result.people[0]"),
+        ({"ok": True, "action": "mission_complete", "summary": "s"}, "result"),
+    ],
+)
+def test_a_reply_is_checked_against_a_mission(lcp: Lcp, place: Path, reply: object, path: str | None) -> None:
+    checked = lcp("check", "--mission", str(place / "m.yaml"), stdin=json.dumps(reply))
+    errors = checked.object["errors"]
+    assert isinstance(errors, list)
+    assert [object_in(error)["path"] for error in errors] == ([] if path is None else [path])
+    assert checked.code == (0 if path is None else 1)
+
+
+def test_a_check_takes_dialect_limits_and_variables_of_the_mission(lcp: Lcp, tmp_path: Path) -> None:
+    mission = tmp_path / "m.yaml"
+    mission.write_text(
+        "goal: Find ${what}.\nplanner: {type: human, dialect: universal}\nlimits: {max_followups: 1}\n"
+        "result: {schema: {type: string}}\n"
+    )
+    reply = json.dumps(
+        {"response_type": "answer", "status": "success", "message": "m", "custom_fields": {"result": "Ada"}}
+    )
+    assert lcp("check", "--mission", str(mission), "--var", "what=her", stdin=reply).code == 0
+    assert "--var what=VALUE" in lcp("check", "--mission", str(mission), stdin=reply).err
+    job = {"kind": "list_files", "params": {}}
+    two = json.dumps({"ok": True, "action": "create_followup_jobs", "new_jobs": [job, job]})
+    refused = lcp("check", "--mission", str(mission), "--var", "what=her", "--dialect", "lcp", stdin=two)
+    assert "at most 1 jobs" in refused.out

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation, read_object
+from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation, read_object
 from lcp_engine.cli.completion import kind_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from lcp_engine.core.mission.spec import MissionSpec
 
 
 @click.command(
@@ -23,6 +27,7 @@ from lcp_engine.errors import ErrorCode, LcpError
     examples=(
         "lcp check reply.txt",
         "lcp check --dialect universal reply.txt",
+        "lcp check --mission mission.yaml reply.txt",
         "lcp check --jsonl < replies.jsonl",
     ),
 )
@@ -30,45 +35,64 @@ from lcp_engine.errors import ErrorCode, LcpError
 @click.option(
     "--dialect",
     type=click.Choice(["lcp", "universal"]),
-    default="lcp",
-    show_default=True,
-    help="The dialect of FILE; universal is translated into the equivalent action.",
+    help="The dialect of FILE; universal is translated into the equivalent action.  [default: that of the mission, "
+    "or lcp]",
+)
+@click.option(
+    "--mission",
+    metavar="MISSION",
+    help="Check against this mission file, or shipped mission: its dialect, its limit of jobs, and the result that a "
+    "reply has to carry which completes it.",
+)
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Set the variable ${NAME} of MISSION."
 )
 @click.option(
     "--jsonl", is_flag=True, help='Read {"id", "text"} a line; print a check with its id a line, in order.'
 )
 @pass_invocation
-def check_command(invocation: Invocation, file: str, dialect: str, jsonl: bool) -> int:
+def check_command(
+    invocation: Invocation,
+    *,
+    file: str,
+    dialect: str | None,
+    mission: str | None,
+    variables: Sequence[str],
+    jsonl: bool,
+) -> int:
     """Check whether FILE (- or nothing: stdin) is a valid reply; execute nothing.
 
-    Prints a check object: valid, action, errors, recovered, warnings. The default limit applies: a reply with more
-    than 5 jobs is not valid. Exit code 0: valid, with --jsonl all of them; 1: not.
+    Prints a check object: valid, action, errors, recovered, warnings. Without --mission the default limit applies: a
+    reply with more than 5 jobs is not valid. Exit code 0: valid, with --jsonl all of them; 1: not.
     """
     invocation.load_workers()
+    spec = None if mission is None else _spec(mission, variables)
+    dialect = dialect or (spec.planner.dialect if spec is not None else "lcp")
     data = _read(file)
     if not jsonl:
-        found = check(data.decode("utf-8", errors="surrogateescape"), dialect)
+        found = check(data.decode("utf-8", errors="surrogateescape"), dialect, spec)
         print_json(found)
         return Exit.DONE if found["valid"] else Exit.FAILED
     valid = True
     for key, text in _lines(data, file):
-        found = check(text, dialect)
+        found = check(text, dialect, spec)
         valid = valid and found["valid"] is True
         print_out(json.dumps({"id": key, **found}, separators=(",", ":")))
     return Exit.DONE if valid else Exit.FAILED
 
 
-def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
-    """The check object of one reply, as `lcp check` prints it."""
+def check(text: str, dialect: str = "lcp", spec: MissionSpec | None = None) -> dict[str, JsonValue]:
+    """The check object of one reply to a turn of the mission `spec`, as `lcp check` prints it."""
     from lcp_engine.core.decide import Correct, PlanState, decide
-    from lcp_engine.core.mission.spec import Limits
+    from lcp_engine.core.mission.spec import Limits, expected_result
     from lcp_engine.core.protocol.actions import Malformed
     from lcp_engine.core.protocol.read_reply import reader_of
     from lcp_engine.workers.registry import find_workers
 
     kinds: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in find_workers().items()}
-    reply = reader_of(dialect)(text, kinds)
-    over = None if isinstance(reply, Malformed) else decide(PlanState(Limits()), reply)
+    reply = reader_of(dialect)(text, kinds, None if spec is None else expected_result(spec))
+    limits = Limits() if spec is None else spec.limits
+    over = None if isinstance(reply, Malformed) else decide(PlanState(limits), reply)
     errors = reply.errors if isinstance(reply, Malformed) else ()
     if isinstance(over, Correct):
         errors = over.malformed.errors
@@ -81,6 +105,12 @@ def check(text: str, dialect: str = "lcp") -> dict[str, JsonValue]:
         "recovered": list(reply.recovered),
         "warnings": list(reply.warnings),
     }
+
+
+def _spec(mission: str, variables: Sequence[str]) -> MissionSpec:
+    from lcp_engine.cli.load_mission import MissionOptions, load_spec
+
+    return load_spec(MissionOptions(mission, variables=pairs(variables, "--var")))
 
 
 def _read(file: str) -> bytes:

@@ -17,12 +17,15 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
-from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, Failed, LcpError, refused_by_system
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from lcp_engine.core.protocol.read_reply import Dialect
+    from lcp_engine.core.protocol.result_schema import ResultSchema
     from lcp_engine.planners.base import Question
     from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.workers.base import Workers
@@ -124,7 +127,7 @@ def _examine(
     yield examine_isolation(settings.isolation)
     if (why := cannot_confine()) is not None:
         yield doubtful("commands", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
-    spec = None if planner is None else PlannerSpec(type=planner)
+    spec, result = None if planner is None else PlannerSpec(type=planner), None
     if options is not None:
         try:
             loaded, root, _ = load(options, PlannerEnvironment(settings.planners))
@@ -132,14 +135,16 @@ def _examine(
             yield broken("mission", error.failed)
             return
         yield well("mission", f"{options.mission} can be launched")
-        spec = loaded.planner
+        spec, result = loaded.planner, expected_result(loaded)
     yield from examine_root(root or Path.cwd())
     if spec is not None:
-        yield from _examine_planner(spec, PlannerEnvironment(settings.planners))
+        yield from _examine_planner(spec, PlannerEnvironment(settings.planners), result)
 
 
-def _examine_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment) -> Iterator[Finding]:
-    """Check a planner; one that uses no model is only constructed."""
+def _examine_planner(
+    spec: PlannerSpec, planner_environment: PlannerEnvironment, result: ResultSchema | None
+) -> Iterator[Finding]:
+    """Check a planner; one that uses no model is only constructed. `result` is what its mission is to find."""
     from lcp_engine.core.protocol.actions import Malformed
     from lcp_engine.core.protocol.read_reply import reader_of
     from lcp_engine.planners.llm.factories import Placed
@@ -151,13 +156,13 @@ def _examine_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment)
     read, params = reader_of(spec.dialect), {kind: worker.params for kind, worker in workers.items()}
 
     def is_valid(text: str) -> bool:
-        return not isinstance(read(text, params), Malformed)
+        return not isinstance(read(text, params, result), Malformed)
 
     try:
         planner = make_planner(spec, planner_environment)
         if isinstance(planner, Placed):
             yield well("planner", spec.type)
-            questions = _questions(spec.dialect, workers)
+            questions = _questions(spec.dialect, workers, None if result is None else result.schema)
             yield from examine(planner.model_planner, questions, is_valid, seconds=SECONDS)
         else:
             yield well("planner", f"{spec.type}, which uses no model")
@@ -165,7 +170,7 @@ def _examine_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment)
         yield broken("planner", error.failed)
 
 
-def _questions(dialect: Dialect, workers: Workers) -> list[Question]:
+def _questions(dialect: Dialect, workers: Workers, result: Mapping[str, JsonValue] | None) -> list[Question]:
     """Ten short questions: five first turns, and five last turns, which may only end the mission."""
     from lcp_engine.engine.admission import kind_of
     from lcp_engine.planners.base import Question
@@ -186,6 +191,7 @@ def _questions(dialect: Dialect, workers: Workers) -> list[Question]:
             kinds=kinds,
             last_turn=last,
             dialect=dialect,
+            result=result,
         )
         for last in (None, "max_turns")
         for goal in _GOALS

@@ -62,12 +62,7 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     request = parse_request(text, source=source)
     if request is not None:
         text = mission_of(request)
-    settings = [*options.settings]
-    if options.planner is not None:
-        settings.insert(0, f"planner={json_line({'type': options.planner})}")
-    elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
-        settings.insert(0, f"planner={json_line({'type': usual_planner(os.environ)})}")
-    parsed = _parse(text, source, options.variables or {}, settings, base=base, given=len(options.settings))
+    parsed = _spec(options, text, source, base, lambda: usual_planner(os.environ))
     spec = parsed.model_copy(update={"allow_admin": options.allow_admin})
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
@@ -78,6 +73,24 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     if request is not None:
         _check_root(request, root, source)
     return Loaded(spec, root, request)
+
+
+def load_spec(options: MissionOptions) -> MissionSpec:
+    """The mission that a file states, whatever its root and its planner are. Raises like `load`."""
+    text, source, base = _read(options.mission)
+    return _spec(options, text, source, base, lambda: "human")
+
+
+def _spec(
+    options: MissionOptions, text: str, source: str, base: Path, usual: Callable[[], str]
+) -> MissionSpec:
+    """The mission; `usual` names the planner of one that names none."""
+    settings = [*options.settings]
+    if options.planner is not None:
+        settings.insert(0, f"planner={json_line({'type': options.planner})}")
+    elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
+        settings.insert(0, f"planner={json_line({'type': usual()})}")
+    return _parse(text, source, options.variables or {}, settings, base=base, given=len(options.settings))
 
 
 def _check_root(request: AgentRequest, root: Path, source: str) -> None:

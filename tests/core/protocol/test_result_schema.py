@@ -111,6 +111,28 @@ def test_without_a_schema_it_is_a_key_like_any_unknown_one(action: str) -> None:
     assert getattr(read, "result", None) is None
 
 
+@pytest.mark.parametrize(
+    ("schema", "result", "read"),
+    [
+        (PEOPLE, {"people": [{"name": "Ada", "age": None}]}, {"people": [{"name": "Ada"}]}),
+        ({"properties": {"n": {"type": ["integer", "null"]}}}, {"n": None}, {"n": None}),
+        ({"anyOf": [{"properties": {"n": {"type": "integer"}}}]}, {"n": None}, {}),
+    ],
+)
+def test_a_null_that_does_not_fit_reads_as_absent(
+    schema: dict[str, JsonValue], result: JsonValue, read: JsonValue
+) -> None:
+    action = read_reply(reply(result=result), {}, ResultSchema(schema))
+    assert isinstance(action, MissionComplete)
+    assert action.result == read
+
+
+def test_a_null_that_is_required_reads_as_missing() -> None:
+    assert errors(reply(result={"people": [{"name": None}]})) == {
+        "result.people[0]": '"name" is a required property'
+    }
+
+
 def test_a_result_may_be_any_json() -> None:
     assert errors(reply(result=["a"]), ResultSchema({"type": "array"})) == {}
     assert errors(reply(result=0), ResultSchema({"type": "integer"})) == {}

@@ -145,7 +145,7 @@ def _read_action(
     if result is not None:
         carried = {key: value for key, value in body.items() if key == RESULT and value is not None}
         body = {key: value for key, value in body.items() if key != RESULT}
-        _check_result(name, carried, body, result, findings)
+        _read_result(name, carried, body, result, findings)
     own = _pick_own(name, body, findings)
     match name:
         case "create_followup_jobs":
@@ -168,10 +168,10 @@ def _check_ok(body: _Fields, findings: Findings) -> None:
         findings.refuse("error", "ok: true does not go with error; leave error out, or answer with ok: false")
 
 
-def _check_result(
+def _read_result(
     name: str, carried: _Fields, body: _Fields, result: ResultSchema, findings: Findings
 ) -> None:
-    """Check what is `carried` as the mission's result: by an action that completes it, and by no other."""
+    """Read what is `carried` as the mission's result: by an action that completes it, and by no other."""
     if name not in _COMPLETING:
         owners = " and ".join(_COMPLETING)
         if carried:
@@ -180,7 +180,8 @@ def _check_result(
             fact = "without jobs the mission would end without its result"
             findings.refuse("new_jobs", f"{fact}; {owners} carry it as {RESULT}")
     elif carried:
-        findings.problems += result.problems(carried[RESULT])
+        carried[RESULT], problems = result.read(carried[RESULT])
+        findings.problems += problems
     elif result.required:
         findings.refuse(
             RESULT, f"{name} needs {RESULT}, which fits the schema that the mission states; it is missing"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 MOST_RESULT = 256 * 1024
 """Characters of a result, as JSON."""
 MOST_PROBLEMS = 20
+_MOST_ROUNDS = 10
 RESULT = "result"
 """The key of a reply that holds it."""
 
@@ -39,13 +41,38 @@ class ResultSchema:
     schema: Mapping[str, JsonValue]
     required: bool = True
 
-    def problems(self, result: JsonValue) -> Iterator[Problem]:
-        """Why `result` does not fit, at most `MOST_PROBLEMS` reasons."""
+    def read(self, result: JsonValue) -> tuple[JsonValue, list[Problem]]:
+        """`result`, where a null that does not fit reads as absent (R2); and why it does not fit.
+
+        At most `MOST_PROBLEMS` reasons are named.
+        """
         length = len(json.dumps(result, ensure_ascii=False, separators=(",", ":")))
         if length > MOST_RESULT:
             message = f"a result has at most {MOST_RESULT:,} characters as JSON; found {length:,}"
-            yield Problem(path=RESULT, message=message)
-            return
+            return result, [Problem(path=RESULT, message=message)]
+        fitted = self._without_nulls(result)
+        return fitted, [*self._problems(fitted)]
+
+    def _without_nulls(self, result: JsonValue) -> JsonValue:
+        """A decoder in strict mode has to write every key, and writes null for what it leaves out."""
+        for _ in range(_MOST_ROUNDS):
+            faults = [fault.instance_path for fault in self._validator.iter_errors(result)]
+            if not faults:
+                return result
+            nulls = [
+                path for path in faults if path and isinstance(path[-1], str) and _at(result, path) is None
+            ]
+            if not nulls:
+                bare = _bare(result)
+                return bare if self._validator.is_valid(bare) else result
+            result = deepcopy(result)
+            for path in nulls:
+                parent = _at(result, path[:-1])
+                if isinstance(parent, dict):
+                    parent.pop(str(path[-1]), None)
+        return result
+
+    def _problems(self, result: JsonValue) -> Iterator[Problem]:
         faults = self._validator.iter_errors(result)
         for fault in islice(faults, MOST_PROBLEMS):
             path, message = fault_of_value(fault)
@@ -56,6 +83,24 @@ class ResultSchema:
     @cached_property
     def _validator(self) -> Validator:
         return validator_of(self.schema)
+
+
+def _at(value: JsonValue, path: Sequence[str | int]) -> JsonValue:
+    for part in path:
+        if isinstance(value, dict):
+            value = value.get(str(part))
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+    return value
+
+
+def _bare(value: JsonValue) -> JsonValue:
+    """The value without keys that are null."""
+    if isinstance(value, list):
+        return [_bare(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _bare(part) for key, part in value.items() if part is not None}
 
 
 def check_schema(schema: Mapping[str, JsonValue]) -> None:

@@ -90,19 +90,22 @@ def strict_universal_schema(
     responses: Collection[str] | None = None,
     files: Sequence[str] = (),
     lengths: bool = False,
+    has_result: bool = False,
 ) -> Schema:
     """The same in the strict vocabulary: one closed object for each response type, its constant first.
 
     Pairs of response and status that are never read cannot be written; what is unclear or impossible has a response of
     its own (clarity, error). A custom response holds an action of the schema `lcp`. `responses` are the allowed ones
     (default all), `files` what a response may name as its sources (default anything). `lengths`: a plan has at least
-    one step, and no more sources are named than there are files.
+    one step, and no more sources are named than there are files. `has_result`: responses that complete the mission
+    carry what `$defs` has as `result`.
     """
+    custom = {"custom_fields": closed({RESULT: {"$ref": f"#/$defs/{RESULT}"}})} if has_result else {}
     parts = {
         "planning": (("success",), "planning_data", _planning(lengths=lengths)),
         "answer": (("success",), "answer_data", _from(files, _strict_part(AnswerData), lengths=lengths)),
         "verification": (VERDICTS, "verification_data", _strict_part(VerificationData)),
-        "clarity": (("needs_clarification", "success"), "clarity_data", _strict_part(ClarityData)),
+        "clarity": (_ASKS if has_result else (*_ASKS, "success"), "clarity_data", _strict_part(ClarityData)),
         "research": (
             ("success",),
             "research_data",
@@ -122,12 +125,16 @@ def strict_universal_schema(
                 "status": one_of_texts(statuses),
                 "message": {"type": "string"},
                 key: part,
+                **(custom if name in ("answer", "research") else {}),
             }
         )
         for name, (statuses, key, part) in parts.items()
         if responses is None or name in responses
     ]
     return any_of(branches) | ({"$defs": lcp["$defs"]} if "$defs" in lcp else {})
+
+
+_ASKS = ("needs_clarification",)
 
 
 class _Part(BaseModel):

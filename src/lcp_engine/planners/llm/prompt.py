@@ -13,6 +13,8 @@ from importlib import resources
 from itertools import groupby, islice
 from string import Template
 
+from pydantic import JsonValue
+
 from lcp_engine.core.kinds import WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
@@ -78,7 +80,7 @@ def write_prompt(
     known, numbers = known_of(whole), cache(whole.numbers)
 
     def written(offered: Question) -> Prompt:
-        system = system_message(offered, dialect)
+        system = system_message(offered, dialect, room=budget_tokens // 4, count=count)
         taken = count(system) + FRAME
         turn = _Turn(whole, known, count, budget_tokens - taken, most_files, dialect, numbers)
         content = turn.write()
@@ -122,8 +124,10 @@ A small context mostly belongs to a small model, which each further kind confuse
 """
 
 
-def system_message(question: Question, dialect: Dialect) -> str:
-    """What the planner needs to know for any question."""
+def system_message(
+    question: Question, dialect: Dialect, *, room: int = 2**31, count: Count = about_tokens
+) -> str:
+    """What the planner needs to know for any question; the schema of a result in at most `room` tokens."""
     kinds = {kind.name for kind in question.kinds}
     lists = not kinds or any(kind.role is KindRole.LISTS for kind in question.kinds)
     blocks = _template("actions").strip().split("\n\n")
@@ -132,6 +136,8 @@ def system_message(question: Question, dialect: Dialect) -> str:
     if dialect == "universal":
         inner = "\n\n".join(block for block in actions.split("\n\n") if block.partition(":")[0] in usable)
         actions = Template(_template("universal").strip()).substitute(actions=inner)
+    if question.result is not None:
+        actions = f"{_carrying(actions)}\n\n{_about_result(question.result, room, count)}"
     return Template(_template("system")).substitute(
         actions=actions,
         look=f"{_template('look').strip()}\n" if lists else "",
@@ -139,6 +145,52 @@ def system_message(question: Question, dialect: Dialect) -> str:
         root=quoted(_slashed(question.root) or ".", 4096),
         most=question.max_followups,
     )
+
+
+_CARRIED: Mapping[str, str] = {
+    "analysis_result": '"result": <result>',
+    "mission_complete": '"result": <result>',
+    "research": '"custom_fields": {"result": <result>}',
+    "answer": '"custom_fields": {"result": <result>}',
+}
+"""What the mission's result stands in, in the actions and responses that complete it."""
+
+
+def _carrying(actions: str) -> str:
+    """The descriptions of the actions, where those that complete the mission carry its result."""
+    blocks = actions.split("\n\n")
+    added = ((block, _CARRIED.get(block.partition(":")[0])) for block in blocks)
+    return "\n\n".join(f"{block[:-1]}, {more}}}" if more else block for block, more in added)
+
+
+def _about_result(schema: Mapping[str, JsonValue], room: int, count: Count) -> str:
+    """What `<result>` has to be: the schema, without what explains it where there is little room, or its beginning."""
+    shown = next((text for text in (_compact(schema), _compact(_bare(schema))) if count(text) <= room), None)
+    if shown is None:
+        shown = f"{cut(_compact(_bare(schema)), room, count)} [cut; what does not fit is sent back to you]"
+    return (
+        f"# The result\n<result> is what the mission is to find, as JSON that fits this JSON Schema:\n{shown}"
+    )
+
+
+def _compact(value: JsonValue | Mapping[str, JsonValue]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_EXPLAIN = ("title", "description", "$comment", "examples", "default", "$id", "$schema")
+
+
+def _bare(schema: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> JsonValue:
+    """A schema without what only explains it; `names`: its keys are names of properties, which stay."""
+    if isinstance(schema, list):
+        return [_bare(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: _bare(part, names=key in ("properties", "$defs", "definitions") and not names)
+        for key, part in schema.items()
+        if names or key not in _EXPLAIN
+    }
 
 
 @dataclass
@@ -416,7 +468,11 @@ _ENDS: Mapping[Dialect, str] = {
 def _now(question: Question, dialect: Dialect) -> str:
     if question.last_turn is not None:
         ends = _ENDS[dialect]
-        return f"The mission has reached its limit {question.last_turn}: this is the last turn. Answer with {ends}."
+        carried = "" if question.result is None else " Carry the result, as far as you know it."
+        limit = question.last_turn
+        return (
+            f"The mission has reached its limit {limit}: this is the last turn. Answer with {ends}.{carried}"
+        )
     said = ["Correct your answer." if question.correction else "Answer with the next action."]
     if question.turns_left is not None:
         said.append(f"Turns left after this one: {question.turns_left}.")

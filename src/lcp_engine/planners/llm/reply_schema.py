@@ -12,6 +12,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import assert_never
 
+from pydantic import JsonValue
+
 from lcp_engine.core.kinds import ON_FILES, QUESTION, TURN, WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import (
     CONFINED_PATH,
@@ -33,6 +35,7 @@ from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.universal import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
 from lcp_engine.planners.llm.known_files import Known, known_of
+from lcp_engine.planners.llm.offered_result import NAME, REFERENCE, offered_result
 from lcp_engine.planners.llm.prompt import GOES_ON
 
 ROOT = "."
@@ -77,7 +80,10 @@ def reply_schema(
     alone.
     """
     kinds, definitions = strict_params({kind.name: kind.params for kind in question.kinds})
-    actions = _narrowed(question, kinds, narrowing, cut, left_out) if narrow else _everything(kinds)
+    if narrow:
+        actions = _narrowed(question, kinds, narrowing, cut, left_out)
+    else:
+        actions = _everything(kinds, _carried(question))
     whole = any_of([*actions.values()])
     if definitions and '"$ref"' in json.dumps(whole):
         definitions_used: Schema = {"$defs": dict(definitions)}
@@ -85,11 +91,23 @@ def reply_schema(
         definitions_used = {}
     match dialect:
         case "lcp":
-            return whole | definitions_used
+            schema = whole | definitions_used
         case "universal":
-            return _universal(question, actions, definitions_used, narrowing if narrow else None)
+            schema = _universal(question, actions, definitions_used, narrowing if narrow else None)
         case _:
             assert_never(dialect)
+    return schema if question.result is None else _with_result(schema, question.result)
+
+
+def _carried(question: Question) -> Mapping[str, Schema]:
+    """What an action carries that completes the mission."""
+    return {} if question.result is None else {NAME: dict(REFERENCE)}
+
+
+def _with_result(schema: Schema, result: Mapping[str, JsonValue]) -> Schema:
+    """The schema with what it refers to as the mission's result."""
+    known = schema.get("$defs")
+    return {**schema, "$defs": {**(known if isinstance(known, dict) else {}), **offered_result(result)}}
 
 
 _TEXT: Schema = {"type": "string"}
@@ -125,8 +143,8 @@ def _error() -> dict[str, Schema]:
     return _action("error", {"error": _TEXT, **{key: nullable(_TEXT) for key in more}}, ok=False)
 
 
-def _everything(kinds: Mapping[str, Schema]) -> dict[str, Schema]:
-    """The schema of each action that LCP has, if some kind allows it."""
+def _everything(kinds: Mapping[str, Schema], result: Mapping[str, Schema]) -> dict[str, Schema]:
+    """The schema of each action that LCP has, if some kind allows it; `result` is what those that complete carry."""
     actions: dict[str, Schema] = {}
     if kinds:
         name = nullable({"type": "string", "description": "At most 200 characters."})
@@ -141,8 +159,10 @@ def _everything(kinds: Mapping[str, Schema]) -> dict[str, Schema]:
         write = {"root": nullable(line), "rel_path": line, "content": _TEXT, "mode": nullable(_MODE)}
         actions |= _action(WRITE, write)
     more = {key: nullable(_TEXTS) for key in ("issues", "recommendations")}
-    actions |= _action("analysis_result", {"target_file": nullable(_TEXT), "summary": _TEXT, **more})
-    actions |= _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(_TEXTS)})
+    actions |= _action(
+        "analysis_result", {"target_file": nullable(_TEXT), "summary": _TEXT, **more, **result}
+    )
+    actions |= _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(_TEXTS), **result})
     return actions | _error()
 
 
@@ -175,7 +195,7 @@ def _narrowed(
             files = _files(question, WRITE)
             write = {"root": constant(ROOT), "rel_path": files, "content": _TEXT, "mode": _MODE}
             actions |= _action(WRITE, write)
-    return actions | ({} if needs_reading else _ends(known, narrowing)) | _error()
+    return actions | ({} if needs_reading else _ends(known, narrowing, _carried(question))) | _error()
 
 
 def _universal(
@@ -189,7 +209,9 @@ def _universal(
     if narrowing is None:
         lcp = any_of(going_on)
         return strict_universal_schema(
-            lcp | definitions, responses=_responses(question, actions, narrow=False)
+            lcp | definitions,
+            responses=_responses(question, actions, narrow=False),
+            has_result=question.result is not None,
         )
     # The response has a message, and a small model that writes both writes the same twice.
     going_on = [_without_commentary(action) for action in going_on]
@@ -198,7 +220,11 @@ def _universal(
     files = dict.fromkeys((*known.read, *known.written)[-narrowing.most_files :])
     responses = _responses(question, actions, narrow=True)
     schema = strict_universal_schema(
-        lcp | definitions, responses=responses, files=tuple(files), lengths=narrowing.lengths
+        lcp | definitions,
+        responses=responses,
+        files=tuple(files),
+        lengths=narrowing.lengths,
+        has_result=question.result is not None,
     )
     if not narrowing.lengths:
         return schema
@@ -214,7 +240,9 @@ def _responses(question: Question, actions: Mapping[str, Schema], *, narrow: boo
         responses += ["answer", "research"]
         # The others lead to jobs of certain kinds, and the last turn takes none.
         kinds = {kind.name for kind in question.kinds}
-        responses += [name for name, kind in _LEADS_TO.items() if goes_on and (kind in kinds or not narrow)]
+        more = [name for name, kind in _LEADS_TO.items() if goes_on and (kind in kinds or not narrow)]
+        # A verdict would complete the mission without its result.
+        responses += [name for name in more if question.result is None or name != "verification"]
     return responses
 
 
@@ -230,14 +258,14 @@ def _needs_reading(known: Known, roles: AbstractSet[KindRole], narrowing: Narrow
     return can_read or (KindRole.LISTS in roles and not known.has_listing)
 
 
-def _ends(known: Known, narrowing: Narrowing) -> dict[str, Schema]:
+def _ends(known: Known, narrowing: Narrowing, carried: Mapping[str, Schema]) -> dict[str, Schema]:
     """The terminal actions that complete a mission; the files they name were read or written."""
     read = known.read[-narrowing.most_files :]
     target = nullable(one_of_texts(read) if read else NULL)
     made = narrowing.some(one_of_texts(known.written), len(known.written)) if known.written else NULL
     more = {key: nullable(narrowing.some(_TEXT, _MOST_ENTRIES)) for key in ("issues", "recommendations")}
-    result = _action("analysis_result", {"target_file": target, "summary": _TEXT, **more})
-    return result | _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(made)})
+    result = _action("analysis_result", {"target_file": target, "summary": _TEXT, **more, **carried})
+    return result | _action("mission_complete", {"summary": _TEXT, "deliverables": nullable(made), **carried})
 
 
 def _jobs(
