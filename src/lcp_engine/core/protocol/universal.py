@@ -312,9 +312,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 _ENTRIES: Mapping[str, type[BaseModel]] = {"steps": Step, "checks": Check, "findings": Finding}
 
 
-def _note_unread(
-    body: _Body, response: Response, result: ResultSchema | None, findings: Findings
-) -> None:
+def _note_unread(body: _Body, response: Response, result: ResultSchema | None, findings: Findings) -> None:
     """Name the sections that belong to another response, and the keys that no section has."""
     read = {"planning": "planning_data", "verification": "verification_data", "custom": "custom_fields"}.get(
         response.response_type, f"{response.response_type}_data"
@@ -323,11 +321,11 @@ def _note_unread(
         read = "error_details"
     elif _asks(response):
         read = "clarity_data"
-    for section, part in body.items():
-        if not isinstance(part, dict):
+    for section, stated in body.items():
+        if not isinstance(stated, dict):
             continue
-        if section == "custom_fields" and result is not None:
-            part = {key: value for key, value in part.items() if key != RESULT}
+        own = {RESULT} if section == "custom_fields" and result is not None else set()
+        part = {key: value for key, value in stated.items() if key not in own}
         if section == read:
             _note_unknown(section, part, findings)
         elif any(value not in (None, "", [], {}) for value in part.values()):

@@ -80,10 +80,11 @@ def reply_schema(
     alone.
     """
     kinds, definitions = strict_params({kind.name: kind.params for kind in question.kinds})
-    if narrow:
-        actions = _narrowed(question, kinds, narrowing, cut, left_out)
-    else:
-        actions = _everything(kinds, _carried(question))
+    actions = (
+        _narrowed(question, kinds, narrowing, cut, left_out)
+        if narrow
+        else _everything(kinds, _carried(question))
+    )
     whole = any_of([*actions.values()])
     if definitions and '"$ref"' in json.dumps(whole):
         definitions_used: Schema = {"$defs": dict(definitions)}
