@@ -222,6 +222,22 @@ def test_a_program_on_the_command_line_has_a_kind(lcp: Lcp, stated: str) -> None
     )
 
 
+def test_a_job_shows_what_its_program_wrote_to_stderr(lcp: Lcp) -> None:
+    program = lcp.home / "talk.sh"
+    program.write_text(
+        "#!/bin/sh\nread -r job\nprintf 'first\\n\\033[31mlast' >&2\necho '{\"result\": {}}'\n"
+    )
+    program.chmod(0o755)
+    mission = lcp.mission(lcp.ask("talk"), lcp.complete)
+    run = lcp.run("run", mission, "--root", "root", "--exec", "talk=./talk.sh", "--approve", "talk")
+    assert run.code == 0, run.err
+    shown = lcp.run("job", "2").out
+    assert re.search(
+        r"\n  1  succeeded  runner .*\n    stderr:\n    │ first\n    │ <U\+001B>\[31mlast\n", shown
+    )
+    assert lcp.run("job", "2", "--json").object["attempts"][0]["stderr"] == "first\n\x1b[31mlast"  # type: ignore[index,call-overload]
+
+
 def test_no_job_touches_the_program_of_a_kind(lcp: Lcp) -> None:
     program = lcp.root / "program"
     program.write_text("#!/bin/sh\n")

@@ -14,9 +14,11 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import LcpError
 from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.workers.base import Caps
+from lcp_engine.workers.external import kinds_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.engine.conftest import Lab, Object
 
@@ -45,6 +47,23 @@ def test_a_fork_asks_the_turn_again_and_knows_what_was_before(lab: Lab) -> None:
     assert [job.params for job in lab.jobs(2)] == [{"of": "a"}, {"of": "b"}, {"of": "c"}]
     assert [len(job.attempts) for job in lab.jobs(2)] == [1, 1, 1]
     assert lab.jobs(2)[0].json["started_at"] == lab.jobs(1)[0].json["started_at"]
+
+
+def test_a_fork_keeps_what_a_program_wrote_to_stderr(lab: Lab, tmp_path: Path) -> None:
+    program = tmp_path / "talk.sh"
+    program.write_text("#!/bin/sh\necho 'a word' >&2\necho '{\"result\": {}}'\n")
+    program.chmod(0o755)
+    (worker,) = kinds_in({"talk": {"command": "./talk.sh", "has_effects": False}}, tmp_path)
+    with Engine(lab.url, workers=[worker]) as engine:
+        script: Object = {"type": "script", "replies": [ask({"kind": "talk"}), DONE]}
+        engine.launch({"goal": "Talk.", "planner": script}, root=lab.root)
+        engine.work(until_idle=True)
+        engine.fork(1, turn=2)
+        engine.work(until_idle=True)
+        attempts = [attempt for job in engine.jobs(kinds=["talk"]) for attempt in job.attempts]
+        said = [attempt["stderr"] for attempt in attempts if isinstance(attempt, dict)]
+        assert said == ["a word", "a word"]
+        assert [str(one) for one in engine.replay(1).differences] == []
 
 
 def test_an_edited_reply_takes_another_way(lab: Lab) -> None:

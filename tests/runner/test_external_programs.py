@@ -205,6 +205,49 @@ def test_stderr_is_kept_with_a_failure_up_to_its_last_bytes(
     assert len(stderr) <= external.MOST_STDERR
 
 
+def stderr_of(engine: Engine, job: int) -> JsonValue:
+    """What the JSON of a job has for its only attempt."""
+    (attempt,) = engine.job(job).attempts
+    assert isinstance(attempt, dict)
+    return attempt["stderr"]
+
+
+def test_stderr_of_a_success_is_kept_with_its_attempt_up_to_its_last_bytes(
+    kind: Callable[..., Worker[BaseModel]], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "sk-0123456789abcdef")
+    source = ONCE + (
+        "import os\nif job['params']['talks']:\n"
+        "    print('x' * 3_000_000, os.environ['API_KEY'], '\\0 the end', file=sys.stderr)\n"
+        "print(json.dumps({'result': {'ok': True}}))"
+    )
+    worker = kind(source, needs={"environment": ["API_KEY"]})
+    with Engine(sqlite_url(tmp_path), workers=[worker]) as engine:
+        talks, is_quiet = (engine.enqueue("k", {"talks": talks}) for talks in (True, False))
+        engine.work(until_idle=True)
+        said = str(stderr_of(engine, talks))
+        assert said.endswith("xx … \N{REPLACEMENT CHARACTER} the end")
+        assert 8000 < len(said) <= external.MOST_STDERR
+        assert stderr_of(engine, is_quiet) is None
+        assert engine.job(talks).result == {"ok": True}
+
+
+def test_stderr_of_a_long_lived_program_is_kept_with_the_job_that_it_was_at(
+    kind: Callable[..., Worker[BaseModel]], tmp_path: Path
+) -> None:
+    source = MANY + (
+        "    print('at', job['params']['n'], file=sys.stderr, flush=True)\n"
+        "    print(json.dumps({'id': job['id'], 'result': {}}), flush=True)\n"
+    )
+    with Engine(sqlite_url(tmp_path), workers=[kind(source, long_lived=True)]) as engine:
+        ids = [engine.enqueue("k", {"n": n}) for n in range(8)]
+        engine.work(until_idle=True, threads=1)
+        said = [str(stderr_of(engine, job) or "") for job in ids]
+    # Jobs that are sent together are answered together: what is written may be read with one before.
+    assert " ".join(said).split() == " ".join(f"at {n}" for n in range(8)).split()
+    assert said[0].startswith("at 0")
+
+
 def test_what_a_program_leaves_behind_ends_with_it(
     kind: Callable[..., Worker[BaseModel]], root: Path
 ) -> None:

@@ -142,6 +142,20 @@ def test_a_job_shows_params_result_attempts_and_events(house: House) -> None:
     assert house.get("/jobs/2/json").headers["content-disposition"] == 'attachment; filename="job-2.json"'
 
 
+def test_a_job_shows_what_its_program_wrote_to_stderr(house: House) -> None:
+    house.run(house.ask(house.job("list_files", patterns=["*.md"])), house.complete)
+    assert "stderr" not in house.get("/jobs/2").words
+    said = f"one line\n{HOSTILE}"
+    house.engine.instance.database.write(
+        lambda tx: tx.plain(
+            f"UPDATE attempts SET stderr = '{said.replace(chr(39), chr(39) * 2)}' WHERE job_id = 2"
+        )
+    )
+    answer = house.get("/jobs/2")
+    assert f"What attempt 1 wrote to stderr one line {SHOWN}" in answer.words
+    assert "<script>alert" not in answer.text
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

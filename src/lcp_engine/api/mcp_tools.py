@@ -63,7 +63,7 @@ def ask_for_tools(name: str, server: McpServer, base: Path) -> ServerTools:
     judge = Policy().for_kind(worker.named, has_effects=False, writes=False)
     programs = ExternalPrograms()
     try:
-        found = programs.execute(worker, _Nothing(), Context(None, (), judge, Caps()), None)
+        found = programs.execute(worker, _Nothing(), Context(None, (), judge, Caps()), None).outcome
     except LcpError as error:
         raise _about(name, error.failed) from error
     finally:

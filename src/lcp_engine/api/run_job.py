@@ -80,7 +80,7 @@ def _execute(worker: Worker[BaseModel], params: object, context: Context, policy
     programs = ExternalPrograms()
     try:
         may_read = READ_FILE.allowed_paths(policy) if worker.program.needs.root else None
-        return programs.execute(worker, read, context, may_read)
+        return programs.execute(worker, read, context, may_read).outcome
     finally:
         programs.close()
 

@@ -22,7 +22,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import QUESTION, TURN
 from lcp_engine.core.reasons import explain_reason
-from lcp_engine.core.safe_text import block, json_line, one_line, shortened
+from lcp_engine.core.safe_text import Shown, block, json_line, one_line, shortened
 from lcp_engine.core.summaries import as_question, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
@@ -209,15 +209,19 @@ def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) 
     console.print(Text(title, style="bold"))
     for key, item in value.items():
         if isinstance(item, str) and "\n" in item:
-            lines = block(item).splitlines()
             console.print(f"  {one_line(key)}:")
-            for line in lines[:MOST_LINES]:
-                console.print(f"    │ {shortened(line, 160)}")
-            if len(lines) > MOST_LINES:
-                console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json shows them all")
+            _print_lines(console, item)
         else:
             shown = one_line(item) if isinstance(item, str) else json_line(item)
             console.print(f"  {one_line(key)}: {shortened(shown, 300)}")
+
+
+def _print_lines(console: Console, text: str) -> None:
+    lines = block(text).splitlines()
+    for line in lines[:MOST_LINES]:
+        console.print(f"    │ {shortened(Shown(line), 160)}")
+    if len(lines) > MOST_LINES:
+        console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json shows them all")
 
 
 def _print_attempts(console: Console, job: Job) -> None:
@@ -234,6 +238,9 @@ def _print_attempts(console: Console, job: Job) -> None:
                 f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
                 f"{local_time(str(attempt['started_at']))}  {cost}{one_line(str(message or ''))}".rstrip()
             )
+            if isinstance(stderr := attempt.get("stderr"), str):
+                console.print("    stderr:")
+                _print_lines(console, stderr)
 
 
 def is_question(job: Job, awaited: Collection[int]) -> bool:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import storable, to_json
 from lcp_engine.workers.base import Applied, FileEffect, Hold, Outcome, Worker
+from lcp_engine.workers.external import Answered
 
 MAX_RESULT = 256 * 1024 * 1024
 """Characters; a database field holds about 10^9 bytes."""
@@ -26,14 +27,15 @@ _TOO_MUCH = 10**MAX_DIGITS
 
 @dataclass(frozen=True)
 class Succeeded:
-    """A result in JSON; `written_bytes` is set if the job changed a file."""
+    """A result in JSON; `written_bytes` is set if the job changed a file, `stderr` if its program wrote there."""
 
     result: str
     written_bytes: int | None = None
+    stderr: str | None = None
 
 
 def outcome_of(
-    worker: Worker[BaseModel], who: str, call: Callable[[], Outcome]
+    worker: Worker[BaseModel], who: str, call: Callable[[], Outcome | Answered]
 ) -> Succeeded | FileEffect | Hold | Failed:
     """The outcome of a call of `worker`, whatever it returns or raises; `who` names the job in messages."""
     try:
@@ -101,6 +103,9 @@ def _checked(worker: Worker[BaseModel], who: str, outcome: object) -> Succeeded 
                 return made
 
             return replace(outcome, result=result)
+        case Answered(answer, stderr):
+            checked = _checked(worker, who, answer)
+            return replace(checked, stderr=stderr or None) if isinstance(checked, Succeeded) else checked
         case _:
             return Succeeded(_stored(worker, who, outcome))
 

@@ -118,10 +118,10 @@ def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool
     job = finished.job
     mission = ledger.mission(job.mission_id)
     match finished.outcome:
-        case Succeeded(result, written):
+        case Succeeded(result, written, stderr):
             if not ledger.move(job, SUCCEED, result=result, is_leased=True):
                 return False
-            ledger.attempted(job, SUCCEED.event)
+            ledger.attempted(job, SUCCEED.event, stderr=stderr)
             if written is not None:
                 mission.bytes_written += written
                 mission.changed_seq = mission.events
@@ -169,8 +169,9 @@ def _succeed_all(ledger: Ledger, finished: Sequence[FinishedJob]) -> None:
     moved = ledger.succeed_all(
         [(one.job, one.outcome.result) for one in finished if isinstance(one.outcome, Succeeded)]
     )
+    said = {one.job.id: one.outcome.stderr for one in finished if isinstance(one.outcome, Succeeded)}
     for job in moved:
-        ledger.attempted(job, SUCCEED.event)
+        ledger.attempted(job, SUCCEED.event, stderr=said[job.id])
     for job in moved if finished[0].job.plan_id is not None else _last_of_missions(moved):
         after_settling(ledger, job)
 

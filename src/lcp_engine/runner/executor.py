@@ -72,6 +72,7 @@ from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, EarlierJob, ExecutedBy, FileEffect, Hold, Worker, params_of
+from lcp_engine.workers.external import Answered
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import WORKER, Surroundings, run_allowed, run_in_copy
 
@@ -196,7 +197,7 @@ class Executor:
             for job, answer in zip(jobs, found, strict=True)
         ]
 
-    def _answered(self, job: JobRow, worker: Worker[BaseModel], answer: BaseModel | Failed) -> FinishedJob:
+    def _answered(self, job: JobRow, worker: Worker[BaseModel], answer: Answered) -> FinishedJob:
         outcome = outcome_of(worker, label(job), lambda: answer)
         assert not isinstance(outcome, FileEffect)
         return finish(job, worker, outcome)

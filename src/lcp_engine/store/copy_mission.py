@@ -100,7 +100,8 @@ class _Copy:
                 owner = self._jobs[plan_row["job_id"]]
                 tx.run(_OWNER, plan=self._plans[plan_row["id"]], owner=owner)
         self._store_turns(mission_id)
-        tx.many(ledger_sql.ATTEMPT, [ledger_sql.ATTEMPT.row(one) for one in self._copied_attempts()])
+        attempt = ledger_sql.ATTEMPT_WITH_STDERR
+        tx.many(attempt, [attempt.row(one) for one in self._copied_attempts()])
         for approval in self._copied_approvals():
             tx.send(_NEW_APPROVAL, **approval)
         tx.many(ledger_sql.EVENT, [ledger_sql.EVENT.row(one) for one in self._copied_events(mission_id)])

@@ -81,6 +81,7 @@ class Ledger:
         self._highest = 0
         self._events: list[Row] = []
         self._attempts: list[Row] = []
+        self._attempts_with_stderr: list[Row] = []
         self._large: list[tuple[int, str]] = []
 
     def lock(self, mission_ids: Iterable[int]) -> None:
@@ -302,13 +303,26 @@ class Ledger:
         return mission.events
 
     def attempted(
-        self, job: JobRow, outcome: str, error: str | None = None, tokens: tuple[int, int] | None = None
+        self,
+        job: JobRow,
+        outcome: str,
+        error: str | None = None,
+        tokens: tuple[int, int] | None = None,
+        *,
+        stderr: str | None = None,
     ) -> None:
-        """Write the row of an attempt that ended (R19); `tokens` are input and output of a question without a reply."""
+        """Write the row of an attempt that ended (R19); `tokens` are input and output of a question without a reply.
+
+        `stderr` is the end of what the program of an attempt that succeeded wrote there.
+        """
         input_tokens, output_tokens = tokens or (None, None)
         began = job.started_at or self.tx.now
         ended = (self.tx.now, outcome, error, input_tokens, output_tokens)
-        self._attempts.append((job.id, job.attempt, job.runner_id, began, *ended))
+        row = (job.id, job.attempt, job.runner_id, began, *ended)
+        if stderr is None:
+            self._attempts.append(row)
+        else:
+            self._attempts_with_stderr.append((*row, stderr))
 
     def write_events(self) -> None:
         """Write the events so far, to be read in this transaction."""
@@ -328,6 +342,8 @@ class Ledger:
         """Write what was collected. Called at the end of the transaction."""
         self.write_results()
         self.tx.many(ledger_sql.ATTEMPT, self._attempts)
+        if self._attempts_with_stderr:
+            self.tx.many(ledger_sql.ATTEMPT_WITH_STDERR, self._attempts_with_stderr)
         self.write_events()
         for plan in self._plans.values():
             self._save(ledger_sql.OF_PLANS.changes(plan, self._saved_plans[plan.id]))

@@ -74,7 +74,8 @@ def save(table: Table, changed: tuple[str, ...]) -> tuple[Statement, tuple[str, 
 
 
 EVENT = insert_rows(events, ("mission_id", "seq", "job_id", "at", "event", "data"))
-ATTEMPT = insert_rows(attempts, [column.name for column in attempts.c])
+ATTEMPT = insert_rows(attempts, [column.name for column in attempts.c if column.name != "stderr"])
+ATTEMPT_WITH_STDERR = insert_rows(attempts, [column.name for column in attempts.c])
 LEASES = Statement(
     select(jobs.c.id, jobs.c.attempt).where(
         text("state = 'running'"), jobs.c.runner_id == bindparam("runner")

@@ -241,10 +241,12 @@ attempts = Table(
     Column("error", Text),
     Column("input_tokens", Integer),
     Column("output_tokens", Integer),
+    Column("stderr", Text),
     _kept_by_the_ledger("job_id", "jobs.id"),
     sqlite_with_rowid=False,
 )
-"""Attempts that ended. Tokens: what was paid for a question that got no reply; those of a reply are in `turns`."""
+"""Attempts that ended. Tokens: what was paid for a question that got no reply; those of a reply are in `turns`.
+`stderr`: the end of what the program of an attempt that succeeded wrote there; of one that failed it is in `error`."""
 
 reviews = Table(
     "reviews",
@@ -547,7 +549,7 @@ def _unfulfilled(is_sqlite: bool) -> str:
 def _attempts(is_sqlite: bool) -> str:
     names = (
         "'attempt', a.attempt, 'outcome', a.outcome, 'runner_id', a.runner_id, "
-        "'input_tokens', a.input_tokens, 'output_tokens', a.output_tokens, 'error', "
+        "'input_tokens', a.input_tokens, 'output_tokens', a.output_tokens, 'stderr', a.stderr, 'error', "
     )
     times = f"'started_at', {_time('a.started_at', is_sqlite)}, 'ended_at', {_time('a.ended_at', is_sqlite)}"
     if is_sqlite:
@@ -584,7 +586,7 @@ FROM missions m WHERE m.pruned_at IS NULL
         "attempt_history",
         """
 SELECT a.job_id, j.mission_id, j.kind, a.attempt, a.outcome, a.runner_id, r.host, r.pid, a.error, a.input_tokens,
-    a.output_tokens,
+    a.output_tokens, a.stderr,
     {time:a.started_at} AS started_at, {time:a.ended_at} AS ended_at,
     (a.ended_at - a.started_at) / 1000000.0 AS seconds
 FROM attempts a JOIN jobs j ON j.id = a.job_id LEFT JOIN runners r ON r.id = a.runner_id

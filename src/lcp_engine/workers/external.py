@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, V
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.installed_programs import found_program, readable_place
 from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
 
@@ -85,6 +85,14 @@ class ProgramKind(ProgramLimits):
     permission: Permission = Permission.USER
     long_lived: bool = Field(default=False, description="Whether the program answers many jobs, a line each.")
     examples: tuple[ProgramExample, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a program answered to a job, and the end of what it wrote to stderr meanwhile."""
+
+    outcome: BaseModel | Failed
+    stderr: str
 
 
 @dataclass(frozen=True)

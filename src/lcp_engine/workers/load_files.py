@@ -30,6 +30,7 @@ _YAML = (".yaml", ".yml")
 _SERVERS = "mcp"
 """The key of a YAML file that states MCP servers, and no kind."""
 _LOADED: set[Path] = set()
+_PROGRAMS: set[tuple[str, str]] = set()
 
 
 def load_workers(file: Path) -> None:
@@ -52,14 +53,16 @@ def load_workers(file: Path) -> None:
 
 
 def register_program(kind: str, command: str) -> None:
-    """Register a kind of any params whose jobs a command line executes; it is found from the current directory.
+    """Register a kind of any params whose jobs a command line executes; each once in a process.
 
-    Raises `INVALID_ARGUMENT`.
+    The program is found from the current directory. Raises `INVALID_ARGUMENT`.
     """
     from lcp_engine.workers.external import kinds_in
 
-    (worker,) = kinds_in({kind: {"command": command}}, Path.cwd())
-    _register_programs([worker])
+    if (kind, command) not in _PROGRAMS:
+        (worker,) = kinds_in({kind: {"command": command}}, Path.cwd())
+        _register_programs([worker])
+        _PROGRAMS.add((kind, command))
 
 
 def read_servers(path: Path) -> dict[str, McpServer]:

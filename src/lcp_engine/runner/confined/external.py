@@ -31,7 +31,7 @@ from lcp_engine.sandbox.programs import Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.working_copy import WorkingCopy, scratch_directory, working_copy
 from lcp_engine.workers.base import Context, Worker
-from lcp_engine.workers.external import ExternalProgram
+from lcp_engine.workers.external import Answered, ExternalProgram
 
 MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
@@ -68,7 +68,7 @@ class ExternalPrograms:
         params: BaseModel,
         context: Context,
         may_read: Callable[[str], bool] | None,
-    ) -> BaseModel | Failed:
+    ) -> Answered:
         """What the program answers to a job. `may_read` says of which files it is given a copy, if it needs the root.
 
         Raises `LcpError`: WORKER_FAILED, WORKER_DIED, TIMEOUT, OUT_OF_MEMORY, NOT_ISOLATED, FILE_SYSTEM, TOO_LARGE.
@@ -83,7 +83,8 @@ class ExternalPrograms:
                 copy = None
                 if may_read is not None:
                     copy = leaving.enter_context(working_copy(context.root, may_read))
-                return leaving.enter_context(_Running(worker.kind, program, secrets, copy)).answer_once(job)
+                once = leaving.enter_context(_Running(worker.kind, program, secrets, copy))
+                return Answered(once.answer_once(job), job.stderr)
         running = self._taken(pool) or _Running(worker.kind, program, secrets)
         try:
             answer = running.answer(job)
@@ -91,14 +92,14 @@ class ExternalPrograms:
             running.close()
             raise
         self._put_back(pool, running)
-        return answer
+        return Answered(answer, job.stderr)
 
     def execute_ahead(
         self,
         worker: Worker[BaseModel],
         asked: Sequence[tuple[BaseModel, Context]],
         starts: Callable[[int], bool],
-    ) -> list[BaseModel | Failed | None]:
+    ) -> list[Answered | None]:
         """The answers of a long-lived program to jobs that are sent together; None for those that must be sent alone.
 
         `starts` is called with the index of each job before its answer is waited for; if it returns False, the rest is
@@ -106,7 +107,7 @@ class ExternalPrograms:
         """
         program = worker.program
         assert program is not None
-        found: list[BaseModel | Failed | None] = [None] * len(asked)
+        found: list[Answered | None] = [None] * len(asked)
         pool = _pool_of(worker)
         secrets = _environment(worker.kind, program)
         jobs = [_Job(worker, params, context, tuple(secrets.values())) for params, context in asked]
@@ -120,11 +121,11 @@ class ExternalPrograms:
                         running.close()
                         return found
                     jobs[nth].begin()
-                    found[nth] = running.answer(jobs[nth], is_last=left == 0)
+                    found[nth] = Answered(running.answer(jobs[nth], is_last=left == 0), jobs[nth].stderr)
                     nth += 1
         except LcpError as error:
             running.close()
-            found[nth] = error.failed
+            found[nth] = Answered(error.failed, jobs[nth].stderr)
             return found
         except BaseException:
             running.close()
@@ -185,6 +186,7 @@ class _Job:
         self, worker: Worker[BaseModel], params: BaseModel, context: Context, secrets: Sequence[str]
     ) -> None:
         self.worker = worker
+        self.stderr = ""
         self.begin()
         self._id = context.job_id or 0
         self._secrets = secrets
@@ -220,6 +222,11 @@ class _Job:
         except ValidationError as refused:
             said = shortened(refused.errors(include_url=False)[0]["msg"])
             raise self.failed(f"its result is not what its schema describes: {said}", stderr) from refused
+
+    def keep(self, stderr: Buffer) -> None:
+        """Keep the end of what the program wrote to stderr."""
+        if stderr:
+            self.stderr = self._text(stderr)
 
     def error_in(self, lines: Sequence[Buffer], stderr: Buffer) -> Failed | None:
         """The error that the only line states, if it does."""
@@ -371,6 +378,7 @@ class _Running:
         exchange = _Exchange(self._pipes, self._channel.fileno(), job, self._unread, once=once)
         exchange.finish(is_sent=job in self._sent)
         self._sent.discard(job)
+        job.keep(exchange.stderr)
         return exchange
 
     def _ended(self, job: _Job) -> Ended:
