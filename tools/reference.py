@@ -17,6 +17,7 @@ from lcp_engine.core.mission.spec import (
     FileQuotes,
     KindSettings,
     Limits,
+    MemoryUse,
     PlannerSpec,
     ResultSpec,
     Retry,
@@ -60,6 +61,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         Variable,
         PlannerSpec,
         Limits,
+        MemoryUse,
         KindSettings,
         Retry,
         Rule,
@@ -73,6 +75,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
 KEYS: Mapping[type[BaseModel], str] = {
     PlannerSpec: "planner",
     Limits: "limits",
+    MemoryUse: "memory",
     KindSettings: "kinds.KIND",
     Retry: "kinds.KIND.retry",
     Rule: "policy",

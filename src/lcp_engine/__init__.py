@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         FileQuotes,
         KindSettings,
         Limits,
+        MemoryUse,
         MissionSpec,
         PlannerSpec,
         ResultSpec,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         Reply,
         Said,
         SeenJob,
+        SeenMemory,
     )
     from lcp_engine.replay.compare import Difference
     from lcp_engine.replay.fork import Drift, Forked
@@ -175,6 +177,7 @@ __all__ = [
     "Meaning",
     "Memory",
     "MemoryEdit",
+    "MemoryUse",
     "Mission",
     "MissionComplete",
     "MissionSpec",
@@ -212,6 +215,7 @@ __all__ = [
     "Said",
     "Schedule",
     "SeenJob",
+    "SeenMemory",
     "Sight",
     "State",
     "TurnFact",
@@ -244,6 +248,7 @@ _MODULES = {
         "FileQuotes",
         "KindSettings",
         "Limits",
+        "MemoryUse",
         "MissionSpec",
         "PlannerSpec",
         "ResultSpec",
@@ -292,6 +297,8 @@ _MODULES = {
         "Reply",
         "Said",
         "SeenJob",
+        "SeenMemory",
+        "SeenMemory",
     ),
     "replay.compare": ("Difference",),
     "replay.fork": ("Drift", "Forked"),

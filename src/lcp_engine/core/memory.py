@@ -152,9 +152,9 @@ def tag_term(tag: str) -> str:
     return f"t{_digest(tag.casefold())}"
 
 
-def root_term(root_id: int) -> str:
-    """The term of every entry of a root."""
-    return f"root{root_id}"
+def within_root(root_id: int, term: str) -> str:
+    """The term as it is stored for the entries of one root: those of others are not even looked at."""
+    return f"{root_id}x{term}"
 
 
 def _digest(text: str) -> str:

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+
+from pydantic import JsonValue, TypeAdapter
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.memory import MOST_ENTRIES, Entry, checked
+from lcp_engine.core.memory_choice import choose, cues_of, shown_part
+from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.secret_files import is_secret
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.base import SeenMemory
 from lcp_engine.planners.llm.scrub import without_secrets
+from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root_identity import RootIdentity
 from lcp_engine.store import memories
+from lcp_engine.store.db.json_text import JsonObject, to_json
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.memories import Origin
-from lcp_engine.store.queries.memories import Key, find_by_uid, find_entry
+from lcp_engine.store.queries.memories import (
+    Key,
+    MemoryRow,
+    find_by_uid,
+    find_entry,
+    find_matches,
+    find_shown,
+    root_of_mission,
+)
+from lcp_engine.store.row_types import MissionRow
 
 
 @dataclass(frozen=True)
@@ -24,6 +42,14 @@ class RootPlace:
 
     path: str
     identity: RootIdentity | None
+
+
+@dataclass(frozen=True)
+class About:
+    """What a turn is about: its texts, and the params of the jobs that it is told of."""
+
+    texts: Sequence[str]
+    jobs: Sequence[Mapping[str, JsonValue]]
 
 
 @dataclass(frozen=True)
@@ -115,6 +141,63 @@ def take_in(ledger: Ledger, root: RootPlace, given: Iterable[Given], origin: Ori
             if row.entry != kept:
                 memories.change_entry(ledger.tx, row.id, known.id, kept)
     return Imported(*counts)
+
+
+def choose_memories(
+    tx: Tx,
+    mission: MissionRow,
+    spec: MissionSpec,
+    about: About,
+    may_show: Callable[[str], bool] | None,
+) -> str | None:
+    """What a turn is shown of the memory of its root, as JSON; None if nothing.
+
+    Nothing about a file that policy lets no job of the mission read (`may_show`).
+    """
+    root_id = None if mission.root is None else root_of_mission(tx, mission.id)
+    if mission.root is None or root_id is None or not spec.memory.characters:
+        return None
+    names = names_of((mission.root,), spec.root_aliases)
+    cues = cues_of(about.texts, _paths_in(about.jobs, names), spec.memory.tags)
+    found = find_matches(tx, root_id, cues, mission_id=mission.id)
+    if may_show is not None:
+        found = found.without(lambda match: not all(map(may_show, match.files)))
+    chosen = choose(found, cues, now=tx.now, characters=spec.memory.characters)
+    return to_json([_shown(row) for row in find_shown(tx, chosen)]) if chosen else None
+
+
+def seen_memories(stored: str | None) -> tuple[SeenMemory, ...]:
+    """What `choose_memories` chose, as planners see it."""
+    return () if stored is None else tuple(TypeAdapter(list[SeenMemory]).validate_json(stored))
+
+
+def _shown(row: MemoryRow) -> JsonObject:
+    content, left_out = shown_part(row.entry.content)
+    entry = row.entry
+    seen = SeenMemory(
+        id=row.uid,
+        title=entry.title,
+        content=content,
+        source=entry.source,
+        created_at=iso(row.created_at),
+        tags=entry.tags,
+        files=entry.files,
+        importance=entry.importance,
+        left_out=left_out,
+    )
+    return asdict(seen)
+
+
+def _paths_in(jobs: Iterable[Mapping[str, JsonValue]], names: Names) -> Iterator[str]:
+    """The files that params of jobs name, relative to the root."""
+    for params in jobs:
+        root, rel_path, path = (
+            value if isinstance(value := params.get(key), str) else None
+            for key in ("root", "rel_path", "path")
+        )
+        if rel_path or path:
+            with suppress(LcpError):  # such a job fails
+                yield names.place(root=root, rel_path=rel_path, path=None if rel_path else path).path
 
 
 def clean(entry: Entry) -> Entry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -14,20 +14,24 @@ from lcp_engine.core.mission.spec import MissionSpec, expected_result, spec_of
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.engine.admission import Admission, may_read
+from lcp_engine.engine.memory import About, choose_memories, seen_memories
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan, release_followers
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.planners.base import Said, SeenJob
+from lcp_engine.planners.base import Said, SeenJob, SeenMemory
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import has_event
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import (
+    MEMORIES,
     StoredReply,
     add_cost,
     ask,
+    keep_memories,
     keep_prompt,
     last_warnings,
     make_last,
@@ -65,6 +69,7 @@ class Asked:
     resumed: bool
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
+    memories: tuple[SeenMemory, ...]
 
     @property
     def expected(self) -> ResultSchema | None:
@@ -74,10 +79,11 @@ class Asked:
         return expected_result(spec_of(self.mission.spec))
 
 
-def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
+def open_question(ledger: Ledger, job: JobRow, admission: Admission | None = None) -> Asked | None:
     """Store the question of a turn, or find the one that an earlier attempt stored.
 
-    None if the lease was lost, or if the turn is no longer needed: it is settled then.
+    None if the lease was lost, or if the turn is no longer needed: it is settled then. `admission` says which files
+    memory may be about.
     """
     mission = ledger.mission(job.mission_id)
     if not ledger.is_leased(job):
@@ -88,6 +94,7 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         return None
     params = from_json(job.params)
     turn = question_of(ledger.tx, job.id)
+    is_new = turn is None
     if turn is None:
         turn = new_question(ledger, job, mission, plan, params)
     elif turn.reply is None and turn.last_turn is None:
@@ -96,11 +103,12 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         return None
     corrects = question(ledger.tx, mission.id, turn.corrects) if turn.corrects is not None else None
     ledger.write_results()
-    return Asked(
+    asked = Asked(
         turn=turn,
         mission=mission,
         prompt=_own_text(ledger, job, plan, "user_prompt") or mission.goal,
         context=_own_text(ledger, job, plan, "context"),
+        memories=seen_memories(turn.memories),
         notices=_notices(params, plan, spec_of(mission.spec)),
         results=tuple(
             seen_job(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
@@ -114,6 +122,32 @@ def open_question(ledger: Ledger, job: JobRow) -> Asked | None:
         problems=_problems(corrects),
         warnings=_warnings(ledger.tx, turn),
     )
+    return _with_memories(ledger, asked, params, admission) if is_new else asked
+
+
+def _with_memories(
+    ledger: Ledger, asked: Asked, params: Mapping[str, JsonValue], admission: Admission | None
+) -> Asked:
+    """A new question with what is remembered of the root; what is chosen once is stored, whatever becomes of it."""
+    mission, spec = asked.mission, spec_of(asked.mission.spec)
+    if asked.corrected is not None:
+        chosen = asked.corrected.memories
+    elif MEMORIES in params:
+        given = params[MEMORIES]
+        chosen = given if isinstance(given, str) else None
+    elif spec.memory.read:
+        may_show = None if admission is None else may_read(admission, spec, mission.root)
+        about = About(
+            texts=(mission.goal, asked.prompt, asked.context or "", *(said.text for said in asked.said)),
+            jobs=tuple(job.params for job in (*asked.results, *asked.waiting)),
+        )
+        chosen = choose_memories(ledger.tx, mission, spec, about, may_show)
+    else:
+        chosen = None
+    if chosen is None:
+        return asked
+    keep_memories(ledger.tx, mission.id, asked.turn.number, chosen)
+    return replace(asked, memories=seen_memories(chosen))
 
 
 def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:

@@ -59,6 +59,8 @@ class Question:
     """The reply that is to be corrected, if the last one was not valid (R4)."""
     last_turn: str | None = None
     """The limit that was reached: only `mission_complete`, `analysis_result` and `error` are allowed then (R6)."""
+    memories: Sequence[SeenMemory] = ()
+    """What is remembered of the root and may concern this turn, the best first; text that is not to be trusted."""
     said: Sequence[Said] = ()
     """Messages of people since the last turn."""
     said_before: Callable[[], Sequence[Said]] = tuple
@@ -187,6 +189,27 @@ class Said:
     by: str
     job: SeenJob | None = None
     """The job that it is about."""
+
+
+@dataclass(frozen=True)
+class SeenMemory:
+    """An entry of memory as a question is asked with it, whatever became of the entry since."""
+
+    id: str
+    """`mem-` and a UUID."""
+    title: str
+    content: str
+    source: str
+    """What kind of statement it is, such as `user_statement` or `analysis_result`."""
+    created_at: str
+    """ISO 8601."""
+    tags: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    """The files that it is about, relative to the root."""
+    importance: int = 5
+    """From 1, low, to 10, high."""
+    left_out: int = 0
+    """How many characters of the content are left out."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import JobRow, RunnerRow
-from lcp_engine.store.turns import StoredReply, question, question_of
+from lcp_engine.store.turns import StoredReply, keep_memories, question, question_of
 from lcp_engine.workers.base import Hold
 
 _CREATED = {QUEUE.event: State.QUEUED, HOLD.event: State.HELD}
@@ -198,6 +198,9 @@ def _ask(scratch: Scratch, event: PastEvent) -> None:
             new_question(ledger, job, mission, plan, from_json(job.params))
         else:
             open_question(ledger, job.copy())
+        number = event.data.get("question")
+        if isinstance(number, int) and (past := scratch.past.turns.get(number)) is not None:
+            keep_memories(ledger.tx, scratch.mission_id, number, past.memories)
 
     scratch.write(ask)
 

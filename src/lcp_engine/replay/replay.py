@@ -26,6 +26,7 @@ from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, missing_blobs, read_archive
 from lcp_engine.store.queries.states_at import states_before
+from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.ask_user import KIND as ASK_USER
 
 DATABASE, ROOT = "replay.db", "root"
@@ -201,7 +202,7 @@ def _params(job: PastJob) -> dict[str, JsonValue]:
         return {name: value for name, value in params.items() if name not in _ENGINE_TEXTS}
     if job.role is Role.WORK:
         return params
-    return {name: value for name, value in params.items() if name not in ("notices", RESUMED)}
+    return {name: value for name, value in params.items() if name not in ("notices", RESUMED, MEMORIES)}
 
 
 def _job(job: PastJob, reasons: Mapping[int | None, Reason | None]) -> ComparedJob:

@@ -287,7 +287,9 @@ class Turns:
 
     def take(self, job: JobRow) -> FinishedTurn | None:
         """Ask the planner and read its reply; None if the turn is settled already. Raises `LcpError`."""
-        asked = self._database.write(lambda tx: open_question(ledger_of(tx), job.copy()))
+        asked = self._database.write(
+            lambda tx: open_question(ledger_of(tx), job.copy(), self._instance.admission)
+        )
         if asked is None:
             return None
         # Not the spec of the cache: a person may have changed the limits since.
@@ -409,6 +411,7 @@ class Turns:
             resumed=asked.resumed,
             result=None if asked.expected is None else asked.expected.schema,
             said=asked.said,
+            memories=asked.memories,
             said_before=lambda: self._database.read(lambda tx: earlier_messages(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
             numbers=lambda: self._database.read(lambda tx: numbers(tx, turn.mission_id)),

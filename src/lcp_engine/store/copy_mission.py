@@ -12,7 +12,7 @@ from sqlalchemy import Table, bindparam, insert, select, update
 
 from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, State, fulfils
 from lcp_engine.store import ledger_sql
-from lcp_engine.store.db.json_text import to_json
+from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.edges import Edge, connect, edges_of
@@ -20,6 +20,7 @@ from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
 from lcp_engine.store.queries.states_at import JobHistory
 from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
+from lcp_engine.store.turns import MEMORIES
 
 
 def _insert(table: Table) -> Statement:
@@ -212,6 +213,9 @@ class _Copy:
                 **dict.fromkeys(("runner_id", "run_after", "held_until")),
             }
             if row["id"] == self._question.job_id:
+                values["params"] = to_json({
+                    **from_json(str(values["params"])), MEMORIES: self._question.memories,
+                })  # fmt: skip
                 values["turn"] = next((t.turn for t in self._turns if t.job_id == row["parent_id"]), None)
             self._jobs[row["id"]] = self._one(_NEW_JOB, values)
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from sqlalchemy import bindparam, delete, insert, literal_column, select, text, update
 
 from lcp_engine.clock import Micros
-from lcp_engine.core.memory import MOST_ENTRIES, Entry, root_term
+from lcp_engine.core.memory import MOST_ENTRIES, Entry, within_root
 from lcp_engine.sandbox.root_identity import RootIdentity, is_same_place
 from lcp_engine.store.db.json_text import storable, to_json
 from lcp_engine.store.db.statements import NewRow, Statement
@@ -218,7 +218,7 @@ def _columns(entry: Entry, root_id: int) -> dict[str, object]:
         "tags": _listed(entry.tags),
         "files": _listed(entry.files),
         "related": _listed(entry.related),
-        "terms": " ".join((root_term(root_id), *entry.terms)),
+        "terms": " ".join(within_root(root_id, term) for term in entry.terms),
         "importance": entry.importance,
         "source": storable(entry.source),
         "fingerprint": entry.fingerprint,

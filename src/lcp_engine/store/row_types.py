@@ -157,6 +157,7 @@ class TurnRow:
     errors: str | None
     input_tokens: int | None
     output_tokens: int | None
+    memories: str | None = None
 
 
 @dataclass(slots=True)

@@ -15,6 +15,8 @@ from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.row_types import TurnRow
 from lcp_engine.store.schema import edges, events, jobs, plans, turns
 
+MEMORIES = "memories"
+"""The param of the turn that a fork begins with: what the original's question was asked with."""
 _TURN = select(*(turns.c[field.name] for field in fields(TurnRow)))
 _BY_JOB = Statement(_TURN.where(turns.c.job_id == bindparam("job")))
 _BY_NUMBER = Statement(
@@ -55,6 +57,11 @@ _PROMPT = Statement(
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
     .where(turns.c.reply.is_(None))
     .values(prompt=bindparam("new_prompt"))
+)
+_MEMORIES = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .values(memories=bindparam("new_memories"))
 )
 _MAKE_LAST = Statement(
     update(turns)
@@ -195,6 +202,11 @@ def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> boo
         new_replied_at=tx.now,
     )
     return changed == 1
+
+
+def keep_memories(tx: Tx, mission_id: int, number: int, memories: str | None) -> None:
+    """Store the entries of memory that a question is asked with, as JSON."""
+    tx.run(_MEMORIES, mission=mission_id, question=number, new_memories=memories)
 
 
 def add_cost(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> None:

@@ -54,6 +54,7 @@ class Scribe:
             "warnings": list(question.warnings),
             "said": [said.text for said in question.said],
             "said_before": [said.text for said in question.said_before()],
+            "memories": [memory.title for memory in question.memories],
             "last_turn": question.last_turn,
             "dialect": question.dialect,
             "correction": {

@@ -288,6 +288,18 @@ class ResultSpec(_Frozen):
     )
 
 
+class MemoryUse(_Frozen):
+    """What a mission does with the memory of its root (memory.md)."""
+
+    read: bool = Field(default=True, description="Each turn is shown what may concern it.")
+    characters: int = Field(
+        default=6_000, ge=0, le=100_000, description="The most that one turn is shown, in characters."
+    )
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=50)], ...] = Field(
+        default=(), max_length=20, description="Entries with one of these tags are shown first."
+    )
+
+
 LONGEST_HOLD = 100 * 365 * 24 * 3600
 
 
@@ -323,6 +335,9 @@ class MissionSpec(_Frozen):
     )
     commands: Commands = Field(
         default=NO_COMMANDS, description="The commands that jobs may run; none by default."
+    )
+    memory: MemoryUse = Field(
+        default=MemoryUse(), description="What the mission does with the memory of its root (memory.md)."
     )
     kinds: dict[str, KindSettings] = Field(
         default={}, description="Settings for kinds of jobs, by the kind (missions.md)."

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from lcp_engine.core.kinds import WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
-from lcp_engine.planners.base import Question, Said, SeenJob
+from lcp_engine.planners.base import Question, Said, SeenJob, SeenMemory
 from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.job_text import (
     Body,
@@ -222,6 +222,8 @@ class _Turn:
         left -= self.count(f"{sections['memory']}\n{sections['files']}")
         sections["results"] = self._results(left)
         left = self.room - self.count(_join(sections))
+        sections["remembered"] = self._remembered(left // 3)
+        left -= self.count(sections["remembered"])
         sections["earlier"] = self._earlier(old, left)
         return _join(sections)
 
@@ -313,6 +315,21 @@ class _Turn:
                 break
             kept.append(line)
         return "\n".join(reversed(kept))
+
+    def _remembered(self, tokens: int) -> str:
+        """What is remembered of the root, the best first; without room for all, the others are counted."""
+        kept: list[str] = []
+        tokens -= _FENCE if self.question.memories else 0
+        for memory in self.question.memories:
+            text = f"{fenced(_memory_text(memory))}"
+            tokens -= self.count(text) + 1
+            if tokens < 0:
+                break
+            kept.append(text)
+        left_out = len(self.question.memories) - len(kept)
+        if left_out and kept:
+            kept.append(f"- {left_out} more {'note is' if left_out == 1 else 'notes are'} left out here")
+        return "\n".join(kept)
 
     def _files(self, tokens: int) -> str:
         """The files that can be read next; the schema limits the decoder to them, but the model does not see it."""
@@ -409,6 +426,16 @@ class _Turn:
 
 
 _FENCE = 12
+
+
+def _memory_text(memory: SeenMemory) -> str:
+    """An entry of memory with its title, all of it inside the fence: none of it is to be trusted."""
+    about = f", about {', '.join(map(quoted, memory.files[:_MOST_FILES]))}" if memory.files else ""
+    more = f"\n[cut: {memory.left_out:,} more characters]" if memory.left_out else ""
+    return f"{plain(memory.source, 40)}, {memory.created_at[:10]}{about}: {plain(memory.title)}\n{memory.content}{more}"
+
+
+_MOST_FILES = 5
 
 
 def _share(sizes: Sequence[int], tokens: int) -> int:

@@ -53,6 +53,7 @@ class PastTurn:
     output_tokens: int | None
     latency: float | None
     replied_at: int | None
+    memories: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.json_values import JsonObject, list_in
-from lcp_engine.core.memory import Entry, file_term, root_term, tag_term, words_of
+from lcp_engine.core.memory import Entry, file_term, tag_term, within_root, words_of
+from lcp_engine.core.memory_choice import IMPORTANT, MOST_MATCHES, MOST_RECENT, Found, Match
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.root_identity import is_same_place
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
@@ -54,18 +57,23 @@ class Wanted:
 
 
 class ByTerms:
-    """A query with `{terms}` for the condition that an entry has all terms of the param `terms`."""
+    """A query with `{memories}` for the table, as m, and `{terms}` for the condition that an entry has all `terms`.
+
+    `{id}` is the number of the entry. SQLite's index gives its rows in their order, and only as many as are read.
+    """
 
     def __init__(self, text: str, **types: type[int | str]) -> None:
         named = {**types, "terms": str}
         self._sqlite = Sql(
-            text.replace(
-                "{terms}", "m.id IN (SELECT rowid FROM memory_terms WHERE memory_terms MATCH :terms)"
-            ),
+            text.replace("{memories}", "memory_terms CROSS JOIN memories m ON m.id = memory_terms.rowid")
+            .replace("{terms}", "memory_terms MATCH :terms")
+            .replace("{id}", "memory_terms.rowid"),
             **named,
         )
         self._postgresql = Sql(
-            text.replace("{terms}", "array_to_tsvector(string_to_array(m.terms, ' ')) @@ :terms::tsquery"),
+            text.replace("{memories}", "memories m")
+            .replace("{terms}", "array_to_tsvector(string_to_array(m.terms, ' ')) @@ :terms::tsquery")
+            .replace("{id}", "m.id"),
             **named,
         )
 
@@ -73,11 +81,10 @@ class ByTerms:
         return (self._sqlite if database == "sqlite" else self._postgresql).sql(database)
 
 
-def all_terms(tx: Tx, terms: Sequence[str]) -> str:
-    """The value of `terms`, each of letters and digits alone, for entries that have all of them."""
-    return (" AND " if tx.is_sqlite else " & ").join(
-        f'"{term}"' if tx.is_sqlite else f"'{term}'" for term in terms
-    )
+def all_terms(tx: Tx, root_id: int, terms: Iterable[str]) -> str:
+    """The value of `terms` for entries of a root that have all of these, each of letters and digits alone."""
+    own = [within_root(root_id, term) for term in terms]
+    return " AND ".join(f'"{one}"' for one in own) if tx.is_sqlite else " & ".join(f"'{one}'" for one in own)
 
 
 _COLUMNS = (
@@ -91,13 +98,45 @@ _BEFORE = f"{_FROM} WHERE m.id < :before"
 _LAST = "ORDER BY m.id DESC LIMIT :most"
 _NEWEST = Sql(f"{_BEFORE} {_LAST}", before=int, most=int)
 _NEWEST_OF_ROOT = Sql(f"{_BEFORE} AND m.root_id = :root {_LAST}", before=int, root=int, most=int)
-_NEWEST_WITH = ByTerms(f"{_BEFORE} AND {{terms}} {_LAST}", before=int, most=int)
+_NEWEST_WITH = ByTerms(
+    f"SELECT {_COLUMNS} FROM {{memories}} JOIN memory_roots r ON r.id = m.root_id WHERE {{terms}} AND {{id}} < :before "
+    "ORDER BY {id} DESC LIMIT :most",
+    before=int,
+    most=int,
+)
 _ROOTS = Sql("SELECT id, path, entries FROM memory_roots WHERE entries > 0 ORDER BY path, id")
 _NAMED = Sql(
     "SELECT m.root, m.spec FROM missions m WHERE m.pruned_at IS NULL AND m.root IN (SELECT path FROM memory_roots) "
     "ORDER BY m.id DESC LIMIT :most",
     most=int,
 )
+
+_OF_MISSION = Sql(
+    "SELECT r.id, r.path, r.identity, m.root, m.root_identity FROM missions m JOIN memory_roots r "
+    "ON r.path = m.root OR r.identity = m.root_identity WHERE m.id = :mission AND r.entries > 0 ORDER BY r.id",
+    mission=int,
+)
+_MATCH = "m.id, m.importance, m.updated_at, m.size, m.files"
+# What the mission itself has found out is in its history.
+_SHOWABLE = (
+    "(m.expires_at IS NULL OR m.expires_at > :now) AND (m.mission_id IS NULL OR m.mission_id <> :mission)"
+)
+_MATCHES = ByTerms(
+    f"SELECT {_MATCH} FROM {{memories}} WHERE {{terms}} AND {_SHOWABLE} ORDER BY {{id}} DESC LIMIT :most",
+    now=int,
+    mission=int,
+    most=int,
+)
+_OF_ROOT = f"SELECT {_MATCH} FROM memories m WHERE m.root_id = :root AND {_SHOWABLE}"
+_IMPORTANT = Sql(
+    f"{_OF_ROOT} AND m.importance >= :least ORDER BY m.importance DESC, m.id DESC LIMIT :most",
+    root=int,
+    now=int,
+    mission=int,
+    least=int,
+    most=int,
+)
+_RECENT = Sql(f"{_OF_ROOT} ORDER BY m.id DESC LIMIT :most", root=int, now=int, mission=int, most=int)
 
 
 def find_entry(tx: Tx, key: Key) -> MemoryRow:
@@ -118,10 +157,10 @@ def find_by_uid(tx: Tx, uid: str) -> MemoryRow | None:
 def find_entries(tx: Tx, wanted: Wanted, *, before: int | None = None, most: int = PAGE) -> list[MemoryRow]:
     """Entries, the newest first; with `before` those with a lower number."""
     params = {"before": 2**62 if before is None else before, "most": most}
-    terms = wanted.terms
-    if terms:
-        of_root = [] if wanted.root_id is None else [root_term(wanted.root_id)]
-        found = tx.rows(_NEWEST_WITH, terms=all_terms(tx, [*of_root, *terms]), **params)
+    if wanted.terms:
+        roots = [root for root, _, _ in known_roots(tx)] if wanted.root_id is None else [wanted.root_id]
+        each = (tx.rows(_NEWEST_WITH, terms=all_terms(tx, root, wanted.terms), **params) for root in roots)
+        found = sorted(chain.from_iterable(each), key=lambda row: -int(row[0]))[:most]
     elif wanted.root_id is not None:
         found = tx.rows(_NEWEST_OF_ROOT, root=wanted.root_id, **params)
     else:
@@ -132,6 +171,40 @@ def find_entries(tx: Tx, wanted: Wanted, *, before: int | None = None, most: int
 def known_roots(tx: Tx) -> list[tuple[int, str, int]]:
     """The number and the path of each root of which something is remembered, and how many entries it has."""
     return [(row[0], row[1], row[2]) for row in tx.rows(_ROOTS)]
+
+
+def root_of_mission(tx: Tx, mission_id: int) -> int | None:
+    """The number of the mission's root if something is remembered of it."""
+    rows = tx.rows(_OF_MISSION, mission=mission_id)
+    alike = [row for row in rows if row[2] is not None and row[2] == row[4]]
+    here = [row for row in rows if row[1] == row[3] and (tx.is_sqlite or is_same_place(row[2], row[4]))]
+    return next((int(row[0]) for row in (*alike, *here)), None)
+
+
+def find_matches(tx: Tx, root_id: int, cues: Iterable[str], *, mission_id: int) -> Found:
+    """What each cue finds in a root, without what the mission itself has found out."""
+    own = {"now": tx.now, "mission": mission_id}
+    asked = {
+        cue: tx.ask(_MATCHES, terms=all_terms(tx, root_id, [cue]), most=MOST_MATCHES, **own) for cue in cues
+    }
+    important = tx.ask(_IMPORTANT, root=root_id, least=IMPORTANT, most=MOST_MATCHES, **own)
+    newest = tx.rows(_RECENT, root=root_id, most=MOST_RECENT, **own)
+    return Found(
+        {cue: _matches(rows()) for cue, rows in asked.items()}, _matches(important()), _matches(newest)
+    )
+
+
+def find_shown(tx: Tx, numbers: Sequence[int]) -> list[MemoryRow]:
+    """Entries in this order."""
+    asked = [tx.ask(_BY_ID, wanted=number) for number in numbers]
+    return [_read(row) for rows in asked for row in rows()]
+
+
+def _matches(rows: Sequence[Row]) -> list[Match]:
+    return [
+        Match(number, importance, updated_at, size, _texts(files))
+        for number, importance, updated_at, size, files in rows
+    ]
 
 
 def root_with_alias(tx: Tx, alias: str, most: int = 200) -> str | None:
