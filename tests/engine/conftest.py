@@ -64,6 +64,7 @@ class Asked(BaseModel):
     warnings: list[str]
     said: list[str]
     said_before: list[str]
+    of_step: bool
     memories: list[str]
     last_turn: str | None
     dialect: str

@@ -110,6 +110,7 @@ def test_a_plan_is_carried_out_step_by_step(lab: Lab) -> None:
     assert steps(lab) == [f"{action}: succeeded" for action in actions]
     told = [f"Step {place} of 6: {action}" for place, action in enumerate(actions, 1)]
     assert asked(lab) == ["Find out.", *told, "Find out."]
+    assert [question.of_step for question in lab.questions] == [False, *[True] * 6, False]
     assert [result.result for result in lab.questions[-1].results] == [
         {"ok": True, "action": "analysis_result", "summary": "It has three modules."}
     ] * 6

@@ -72,9 +72,14 @@ class Asked:
     memories: tuple[SeenMemory, ...]
 
     @property
+    def of_step(self) -> bool:
+        """Whether a step of a plan asks, not the mission's own plan."""
+        return self.turn.plan_id != self.mission.root_plan
+
+    @property
     def expected(self) -> ResultSchema | None:
         """The schema of the result that the reply has to carry if it completes the mission; None if it cannot."""
-        if self.verifies or self.turn.plan_id != self.mission.root_plan:
+        if self.verifies or self.of_step:
             return None
         return expected_result(spec_of(self.mission.spec))
 

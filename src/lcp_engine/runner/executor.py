@@ -408,6 +408,7 @@ class Turns:
             writable=writable(admission, spec, asked.mission.root),
             dialect=spec.planner.dialect,
             verifies=asked.verifies,
+            of_step=asked.of_step,
             resumed=asked.resumed,
             result=None if asked.expected is None else asked.expected.schema,
             said=asked.said,

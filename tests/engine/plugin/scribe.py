@@ -55,6 +55,7 @@ class Scribe:
             "said": [said.text for said in question.said],
             "said_before": [said.text for said in question.said_before()],
             "memories": [memory.title for memory in question.memories],
+            "of_step": question.of_step,
             "last_turn": question.last_turn,
             "dialect": question.dialect,
             "correction": {

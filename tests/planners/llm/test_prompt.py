@@ -117,6 +117,14 @@ def in_part() -> Question:
     )
 
 
+def a_step() -> Question:
+    before = job(
+        7, "agent_plan", {"user_prompt": "Step 1 of 2: Look around", "scope": "step"},
+        {"ok": True, "action": "analysis_result", "summary": "It bakes.", "issues": ["No tests ```"]},
+    )  # fmt: skip
+    return asked(prompt="Step 2 of 2: Write it down", of_step=True, history=lambda: (before,))
+
+
 def long_file() -> Question:
     long = reading(8, "src/plan.py", "".join(f"line {number}\n" for number in range(1, 2001)), turn=4)
     return asked(history=lambda: (LIST, README, OVEN, long), results=(long,))
@@ -129,6 +137,7 @@ def long_file() -> Question:
         ("many_turns", write_prompt(many_turns(), budget_tokens=4000)),
         ("corrected", write_prompt(corrected(), budget_tokens=4000)),
         ("last_turn_of_a_step", write_prompt(in_part(), budget_tokens=4000)),
+        ("a_step", write_prompt(a_step(), budget_tokens=4000)),
         ("long_file", write_prompt(long_file(), budget_tokens=1500)),
         ("universal", write_prompt(many_turns(), budget_tokens=4000, dialect="universal")),
         ("no_kinds", write_prompt(asked(kinds=()), budget_tokens=4000)),

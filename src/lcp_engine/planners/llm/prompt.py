@@ -492,6 +492,11 @@ _ENDS: Mapping[Dialect, str] = {
 }
 
 
+_OF_STEP = (
+    "You carry out this part alone: what ends it is its result, which later parts read. The mission goes on."
+)
+
+
 def _now(question: Question, dialect: Dialect) -> str:
     if question.last_turn is not None:
         ends = _ENDS[dialect]
@@ -501,6 +506,8 @@ def _now(question: Question, dialect: Dialect) -> str:
             f"The mission has reached its limit {limit}: this is the last turn. Answer with {ends}.{carried}"
         )
     said = ["Correct your answer." if question.correction else "Answer with the next action."]
+    if question.of_step:
+        said.insert(0, _OF_STEP)
     if question.turns_left is not None:
         said.append(f"Turns left after this one: {question.turns_left}.")
     if question.jobs_left is not None and question.jobs_left < 2 * question.max_followups:
