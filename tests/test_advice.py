@@ -58,7 +58,8 @@ INVALID_ARGUMENT: api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     sandbox/landlock:isolation_named settings:_read_config settings:_seconds settings:read_url
     store/db/open:make_backend store/db/postgres:_unreadable store/maintenance/backup:_check_target web/actions:_option
     web/launch:_directory web/server:_listen web/server:_read_name workers/registry:_offered workers/registry:check_kind
-INVALID_MISSION: core/mission/parse:_refuse planners/llm/planner:ModelPlanner._chosen
+OUTPUT_NOT_FOUND: engine/plan_steps:resolved_params
+INVALID_MISSION: core/mission/parse:_refuse engine/plan_steps:check_plans planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
     planners/simple:check_script settings:resolve_root web/actions:_limit
 INVALID_PARAMS: cli/decide:_revised api/run_job:_read_params replay/fork:_result
@@ -96,13 +97,13 @@ WORKER_DIED: runner/confined/external:_Running.__init__
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
 WRONG_STATE: workers/recall:_refusal cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
-    engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_retry_step
+    engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_check_step_may_run
     engine/missions:accept_root engine/missions:cancel engine/missions:enqueue engine/missions:resume
     engine/missions:retry engine/question:bring_reply engine/question:refuse_relayed replay/fork:_find_turn
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: workers/load_files:_naming api/mcp_tools:_about runner/confined/external:_Job.failed
+*: engine/plan_steps:admit workers/load_files:_naming api/mcp_tools:_about runner/confined/external:_Job.failed
     cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
@@ -141,23 +142,26 @@ NOT_FOUND: engine/question:earlier_job workers/recall:execute
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
 NO_SINGLE_MATCH: sandbox/new_content:_check_matches
-NO_WORKER: api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds api/run_job:_worker
+NO_WORKER: engine/plan_steps:_prepare
+    api/arguments:known_worker cli/jobs:_check_kinds cli/run:_check_kinds api/run_job:_worker
     runner/runner:Runner.__init__
 PATH_DENIED: engine/memory:clean
     sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
     workers/base:Context.judge
 PATH_NOT_FOUND: sandbox/installed_programs:found_program planners/llm/local:_start
 PATH_OUTSIDE_ROOT: sandbox/root:_outside
-PLANNER_FAILED: engine/progress:_end_without_reply planners/llm/local:_start
+PLANNER_FAILED: engine/progress:_end_without_reply planners/simple:NoPlanner.answer
+    planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
 ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
-TOO_LARGE: workers/recall:execute
+TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
     sandbox/working_copy:_check_size cli/decide:_read cli/replay:_text engine/outcome:_stored
     sandbox/read_text:_too_large web/edit:_job
     workers/base:too_large_to_change workers/base:_too_large_to_write workers/edit_file:execute
     workers/write_file:execute
-WORKER_FAILED: runner/confined/external:_environment runner/confined/external:_Job._error
+WORKER_FAILED: engine/plan_course:end_by_rule runner/confined/external:_environment
+    runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
 WRONG_STATE: workers/recall:_refusal api/arguments:new_root engine/schedules:add_schedule
     runner/undo:_still_written runner/undo:check_quiet
@@ -188,7 +192,8 @@ NO_REFUSALS = {
     ReasonCode.MISSION_ENDED, ReasonCode.NOT_JUDGED, ReasonCode.NOT_STARTED, ReasonCode.PLAN_ENDED,
     ReasonCode.PLANNER_REVIEW, ReasonCode.QUESTION, ReasonCode.REPLY_WANTED, ReasonCode.RUNNER_DIED,
     ReasonCode.STEP_ENDED, ReasonCode.CONFLICT, ReasonCode.DRIFT, ReasonCode.NO_WORKER, ReasonCode.STEP_ORDER,
-    ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE, ReasonCode.FILE_BUSY, ReasonCode.NETWORK_ROOT,
+    ReasonCode.CONDITION_UNMET, ReasonCode.PLAN_ABORTED, ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE,
+    ReasonCode.FILE_BUSY, ReasonCode.NETWORK_ROOT,
 }  # fmt: skip
 """Reasons to hold, cancel or queue a job, which make no error."""
 

@@ -11,6 +11,13 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.config_file import CapSettings, ConfigFile
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.parse import MissionFile, Variable
+from lcp_engine.core.mission.plan import (
+    StatedCondition,
+    StatedErrorHandling,
+    StatedPlan,
+    StatedRetry,
+    StatedStep,
+)
 from lcp_engine.core.mission.spec import (
     AcceptCheck,
     FileMatch,
@@ -64,6 +71,11 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         MemoryUse,
         KindSettings,
         Retry,
+        StatedPlan,
+        StatedStep,
+        StatedCondition,
+        StatedRetry,
+        StatedErrorHandling,
         Rule,
         AcceptCheck,
         FileMatch,
@@ -78,6 +90,11 @@ KEYS: Mapping[type[BaseModel], str] = {
     MemoryUse: "memory",
     KindSettings: "kinds.KIND",
     Retry: "kinds.KIND.retry",
+    StatedPlan: "plan",
+    StatedStep: "plan.steps",
+    StatedCondition: "plan.steps.condition",
+    StatedRetry: "plan.steps.retry",
+    StatedErrorHandling: "plan.error_handling",
     Rule: "policy",
     AcceptCheck: "accept",
     FileMatch: "file_matches",

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from lcp_engine.clock import Clock
     from lcp_engine.core.job_states import State
     from lcp_engine.core.kinds import KindRole
+    from lcp_engine.core.mission.plan import (
+        StatedCondition,
+        StatedErrorHandling,
+        StatedPlan,
+        StatedRetry,
+        StatedStep,
+    )
     from lcp_engine.core.mission.spec import (
         AcceptCheck,
         Commands,
@@ -218,6 +225,11 @@ __all__ = [
     "SeenMemory",
     "Sight",
     "State",
+    "StatedCondition",
+    "StatedErrorHandling",
+    "StatedPlan",
+    "StatedRetry",
+    "StatedStep",
     "TurnFact",
     "Undo",
     "UndoneFact",
@@ -241,6 +253,13 @@ _MODULES = {
     "clock": ("Clock",),
     "core.job_states": ("State",),
     "core.kinds": ("KindRole",),
+    "core.mission.plan": (
+        "StatedCondition",
+        "StatedErrorHandling",
+        "StatedPlan",
+        "StatedRetry",
+        "StatedStep",
+    ),
     "core.mission.spec": (
         "AcceptCheck",
         "Commands",

@@ -47,6 +47,7 @@ class ErrorCode(StrEnum):
     FILE_SYSTEM = "FILE_SYSTEM"
     INVALID_PARAMS = "INVALID_PARAMS"
     INVALID_PATTERN = "INVALID_PATTERN"
+    OUTPUT_NOT_FOUND = "OUTPUT_NOT_FOUND"
     INVALID_MISSION = "INVALID_MISSION"
     INVALID_REPLY = "INVALID_REPLY"
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
@@ -131,6 +132,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.INPUT,
         "A pattern is not a valid gitignore-style pattern, or costs too much to match.",
         "Write a simpler pattern.",
+    ),
+    ErrorCode.OUTPUT_NOT_FOUND: Meaning(
+        _T.INPUT,
+        "A reference of a plan's step names an output that the step before does not have.",
+        "Correct the reference; `lcp job J` shows what the step before gave.",
     ),
     ErrorCode.INVALID_MISSION: Meaning(
         _T.INPUT, "The mission is not valid.", "Correct the key that the message names."
@@ -371,6 +377,7 @@ class InvalidInput(LcpError):
             _C.INVALID_MISSION,
             _C.INVALID_PARAMS,
             _C.INVALID_PATTERN,
+            _C.OUTPUT_NOT_FOUND,
             _C.INVALID_REPLY,
             _C.SCRIPT_EXHAUSTED,
             _C.CLARIFICATION_EXHAUSTED,

@@ -287,6 +287,7 @@ def _check_counters(lab: Lab) -> None:
         )
     requested = (
         "SELECT m.requested, (SELECT count(*) FROM jobs j WHERE j.mission_id = m.id AND j.fingerprint IS NOT NULL "
+        "AND j.terms IS NULL "
         "AND NOT EXISTS (SELECT 1 FROM events e WHERE e.mission_id = m.id AND e.job_id = j.id AND "
         f"e.event = '{REFUSE.event}')) FROM missions m"
     )

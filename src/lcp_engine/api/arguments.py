@@ -12,6 +12,7 @@ from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.engine.admission import check_kinds
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.plan_steps import check_plans
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
@@ -35,6 +36,7 @@ def checked_spec(
     planner = make_planner(known.planner, instance.planner_environment)
     check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
     check_kinds(known, instance.admission.workers)
+    check_plans(known, instance.admission.workers)
     return known.model_copy(update={"allow_admin": allow_admin})
 
 

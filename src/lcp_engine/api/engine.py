@@ -35,6 +35,7 @@ from lcp_engine.engine import missions, schedules
 from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
+from lcp_engine.engine.plan_steps import prepare_plans
 from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
@@ -158,9 +159,10 @@ class Engine(History):
         checked = checked_spec(self.instance, spec, allow_admin=allow_admin)
         directory = existing_directory(root)
         identity = identity_at(directory)
+        plans = prepare_plans(checked, self.workers, str(directory))
         return self.mission(
             self.instance.write(
-                missions.launch, checked, directory, key=key, identity=identity, request=request
+                missions.launch, checked, directory, key=key, identity=identity, request=request, plans=plans
             )
         )
 
@@ -459,7 +461,7 @@ class Engine(History):
         stored = spec_of(row.spec)
         checked_spec(self.instance, stored, allow_admin=stored.allow_admin)
         existing_directory(row.root)
-        return self.mission(self.instance.write(schedules.launch_now, name))
+        return self.mission(self.instance.write(schedules.launch_now, self.workers, name))
 
     # -- Replay and fork
 

@@ -34,7 +34,8 @@ MEANINGS: Mapping[Exit, str] = {
     "valid, or the work was not done",
     Exit.USAGE: "wrong usage: an unknown command or option, a missing argument, or a value that cannot be used",
     Exit.WAITING: "the mission waits for a person",
-    Exit.LIMIT: "the mission ended on a limit or without progress, or completed with an effect unfulfilled",
+    Exit.LIMIT: "the mission ended on a limit or without progress, or completed with an effect unfulfilled "
+    "or a step failed",
     Exit.CONFLICT: "conflict: a job, mission or file is in a state that does not allow it, or is not what was approved",
     Exit.INTERRUPTED: "interrupted",
 }
@@ -61,7 +62,7 @@ def exit_of_mission(history: History, mission: Mission) -> Exit:
         case MissionStatus.COMPLETED if mission.unfulfilled:
             return Exit.WAITING if held_effects(history, mission) else Exit.LIMIT
         case MissionStatus.COMPLETED:
-            return Exit.DONE
+            return Exit.LIMIT if mission.outcome == "plan_incomplete" else Exit.DONE
         case MissionStatus.RUNNING | MissionStatus.WAITING:
             return Exit.WAITING
         case MissionStatus.FAILED if mission.outcome is not None and (

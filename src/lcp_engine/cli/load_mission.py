@@ -21,6 +21,7 @@ from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.admission import check_kinds
+from lcp_engine.engine.plan_steps import asks_planner, check_plans
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner, usual_planner
@@ -69,6 +70,7 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     if isinstance(planner, ScriptPlanner):
         check_script(planner, spec.planner, params_of(find_workers()), expected_result(spec), source=source)
     check_kinds(spec, find_workers(), source=source)
+    check_plans(spec, find_workers(), source=source)
     root = resolve_root(spec.root, base, options.root)
     if request is not None:
         _check_root(request, root, source)
@@ -88,9 +90,18 @@ def _spec(
     settings = [*options.settings]
     if options.planner is not None:
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
-    elif outline_mission(text, source=source).planner is None and not _set_planner(settings):
+    elif not _set_planner(settings) and _needs_planner(options, text, source, base):
         settings.insert(0, f"planner={json_line({'type': usual()})}")
     return _parse(text, source, options.variables or {}, settings, base=base, given=len(options.settings))
+
+
+def _needs_planner(options: MissionOptions, text: str, source: str, base: Path) -> bool:
+    """Whether a mission names no planner and needs one; one with a plan needs it for steps that ask it."""
+    outline, settings = outline_mission(text, source=source), options.settings
+    if outline.planner is not None or not outline.has_plan:
+        return outline.planner is None
+    parsed = _parse(text, source, options.variables or {}, settings, base=base, given=len(settings))
+    return asks_planner(parsed, find_workers())
 
 
 def _check_root(request: AgentRequest, root: Path, source: str) -> None:

@@ -40,6 +40,8 @@ class Outcome(StrEnum):
     INVALID_REPLY = "invalid_reply"
     JOB_FAILED = "job_failed"
     CANCELLED = "cancelled"
+    PLAN_COMPLETE = "plan_complete"
+    PLAN_INCOMPLETE = "plan_incomplete"
 
 
 @dataclass(frozen=True)

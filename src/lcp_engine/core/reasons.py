@@ -20,6 +20,7 @@ class ReasonCode(StrEnum):
     ANSWERED_BEFORE = "answered_before"
     CANCELLED_BY = "cancelled_by"
     COMMAND = "command"
+    CONDITION_UNMET = "condition_unmet"
     CONFLICT = "conflict"
     DEFAULT_AUTO = "default_auto"
     DEFAULT_DENIALS = "default_denials"
@@ -43,6 +44,7 @@ class ReasonCode(StrEnum):
     NOT_JUDGED = "not_judged"
     NOT_STARTED = "not_started"
     NO_WORKER = "no_worker"
+    PLAN_ABORTED = "plan_aborted"
     PLAN_ENDED = "plan_ended"
     PLANNER_REVIEW = "planner_review"
     QUESTION = "question"
@@ -74,6 +76,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.ANSWERED_BEFORE: "it equals job {job}, which {by} answered: {answer}",
     ReasonCode.CANCELLED_BY: "cancelled by {by}",
     ReasonCode.COMMAND: "no entry of commands.allow fits; {entry} would fit exactly this command",
+    ReasonCode.CONDITION_UNMET: "its condition does not hold: {condition}",
     ReasonCode.CONFLICT: "the file is not what it was when the change was made",
     ReasonCode.DEFAULT_AUTO: "default policy: kinds without effects run",
     ReasonCode.DEFAULT_DENIALS: "default policy: secrets, .git and the engine's own files are denied",
@@ -101,6 +104,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.NOT_JUDGED: "policy has not judged it",
     ReasonCode.NOT_STARTED: "not started",
     ReasonCode.NO_WORKER: "no worker executes this kind",
+    ReasonCode.PLAN_ABORTED: "step {step} (job {job}) {fault}, and that ends the plan",
     ReasonCode.PLAN_ENDED: "the plan has ended",
     ReasonCode.PLANNER_REVIEW: "the planner asked for review (auto_dispatch: false)",
     ReasonCode.QUESTION: "it is a question to a person",

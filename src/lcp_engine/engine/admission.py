@@ -173,7 +173,7 @@ def _evaluate(
     worker = admission.workers.get(job.kind)
     params = None if worker is None else params_of(worker, job.params)
     spec = spec_of(mission.spec)
-    mark = fingerprint(job.kind, job.params if params is None else _canonical(params, mission.root, spec))
+    mark = fingerprint(job.kind, job.params if params is None else canonical(params, mission.root, spec))
     equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
     seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
     verdict, reason, refusal = Verdict.HOLD, stated(NO_WORKER), ErrorCode.NO_WORKER
@@ -282,7 +282,7 @@ def params_of(worker: Worker[BaseModel], params: Mapping[str, JsonValue]) -> Bas
         return None
 
 
-def _canonical(params: BaseModel, root: str | None, spec: MissionSpec) -> dict[str, JsonValue]:
+def canonical(params: BaseModel, root: str | None, spec: MissionSpec) -> dict[str, JsonValue]:
     """The params as equal requests share them (R11), however they spell the file and whatever they call its text."""
     plain: dict[str, JsonValue] = params.model_dump(mode="json", exclude_none=True)
     if isinstance(params, ContentParams):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,7 +16,9 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import locked_job, worker_of
-from lcp_engine.engine.progress import cancel_mission, refresh
+from lcp_engine.engine.plan_course import is_handled
+from lcp_engine.engine.plan_steps import PlannedPlan, as_text, store_plan
+from lcp_engine.engine.progress import cancel_mission, continue_stated, refresh
 from lcp_engine.engine.turn_queue import (
     RESUMED,
     STEP_ORDER,
@@ -44,7 +46,8 @@ from lcp_engine.store.missions import (
 from lcp_engine.store.people import unanswered_hold, was_rejected_by_person
 from lcp_engine.store.queries.records import MissionStatus
 from lcp_engine.store.queue import live_jobs
-from lcp_engine.store.row_types import JobRow
+from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
+from lcp_engine.store.stated_plans import StatedText, keep_plans, steps_of_plan
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 
@@ -57,11 +60,13 @@ def launch(
     about: Mapping[str, JsonValue] | None = None,
     identity: RootIdentity | None = None,
     request: AgentRequest | None = None,
+    plans: Sequence[PlannedPlan] = (),
 ) -> int:
-    """Store a mission with its first turn; its id. With a `key` that was used before, the id of that mission.
+    """Store a mission with its first turn, or with the steps of its first plan; its id.
 
-    The same holds for a `request` that a mission was launched for. `about` is added to the data of its first event.
-    `identity` says which directory the root is.
+    With a `key` that was used before, the id of that mission; the same holds for a `request` that a mission was
+    launched for. `about` is added to the data of its first event. `identity` says which directory the root is, `plans`
+    are those that `spec` states (`prepare_plans`).
     """
     if key is not None and (known := find_by_key(ledger.tx, key)) is not None:
         return known
@@ -72,6 +77,11 @@ def launch(
     if mission.root_plan is not None:
         return mission_id
     ledger.note(mission, "launched", None, {"name": spec.name, **(about or {})})
+    if plans:
+        texts = [StatedText(plan.name, place, as_text(plan)) for place, plan in enumerate(plans)]
+        keep_plans(ledger.tx, mission_id, texts)
+        store_plan(ledger, mission, plans[0])
+        return mission_id
     plan = ledger.new_plan(mission_id, job_id=None, parent_id=None, depth=0)
     mission.root_plan = plan.id
     params: dict[str, JsonValue] = {"user_prompt": spec.goal}
@@ -213,18 +223,24 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if mission.root_plan is None:
         raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; it cannot be resumed")
+    plan = ledger.plan(mission.root_plan)
+    if plan.on_failure is not None and plan.failed_job is None and mission.status != MissionStatus.CANCELLED:
+        message = f"mission {mission_id} has completed its plan; nothing of it is left to continue"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
     before = spec_of(mission.spec).limits.model_dump(include=set(limits))
     if limits:
         mission.spec = _with_limits(mission.spec, limits)
     ended_on = mission.outcome
     mission.status, mission.outcome = "running", None
-    plan = ledger.plan(mission.root_plan)
     plan.reopen()
     reopen_mission(ledger.tx, mission_id)
     # A turn may still be running, and only one is asked at a time.
     turns = (job.id for job in live_jobs(ledger, mission) if job.role is not Role.WORK and job.state in OPEN)
     mission.asking = next(turns, None)
     ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits), "before": before})
+    if plan.on_failure is not None:
+        _take_up_steps(ledger, mission, plan)
+        return
     if plan.open == 0:
         notice = f"a person resumed the mission; it had ended with {ended_on}"
         queue_question(ledger, plan, {"notices": [notice], RESUMED: True}, depth=plan.depth)
@@ -250,17 +266,20 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
         expected = f"{', '.join(others)} and {last}"
         message = f"job {job_id} is {job.state}; only {expected} jobs, and those that a person rejected, can be retried"
         raise LcpError(ErrorCode.WRONG_STATE, message)
-    if workers is not None:
+    if workers is not None and job.terms is None:
         worker_of(workers, job).read(from_json(job.params), f"job {job.id}")
     job.failures = job.deaths = 0
     if job.role is Role.STEP:
         _retry_step(ledger, job, by=by)
         return
+    if job.terms is not None:
+        _check_step_may_run(ledger, job)
     hold = None if job.state is State.FAILED else unanswered_hold(ledger.tx, job)
     if hold is None:
         ledger.move(job, RETRY)
     else:
         ledger.move(job, RETRY_HELD, reason=hold)
+    _follow_again(ledger, job)
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
 
@@ -268,6 +287,9 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
 def _hold_rejected(ledger: Ledger, job: JobRow, *, by: str) -> None:
     """Hold a job again that a person has rejected: they may have changed their mind."""
     mission = ledger.mission(job.mission_id)
+    if job.terms is not None:
+        _check_step_may_run(ledger, job)
+        _follow_again(ledger, job)
     ledger.move(job, RETRY_HELD, reason=unanswered_hold(ledger.tx, job) or because(ReasonCode.HELD_BEFORE))
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
@@ -276,16 +298,7 @@ def _hold_rejected(ledger: Ledger, job: JobRow, *, by: str) -> None:
 def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
     """Ask the step's plan again, or for the first time. Raises `WRONG_STATE` if its plan has ended."""
     mission = ledger.mission(step.mission_id)
-    assert step.plan_id is not None
-    if mission.has_ended or ledger.plan(step.plan_id).outcome is not None:
-        message = f"job {step.id} is a step of a plan that has ended"
-        raise LcpError(ErrorCode.WRONG_STATE, f"{message}: `lcp resume {mission.id}` asks the planner again")
-    for needed in unmet(ledger.tx, step.id):
-        message = (
-            f"job {step.id} follows job {needed.job_id}, which is {needed.state}; it can be retried once that"
-        )
-        message += " succeeds"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+    _check_step_may_run(ledger, step)
     ended_as = step.state
     plan = begun_plan(ledger, step)
     if plan is None:
@@ -294,14 +307,60 @@ def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
         ledger.move(step, RETRY_BLOCKED)
         plan.reopen()
         queue_turn(ledger, plan, notices=[f"a person retried this step; before, it was {ended_as}"])
+    _follow_again(ledger, step)
+    ledger.note(mission, "decided", step.id, {"by": by, "decision": "retry"})
+    refresh(ledger, mission)
+
+
+def _check_step_may_run(ledger: Ledger, step: JobRow) -> None:
+    """Raise `WRONG_STATE` for a step of a plan that has ended, or that waits for another one."""
+    assert step.plan_id is not None
+    plan = ledger.plan(step.plan_id)
+    if ledger.mission(step.mission_id).has_ended or plan.outcome is not None:
+        does = "asks the planner again" if plan.on_failure is None else "continues it"
+        message = f"job {step.id} is a step of a plan that has ended: `lcp resume {step.mission_id}` {does}"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    for needed in unmet(ledger.tx, step.id):
+        fact = f"job {step.id} follows job {needed.job_id}, which is {needed.state}"
+        raise LcpError(ErrorCode.WRONG_STATE, f"{fact}; it can be retried once that succeeds")
+
+
+def _follow_again(ledger: Ledger, step: JobRow) -> None:
+    """Let the steps that were skipped behind this one wait for it again."""
+    plan = None if step.plan_id is None else ledger.plan(step.plan_id)
+    if plan is not None and plan.failed_job == step.id:
+        plan.failed_job = None
     again = [step]
     for before in again:
         for behind, _ in followers_of(ledger.tx, before):
             if behind.state is State.SKIPPED:
                 _wait_again(ledger, behind, STEP_ORDER)
                 again.append(behind)
-    ledger.note(mission, "decided", step.id, {"by": by, "decision": "retry"})
-    refresh(ledger, mission)
+
+
+def _take_up_steps(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
+    """Let the steps of a stated plan that did not come to a good end wait or run again; handled failures stay."""
+    for step in steps_of_plan(ledger.tx, plan.id):
+        step.failures = step.deaths = 0
+        if step.state is State.REJECTED:
+            reason = unanswered_hold(ledger.tx, step) or because(ReasonCode.HELD_BEFORE)
+            ledger.move(step, RETRY_HELD, reason=reason)
+        elif step.state in RETRY_BLOCKED.sources and not (
+            step.state is State.FAILED and is_handled(ledger, step)
+        ):
+            _take_up(ledger, step)
+    continue_stated(ledger, mission, plan, steps_of_plan(ledger.tx, plan.id))
+
+
+def _take_up(ledger: Ledger, step: JobRow) -> None:
+    begun = begun_plan(ledger, step) if step.role is Role.STEP else None
+    if begun is None:
+        ledger.move(step, RETRY_BLOCKED, reason=STEP_ORDER)
+        return
+    ended_as = step.state
+    ledger.move(step, RETRY_BLOCKED)
+    begun.reopen()
+    queue_turn(ledger, begun, notices=[f"a person resumed the mission; before, this step was {ended_as}"])
 
 
 def _wait_again(ledger: Ledger, step: JobRow, reason: str) -> None:
@@ -330,7 +389,7 @@ def _insert(
         root=None if root is None else str(root),
         root_identity=None if identity is None else identity.text,
         planner=spec.planner.type,
-        spec=spec.model_dump_json(by_alias=True),
+        spec=spec.model_dump_json(by_alias=True, exclude={"plan", "fallback_plans"}),
         session_id=None if request is None else request.session_id,
         user_id=None if request is None else request.user_id,
     )

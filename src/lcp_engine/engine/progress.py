@@ -11,8 +11,17 @@ from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SETTLED,
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
+from lcp_engine.engine.plan_course import (
+    begin_fallback,
+    end_by_rule,
+    is_aborted,
+    is_over,
+    note_failure,
+    skip_rest,
+)
 from lcp_engine.engine.turn_queue import (
     acting_plan,
+    begin_step,
     has_follower,
     is_asking,
     queue_turn,
@@ -51,6 +60,9 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         refresh(ledger, mission)
         return
     plan = ledger.plan(job.plan_id)
+    if plan.on_failure is not None:
+        _advance_stated(ledger, mission, plan, job)
+        return
     end = answered_end(ledger, job) if plan.outcome is None else None
     if end is not None:
         failed = (
@@ -85,10 +97,52 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
         return
     if job.plan_id is not None and not mission.has_ended:
         plan = ledger.plan(job.plan_id)
+        if plan.on_failure is not None:
+            _advance_stated(ledger, mission, plan, job)
+            return
         release_followers(ledger, job)
         if plan.outcome is None and plan.open == 0 and plan.held == 0:
             queue_turn(ledger, plan)
     refresh(ledger, mission)
+
+
+def _advance_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow, step: JobRow) -> None:
+    """Let a plan that the mission states go on after a step of it was settled, or end the mission by rule (R27)."""
+    if note_failure(ledger, plan, step):
+        _abort(ledger, mission, plan)
+    elif not is_aborted(plan):
+        release_followers(ledger, step)
+    _end_if_over(ledger, mission, plan)
+    refresh(ledger, mission)
+
+
+def continue_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow, steps: Iterable[JobRow]) -> None:
+    """Let the steps of a reopened plan begin that may, and end the mission again if none does."""
+    for known in steps:
+        step = ledger.job(known.id)  # those before it may have moved it
+        may_begin = step.state is State.BLOCKED and not step.waits_for
+        if step.state in SETTLED or (may_begin and not begin_step(ledger, step)):
+            release_followers(ledger, step)
+    _end_if_over(ledger, mission, plan)
+    refresh(ledger, mission)
+
+
+def _abort(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
+    """Begin no further step of a stated plan; the sub-plans of its steps end with it."""
+    ended = _end_sub_plans(ledger, mission, Outcome.JOB_FAILED, within=plan)
+    turns = [job for plan_id in sorted(ended) for job in open_turns(ledger, ledger.plan(plan_id))]
+    _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.PLAN_ENDED))
+    skip_rest(ledger, plan)
+
+
+def _end_if_over(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
+    """End the mission of a stated plan of which nothing is left, unless another plan takes its place."""
+    if not is_over(plan) or begin_fallback(ledger, plan):
+        return
+    end, failed = end_by_rule(ledger, plan)
+    error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
+    plan.outcome = end.outcome
+    end_mission(ledger, mission, end, error)
 
 
 def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> None:
@@ -111,6 +165,11 @@ def after_holding(ledger: Ledger, plan: PlanRow) -> None:
     Also if none of the held jobs is its own: an equal job of another plan is held, and a decision on that does not
     advance this plan.
     """
+    if plan.on_failure is not None:
+        if is_aborted(plan):  # the step was running when another one failed
+            skip_rest(ledger, plan)
+            _end_if_over(ledger, ledger.mission(plan.mission_id), plan)
+        return
     if plan.outcome is not None or plan.open > 0 or is_asking(ledger, plan):
         return
     if plan.held == 0 or _has_news(ledger, plan):
@@ -165,7 +224,10 @@ def end_mission(
     _end_sub_plans(ledger, mission, end.outcome)
     found = findings_in(from_json(result)) if result is not None and end.succeeded else NOTHING_FOUND
     _close_mission(ledger, mission, end, error, findings=found)
-    turns = [job for job in live_jobs(ledger, mission) if job.role is not Role.WORK]
+    # A step that waits for another one would wait for ever.
+    turns = [
+        job for job in live_jobs(ledger, mission) if job.role is not Role.WORK or job.state is State.BLOCKED
+    ]
     _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.MISSION_ENDED))
 
 
@@ -183,8 +245,11 @@ def cancel_mission(ledger: Ledger, mission: MissionRow, by: str) -> None:
     _settle_all(ledger, mission, live_jobs(ledger, mission), CANCEL, reason)
 
 
-def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
-    """Cancel the sub-plans of a mission that reached a limit; the root plan gets the last turn (R6)."""
+def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str, turn: JobRow) -> None:
+    """Cancel the sub-plans of a mission that reached a limit; the root plan gets the last turn (R6).
+
+    `turn` is the one that found out; if it belongs to a sub-plan, it is settled.
+    """
     ended = _end_sub_plans(ledger, mission, f"limit:{limit}")
     owners = {ledger.plan(plan_id).job_id for plan_id in ended}
     stopped = [
@@ -194,11 +259,16 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str) -> None:
         and (job.role is not Role.WORK or job.state is not State.RUNNING)
     ]
     _settle_all(ledger, mission, stopped, CANCEL, because(ReasonCode.LIMIT_REACHED, limit=limit))
-    for job in stopped:
-        if job.state in SETTLED:
-            release_followers(ledger, job)
+    settled = [job for job in (turn, *stopped) if job.state in SETTLED]
     assert mission.root_plan is not None
     root = ledger.plan(mission.root_plan)
+    if root.on_failure is not None:
+        for job in settled:
+            if job.plan_id == root.id and not mission.has_ended:
+                _advance_stated(ledger, mission, root, job)
+        return
+    for job in settled:
+        release_followers(ledger, job)
     if root.open == 0 and root.outcome is None:
         queue_turn(ledger, root)
     refresh(ledger, mission)

@@ -18,7 +18,7 @@ from lcp_engine.engine.admission import Admission, may_read
 from lcp_engine.engine.memory import About, choose_memories, seen_memories
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
-from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan, release_followers
+from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Said, SeenJob, SeenMemory
 from lcp_engine.store.db.json_text import from_json, storable
@@ -280,8 +280,7 @@ def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: Pla
     """Cancel the sub-plans of a mission that reached a limit. True for a turn of the root plan: it is the last (R6)."""
     if plan.job_id is not None:
         _cancel_turn(ledger, job, mission, because(ReasonCode.LIMIT_REACHED, limit=limit))
-        release_followers(ledger, job)
-    cancel_sub_plans(ledger, mission, limit)
+    cancel_sub_plans(ledger, mission, limit, job)
     return plan.job_id is None
 
 

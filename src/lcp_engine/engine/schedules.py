@@ -13,11 +13,13 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import Cron, Every, Onward, Recurrence, first_due
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
+from lcp_engine.engine.plan_steps import prepare_plans
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store import schedules
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.schedules import ScheduleRow, Tick
+from lcp_engine.workers.base import Workers
 
 Overlap: TypeAlias = Literal["skip", "allow"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -83,17 +85,22 @@ def unknown_schedule(name: str, known: Sequence[str]) -> LcpError:
     return LcpError(ErrorCode.NOT_FOUND, f"schedule {name!r} is not in the database; {nearest(name, known)}")
 
 
-def launch_now(ledger: Ledger, name: str) -> int:
+def launch_now(ledger: Ledger, workers: Workers, name: str) -> int:
     """Launch the mission of a schedule now, without changing when it is due; the mission's id. Raises `NOT_FOUND`."""
     row = lock_schedule(ledger, name)
     mission_id = missions.launch(
-        ledger, spec_of(row.spec), Path(row.root), about={"schedule": name}, identity=identity_at(row.root)
+        ledger,
+        spec_of(row.spec),
+        Path(row.root),
+        about={"schedule": name},
+        identity=identity_at(row.root),
+        plans=prepare_plans(spec_of(row.spec), workers, row.root),
     )
     schedules.note_launch(ledger.tx, name, mission_id)
     return mission_id
 
 
-def tick(ledger: Ledger, row: ScheduleRow, now: Micros, onward: Onward) -> None:
+def tick(ledger: Ledger, workers: Workers, row: ScheduleRow, now: Micros, onward: Onward) -> None:
     """Launch a due mission, once even if several runners try, and set the next due time.
 
     The due time is skipped if missions may not overlap and one of the schedule still runs or waits.
@@ -111,6 +118,7 @@ def tick(ledger: Ledger, row: ScheduleRow, now: Micros, onward: Onward) -> None:
             key=f"schedule:{row.name}:{due}",
             about={"schedule": row.name, "due_at": due, "missed": onward.missed},
             identity=identity_at(row.root),
+            plans=prepare_plans(spec_of(row.spec), workers, row.root),
         )
         schedules.note_launch(tx, row.name, mission_id)
     outcome = "launched" if is_launched else "skipped"

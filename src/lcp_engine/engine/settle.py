@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End, FailedCheck, Outcome
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
+from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
@@ -188,17 +189,32 @@ def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: r
     else:
         job.failures += 1
         times = job.failures
-        is_last = not failed.meaning.retry or job.failures >= job.max_attempts
+        is_last = not _may_retry(job, failed) or job.failures >= job.max_attempts
     if is_last:
         return _give_up(ledger, job, failed)
     mission = ledger.mission(job.mission_id)
+    stated = None if job.terms is None else terms_of(job.terms).delay_ms
     wait = min(MAX_BACKOFF, backoff * 2.0 ** (times - 1)) * jitter.uniform(0.75, 1.25)
+    wait = wait if stated is None else stated / 1000
     error = agent_error(failed, mission.uid, ledger.tx.now)
     run_after: Micros = ledger.tx.now + int(wait * SECOND)
     if not ledger.move(job, BACK_OFF, reason=failed.code, error=error, run_after=run_after, is_leased=True):
         return False
     ledger.attempted(job, BACK_OFF.event, error, _paid(job, failed))
     return True
+
+
+_NOT_TRIED_AGAIN = (
+    ErrorCode.INVALID_PARAMS, ErrorCode.NOT_ALLOWED, ErrorCode.OUTPUT_NOT_FOUND, ErrorCode.PATH_DENIED,
+)  # fmt: skip
+"""Of these a plan that says `retry` gets no second attempt either: nothing was executed."""
+
+
+def _may_retry(job: JobRow, failed: Failed) -> bool:
+    """Whether another attempt may succeed, or the operator's plan wants one whatever the error is."""
+    if job.terms is None or not terms_of(job.terms).retries:
+        return failed.meaning.retry
+    return failed.code not in _NOT_TRIED_AGAIN
 
 
 def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:

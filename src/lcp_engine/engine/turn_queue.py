@@ -8,13 +8,16 @@ from pydantic import JsonValue
 
 from lcp_engine.core.job_states import SETTLED, SKIP, UNBLOCK, Role, State, fulfils
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expression
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.edges import followers_of, next_turn
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import find_plan_of
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
+from lcp_engine.store.stated_plans import MOST_COMPARED, steps_before
 
 TURN_PRIORITY = 10
 TURN_ATTEMPTS = 3
@@ -124,11 +127,37 @@ def has_follower(ledger: Ledger, step: JobRow) -> bool:
 
 
 def release_followers(ledger: Ledger, settled: JobRow) -> None:
-    """Skip what can no longer follow a settled step, and what follows that; the reason names the step before."""
+    """Let the steps behind a settled one begin that wait for nothing else; skip those that cannot follow it any more.
+
+    Steps that ask the planner also wait for their turn (`unblock_turn`). The reason of a skip names the step before.
+    """
     ended = [settled]
     for before in ended:
         for follower, needs in followers_of(ledger.tx, before):
-            if needs not in fulfils(before.state) and follower.state in SKIP.sources:
+            if follower.state not in SKIP.sources:
+                continue
+            if needs not in fulfils(before.state):
                 fault = _FAULTS[before.state]
                 ledger.move(follower, SKIP, reason=because(ReasonCode.STEP_ENDED, job=before.id, fault=fault))
                 ended.append(follower)
+            elif follower.terms is not None and not follower.waits_for and not begin_step(ledger, follower):
+                ended.append(follower)
+
+
+def begin_step(ledger: Ledger, step: JobRow) -> bool:
+    """Let a blocked step of a stated plan begin, if its condition holds; otherwise it is skipped, and this is False."""
+    condition = None if step.terms is None else terms_of(step.terms).condition
+    if condition is not None and not _holds(ledger, step, condition):
+        ledger.move(step, SKIP, reason=because(ReasonCode.CONDITION_UNMET, condition=condition))
+        return False
+    if step.state is State.BLOCKED and step.role is Role.WORK:
+        ledger.move(step, UNBLOCK)
+    return True
+
+
+def _holds(ledger: Ledger, step: JobRow, condition: str) -> bool:
+    ledger.write_results()
+    before = steps_before(ledger.tx, step.id, MOST_COMPARED)
+    return is_true(
+        parse_expression(condition), {one.step: StepFacts(one.state, one.result) for one in before}
+    )

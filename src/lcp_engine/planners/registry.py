@@ -25,6 +25,7 @@ BUILT_IN: Mapping[str, str] = {
     "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
     "human": "lcp_engine.planners.simple:HumanPlanner",
     "local": "lcp_engine.planners.llm.local:LocalPlanner",
+    "none": "lcp_engine.planners.simple:NoPlanner",
     "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
     "replay": "lcp_engine.planners.simple:ReplayPlanner",
     "script": "lcp_engine.planners.simple:ScriptPlanner",
@@ -84,7 +85,7 @@ def usual_planner(environment: Mapping[str, str]) -> str:
         return name
     if any(environment.get(f"LCP_PLANNER_{option}") for option in ("ENDPOINT", "BASE_URL", "SERVER")):
         return "openai"
-    names = ", ".join(name for name in planner_names() if name not in ("script", "surveyor"))
+    names = ", ".join(name for name in planner_names() if name not in ("none", "script", "surveyor"))
     message = (
         f"planner: the mission names none; choose one with `--planner NAME` ({names}), LCP_PLANNER=NAME, "
         "or LCP_PLANNER_ENDPOINT=URL for an OpenAI-compatible server"

@@ -148,6 +148,16 @@ class ReplayPlanner:
         return Reply(stored.reply, stored.prompt, stored.input_tokens, stored.output_tokens)
 
 
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class NoPlanner:
+    """The planner of a mission whose plan asks none."""
+
+    def answer(self, question: Question, /) -> Reply:
+        message = f"mission {question.mission_id} has no planner to ask"
+        advice = "Name one in the mission file (`planner:`), or with --planner NAME."
+        raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice)
+
+
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))
 class HumanPlanner:
     """Writes the prompt that a model would get, for a person who answers it or pastes it into a chat window."""

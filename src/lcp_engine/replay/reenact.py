@@ -37,6 +37,7 @@ from lcp_engine.engine.approvals import answer
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.plan_steps import RESOLVED, from_text, keep_resolved, resolved_params
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     bring_reply,
@@ -92,7 +93,8 @@ def _launch(scratch: Scratch) -> None:
     spec = spec.model_copy(update={"limits": spec.limits.model_copy(update=_first_limits(past))})
 
     def launch(ledger: Ledger) -> None:
-        scratch.mission_id = missions.launch(ledger, spec, Path(scratch.root.path))
+        plans = [from_text(plan.text) for plan in past.plans]
+        scratch.mission_id = missions.launch(ledger, spec, Path(scratch.root.path), plans=plans)
         scratch.runner_id = queue.add_runner(ledger.tx, uid="replay", host="", boot="", pid=0)
 
     scratch.write(launch)
@@ -407,6 +409,23 @@ def _reply_of_person(scratch: Scratch, event: PastEvent) -> str:
     return turn.reply or ""
 
 
+def _resolve(scratch: Scratch, event: PastEvent) -> None:
+    """Replace the references of a step, from the results here."""
+    past = scratch.past_job(event)
+    job = scratch.running_job(past)
+
+    def resolve(ledger: Ledger) -> None:
+        params = resolved_params(ledger.tx, job)
+        if isinstance(params, Failed):
+            raise Diverged(params.message)
+        worker = scratch.instance.admission.workers.get(past.kind)
+        if worker is None:
+            raise Diverged(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
+        keep_resolved(ledger, worker, job.copy(), params)
+
+    scratch.write(resolve)
+
+
 def _say(scratch: Scratch, event: PastEvent) -> None:
     text, by = str(event.data.get("text")), str(event.data.get("by"))
     about = None if event.job_id is None else scratch.ids[scratch.past_job(event).id]
@@ -431,6 +450,7 @@ _ACTS: Mapping[str, Callable[[Scratch, PastEvent], None]] = {
     RESCUE.event: _rescue,
     CANCEL.event: _cancel,
     "decided": _decide,
+    RESOLVED: _resolve,
     SAID: _say,
 }
 """What to do for an event; events that are not listed follow from these."""

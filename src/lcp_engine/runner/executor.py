@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.core.decide import FailedCheck
+from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import PathPolicy, Verdict
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
     CreateFollowupJobs,
-    JobSpec,
     Malformed,
     MissionComplete,
     WriteFile,
@@ -38,6 +38,7 @@ from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
+from lcp_engine.engine.plan_steps import admit, keep_resolved, show_as_held
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     Asked,
@@ -204,6 +205,11 @@ class Executor:
 
     def _attempt(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
+            if job.terms is not None:
+                admitted = self._admit(job, worker)
+                if not isinstance(admitted, JobRow):
+                    return finish(job, worker, admitted)
+                job = admitted
             if worker.executed_by is ExecutedBy.PLANNER:
                 return self._turns.take(job)
             outcome = (
@@ -214,6 +220,26 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 -- a plug-in may raise anything, and must not end the runner
             return finish_raised(job, worker, error)
         return outcome if isinstance(outcome, FileEffect) else finish(job, worker, outcome)
+
+    def _admit(self, job: JobRow, worker: Worker[BaseModel]) -> JobRow | Failed | Hold:
+        """The step of a plan with its references resolved, if it may run; one that is held is stored as it is now."""
+        mission, admission = self._missions.of(job.mission_id), self._instance.admission
+        root = None if mission.root is None else mission.root.path
+        found = self._database.read(lambda tx: admit(tx, admission, root, mission.spec, job))
+        if isinstance(found, Failed):
+            return found
+        if job.terms is not None and terms_of(job.terms).has_references:
+            leased = job.copy()
+            job = self._database.write(lambda tx: keep_resolved(ledger_of(tx), worker, leased, found.params))
+        if found.refusal is not None:
+            return found.refusal
+        if found.hold is None:
+            return job
+        preview = self._turns.preview(job, worker, found.params)
+        sight = sight_of(job.kind, found.params, preview, self._database.now())
+        leased = job.copy()
+        self._database.write(lambda tx: show_as_held(ledger_of(tx), leased, sight))
+        return Hold(found.hold)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
         mission, confinement = self._missions.of(job.mission_id), self._confinement
@@ -326,17 +352,21 @@ class Turns:
         if not isinstance(reply, CreateFollowupJobs | WriteFile):
             return ()
         at = self._database.now()
+        workers = self._instance.admission.workers
         return tuple(
-            sight_of(spec.kind, spec.params, self._preview(job, spec), at) for spec in reply.requested
+            sight_of(spec.kind, spec.params, self.preview(job, workers.get(spec.kind), spec.params), at)
+            for spec in reply.requested
         )
 
-    def _preview(self, job: JobRow, spec: JobSpec) -> Preview | None:
-        worker = self._instance.admission.workers.get(spec.kind)
+    def preview(
+        self, job: JobRow, worker: Worker[BaseModel] | None, params: Mapping[str, JsonValue]
+    ) -> Preview | None:
+        """What a job with these params would change now, in the mission of `job`."""
         if worker is None or worker.preview is None:
             return None
         mission = self._missions.of(job.mission_id)
         context = replace(self._missions.context(mission, job, worker), approved=True)
-        return preview_of(worker, spec.params, context, file_access(self._confinement, worker.timeout))
+        return preview_of(worker, params, context, file_access(self._confinement, worker.timeout))
 
     def _ask(self, job: JobRow, asked: Asked, spec: MissionSpec) -> TurnRow | None:
         """Ask the planner and store its reply before it is read (R21).

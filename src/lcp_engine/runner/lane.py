@@ -115,7 +115,11 @@ class Lane:
         while self._leased and len(group) < limit.jobs:
             job = self._leased[0]
             characters -= len(job.params)
-            if characters < 0 or (job.kind, job.mission_id) != (first.kind, first.mission_id):
+            if characters < 0 or (job.kind, job.mission_id, job.terms) != (
+                first.kind,
+                first.mission_id,
+                None,
+            ):
                 return
             group.append(self._leased.popleft())
 

@@ -31,6 +31,7 @@ from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import ChangeRow, RunnerRow
 from lcp_engine.store.schedules import ScheduleRow, due_schedules, next_due, note_trouble
+from lcp_engine.workers.base import Workers
 
 ROOT_SECONDS = 0.5
 """How long a runner waits for the file system of a root before it goes on with other things."""
@@ -56,7 +57,9 @@ class Maintenance:
         self._database = instance.database
         self._recovery = Recovery(instance.database, threads)
         self._host = host
-        self.scheduler = Scheduler(instance.database, instance.clock) if launches else None
+        self.scheduler = (
+            Scheduler(instance.database, instance.clock, instance.admission.workers) if launches else None
+        )
         self._lease_watch = LeaseWatch()
         self._monotonic = monotonic
 
@@ -178,8 +181,9 @@ class Scheduler:
     A schedule that cannot be launched here is reported once, noted, and left to other runners.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, workers: Workers | None = None) -> None:
         self._database = database
+        self._workers: Workers = {} if workers is None else workers
         self._clock = clock
         self._left: set[tuple[str, Micros]] = set()
         self._next_due: Micros | None = None
@@ -203,7 +207,7 @@ class Scheduler:
     def _launch(self, row: ScheduleRow, now: Micros) -> None:
         try:
             onward = go_on(recurrence_of(row), row.due_at, now)
-            self._database.write(lambda tx: tick(ledger_of(tx), row, now, onward))
+            self._database.write(lambda tx: tick(ledger_of(tx), self._workers, row, now, onward))
         except (LcpError, ValidationError) as error:
             if isinstance(error, LcpError) and error.code in OF_DATABASE:
                 raise

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import KindSettings, spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
@@ -421,7 +422,9 @@ class _MissionKinds:
             if len(self._settings) >= MOST_KEPT:
                 self._settings.clear()
             settings = self._settings[job.mission_id] = spec_of(spec).kinds
-        return self._workers[job.kind].under(settings.get(job.kind))
+        worker = self._workers[job.kind].under(settings.get(job.kind))
+        seconds = None if job.terms is None else terms_of(job.terms).timeout_ms
+        return worker if seconds is None else worker.under(KindSettings(timeout=seconds / 1000))
 
 
 class _LaneTracker:

@@ -20,6 +20,7 @@ from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
 from lcp_engine.store.queries.states_at import JobHistory
 from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
+from lcp_engine.store.stated_plans import keep_plans
 from lcp_engine.store.turns import MEMORIES
 
 
@@ -88,6 +89,7 @@ class _Copy:
     def store(self, spec: str, planner: str, root_identity: str) -> Copied:
         tx, mission_id = self._tx, self._store_mission(spec, planner, root_identity)
         self._store_plans(mission_id)
+        keep_plans(tx, mission_id, self._past.plans)
         self._store_jobs(mission_id)
         connect(
             tx,
@@ -121,7 +123,7 @@ class _Copy:
         states = Counter(history.state for history in self._histories.values())
         requested = [
             job for job in self._past.jobs
-            if job.id in self._histories and job.fingerprint is not None
+            if job.id in self._histories and job.fingerprint is not None and not job.terms
             and self._histories[job.id].events[0].event != REFUSE.event
         ]  # fmt: skip
         costs: list[PastTurn | PastAttempt] = [*self._turns]
@@ -161,7 +163,7 @@ class _Copy:
                 until[row["plan_id"]] = max(until.get(row["plan_id"], 0), _int(row["until_seq"]))
         members = {row["id"]: row["plan_id"] for row in self._rows(jobs)}
         for row in self._rows(plans):
-            if row["id"] != root and row["id"] not in until:
+            if row["id"] != root and row["id"] not in until and row["stated"] is None:
                 continue
             states = [
                 history.state for job_id, history in self._histories.items() if members[job_id] == row["id"]
@@ -177,6 +179,7 @@ class _Copy:
                 "held": states.count(State.HELD),
                 "asked_seq": self._number(until.get(row["id"], 0)),
                 "outcome": row["outcome"] if has_ended else None,
+                "failed_job": None,
                 **dict.fromkeys(("corrections", "stalled", "refused", "clarifications", "verifications"), 0),
             }
             self._plans[row["id"]] = self._one(_NEW_PLAN, values)

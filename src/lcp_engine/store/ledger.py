@@ -49,6 +49,7 @@ class NewJobRow:
     error: str | None = None
     waits_for: int | None = None
     followers: int | None = None
+    terms: str | None = None
     effect: str | None = None
 
 
@@ -156,10 +157,14 @@ class Ledger:
         job = self.job(lease.id)
         return job.state is State.RUNNING and job.attempt == lease.attempt
 
-    def new_plan(self, mission_id: int, *, job_id: int | None, parent_id: int | None, depth: int) -> PlanRow:
+    def new_plan(
+        self, mission_id: int, *, job_id: int | None, parent_id: int | None, depth: int,
+        stated: str | None = None, on_failure: str | None = None,
+    ) -> PlanRow:  # fmt: skip
         row = self.tx.row(
-            ledger_sql.NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth
-        )
+            ledger_sql.NEW_PLAN, mission_id=mission_id, job_id=job_id, parent_id=parent_id, depth=depth,
+            stated=stated, on_failure=on_failure,
+        )  # fmt: skip
         assert row is not None
         return self.plan(int(row[0]))
 

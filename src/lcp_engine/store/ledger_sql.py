@@ -62,6 +62,8 @@ _FIXED = {
     "parent_id",
     "depth",
     "pruned_at",
+    "stated",
+    "on_failure",
 }
 
 
@@ -83,7 +85,12 @@ LEASES = Statement(
 )
 NEW_PLAN = Statement(
     insert(plans)
-    .values({name: bindparam(name) for name in ("mission_id", "job_id", "parent_id", "depth")})
+    .values(
+        {
+            name: bindparam(name)
+            for name in ("mission_id", "job_id", "parent_id", "depth", "stated", "on_failure")
+        }
+    )
     .returning(plans.c.id)
 )
 

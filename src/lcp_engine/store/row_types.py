@@ -79,10 +79,13 @@ class PlanRow:
     outcome: str | None
     clarifications: int
     verifications: int
+    stated: str | None
+    on_failure: str | None
+    failed_job: int | None
 
     def reopen(self) -> None:
         """Let it go on as if nothing had been counted against it."""
-        self.outcome = None
+        self.outcome = self.failed_job = None
         self.corrections = self.stalled = self.refused = self.clarifications = self.verifications = 0
 
     def count(self, state: State, by: int) -> None:
@@ -118,6 +121,7 @@ class JobRow:
     started_at: int | None
     waits_for: int | None
     followers: int
+    terms: str | None
 
     def copy(self) -> JobRow:
         """Like copy.copy, but quick: work that may run again begins with what it was given."""

@@ -150,9 +150,26 @@ plans = Table(
     Column("outcome", Text),
     _counter("clarifications"),
     _counter("verifications"),
+    Column("stated", Text),
+    Column("on_failure", Text),
+    Column("failed_job", Id),
     _partial("ix_plans_open", "mission_id", "id", where=OPEN_SUB_PLAN),
 )
-"""A first `agent_plan` and its continuations (R12); `open` counts its jobs that are queued, running or blocked."""
+"""A first `agent_plan` and its continuations (R12); `open` counts its jobs that are queued, running or blocked.
+
+A plan that the mission states has its name in `stated`, what a failed step does to it in `on_failure`, and the first
+step whose failure nothing handled in `failed_job`."""
+
+stated_plans = Table(
+    "stated_plans",
+    metadata,
+    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("place", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The plans that a mission states, with all their steps; `place` 0 is the one that begins, the others may follow it."""
 
 jobs = Table(
     "jobs",
@@ -190,6 +207,7 @@ jobs = Table(
     Column("result_sha256", Text),
     Column("effect", Text),
     _counter("followers"),
+    Column("terms", Text),
     _one_of("state", tuple(State)),
     _one_of("role", tuple(Role)),
     _partial("ix_jobs_ready", text("priority DESC"), "id", where=READY),
@@ -204,7 +222,8 @@ jobs = Table(
 )
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
 the first attempt after a person approved the job. `waits_for`: how many of the job's edges are not fulfilled; NULL for
-one that has none. `followers`: how many edges begin at it.
+one that has none. `followers`: how many edges begin at it. `terms`: what a plan says
+of the job of a step, as JSON.
 `held_until`: when a held job is rejected without a decision. `result_sha256`: the hash of a large result, which is
 then not in `result`. `effect`: what a job that a planner requested has an effect on: the files, each as `/` and its
 path in the root, or the fingerprint of a job that names none; NULL for a job without effects."""
@@ -531,6 +550,8 @@ def _unfulfilled(is_sqlite: bool) -> str:
     ids = "json_group_array(u.id)" if is_sqlite else "coalesce(json_agg(u.id ORDER BY u.id), '[]')::text"
     # By the index of fingerprints, the only one that finds the jobs that the planner of a mission requested.
     requested = "j.mission_id = m.id AND j.fingerprint IS NOT NULL AND j.effect IS NOT NULL"
+    # A plan skips steps by its own rules: what they would have done is not missing.
+    requested += " AND NOT (j.terms IS NOT NULL AND j.state = 'skipped')"
     last = "max(CASE WHEN j.state = 'succeeded' THEN j.{0} ELSE 0 END) OVER (PARTITION BY j.effect)"
     states = ", ".join(f"'{state}'" for state in UNFULFILLED)
     # One pass with windows: SQLite would evaluate a join with the succeeded jobs anew for each of the others.

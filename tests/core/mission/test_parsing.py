@@ -78,7 +78,10 @@ BAD_KEYS = [
     ("goal: x\nplanner: {}", "planner.type: is required and missing"),
     ("goal: x\nplanner: [script]", "planner: should be a mapping"),
     (f"{GOOD}limit: {{}}", "limit: is not a known key; did you mean 'limits'?"),
-    (f"{GOOD}zzz: 1", "zzz: is not a known key; known: accept, commands, continue, description, goal"),
+    (
+        f"{GOOD}zzz: 1",
+        "zzz: is not a known key; known: accept, commands, continue, description, fallback_plans, goal",
+    ),
     (f"{GOOD}allow_admin: true", "allow_admin: is granted by who launches the mission, not by its author"),
     (f"{GOOD}allow_admin: false", "launch with --allow-admin (in Python: allow_admin=True)"),
     (f"{GOOD}commands: {{allow: [[]]}}", "commands.allow.0: should be a list that is not empty, not []"),

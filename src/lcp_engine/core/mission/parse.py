@@ -20,6 +20,13 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from lcp_engine.core.mission.plan import (
+    StatedCondition,
+    StatedErrorHandling,
+    StatedPlan,
+    StatedRetry,
+    StatedStep,
+)
 from lcp_engine.core.mission.spec import (
     AcceptCheck,
     Commands,
@@ -33,6 +40,7 @@ from lcp_engine.core.mission.spec import (
     Retry,
 )
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.request import AgentRequest, is_request
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
@@ -138,6 +146,7 @@ class Outline:
     description: str
     planner: str | None
     variables: Mapping[str, Variable]
+    has_plan: bool = False
 
 
 def outline_mission(text: str, *, source: str) -> Outline:
@@ -149,7 +158,12 @@ def outline_mission(text: str, *, source: str) -> Outline:
     planner = stated.get("planner")
     named = planner.get("type", "") if isinstance(planner, dict) else planner
     told = stated.get("description") or stated.get("goal") or ""
-    return Outline(str(told), None if named is None else str(named), _declared(stated, source))
+    return Outline(
+        str(told),
+        None if named is None else str(named),
+        _declared(stated, source),
+        stated.get("plan") is not None,
+    )
 
 
 def parse_mission(
@@ -326,6 +340,10 @@ _KEYS: Mapping[str, type[BaseModel]] = {
     "commands": Commands, "planner": PlannerSpec, "variables": Variable, "result": ResultSpec,
     "kinds": KindSettings, "retry": Retry,
 }  # fmt: skip
+_PLAN_KEYS: Mapping[str, type[BaseModel]] = {
+    "plan": StatedPlan, "fallback_plans": StatedPlan, "steps": StatedStep, "condition": StatedCondition,
+    "retry": StatedRetry, "error_handling": StatedErrorHandling,
+}  # fmt: skip
 
 
 _EXPECTATIONS: Mapping[str, str] = {
@@ -372,6 +390,14 @@ def _explain(error: ErrorDetails, above: Sequence[str]) -> str:
             return f"{where}: is required and missing" if near is None else _unknown((*parents, near))
         case "extra_forbidden":
             return _unknown(path)
+    if error["type"] == RULE:
+        return f"{where}: {error['msg']}" if where else error["msg"]
+    if error["type"] == "too_long" and "actual_length" in error.get("ctx", {}):
+        found = error["ctx"]
+        return f"{where}: at most {found['max_length']:,} are read; there are {found['actual_length']:,}"
+    if error["type"] == "string_pattern_mismatch" and path[0] in _PLANS:
+        expected = "step- and three digits or more" if "steps" in path else "plan- and a UUID in lower case"
+        return f"{where}: should be {expected}, not {_fact(error['input'])}"
     if error["type"] == "string_pattern_mismatch" and (form := _FORMS.get(str(path[-1]))):
         return f"{where}: should be {form}, not {_fact(error['input'])}"
     said = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
@@ -379,7 +405,13 @@ def _explain(error: ErrorDetails, above: Sequence[str]) -> str:
 
 
 def _dotted(parts: Sequence[str | int]) -> str:
-    return ".".join(map(str, parts))
+    if not parts or parts[0] not in _PLANS:
+        return ".".join(map(str, parts))
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+
+
+_PLANS = ("plan", "fallback_plans")
+"""Keys whose places are said as the program that made the plan would write them."""
 
 
 def _unknown(path: Sequence[str | int]) -> str:
@@ -398,7 +430,8 @@ def _near_miss(missing: str, known: Sequence[str], stated: object) -> str | None
 
 def _known(parents: Sequence[str | int]) -> list[str]:
     above = [part for part in parents if isinstance(part, str)]
-    known = [_KEYS[name] for name in reversed(above) if name in _KEYS]
+    keys = _PLAN_KEYS if above[:1] and above[0] in _PLAN_KEYS else _KEYS
+    known = [keys[name] for name in reversed(above) if name in keys]
     model = known[0] if known else MissionSpec
     more = ["variables"] if model is MissionSpec else []
     names = (field.alias or name for name, field in model.model_fields.items() if name not in GRANTED)

@@ -21,10 +21,12 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticCustomError
 
+from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
@@ -300,6 +302,8 @@ class MemoryUse(_Frozen):
     )
 
 
+NO_PLANNER = "none"
+"""The planner of a mission that asks none."""
 LONGEST_HOLD = 100 * 365 * 24 * 3600
 
 
@@ -324,6 +328,13 @@ class MissionSpec(_Frozen):
         default=(),
         description="Further names that a planner may use for the root: a path of another machine, as in a recorded "
         "conversation.",
+    )
+    plan: StatedPlan | None = Field(
+        default=None,
+        description="The steps of the mission, in place of what a planner would decide (plans.md).",
+    )
+    fallback_plans: tuple[StatedPlan, ...] = Field(
+        default=(), description="Plans that the plan may fall back to, by their `id`."
     )
     planner: PlannerSpec = Field(
         description="Who answers: the name of a planner, or a mapping with its options. A file may leave it out "
@@ -371,6 +382,20 @@ class MissionSpec(_Frozen):
         le=LONGEST_HOLD,
         description="Seconds after which a held job without a decision is rejected.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _needs_no_planner_for_a_plan(cls, value: JsonValue) -> JsonValue:
+        if isinstance(value, dict) and value.get("plan") is not None and value.get("planner") is None:
+            return {**value, "planner": {"type": NO_PLANNER}}
+        return value
+
+    @model_validator(mode="after")
+    def _falls_back_to_its_plans(self) -> MissionSpec:
+        fault = check_fallbacks(self.plan, self.fallback_plans)
+        if fault is not None:
+            raise PydanticCustomError(RULE, "{said}", {"said": fault})
+        return self
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,14 @@ RowT = TypeVar("RowT")
 
 _INVALID = "Replies that were not valid"
 # With these the planner's last words are worth reading: the mission goes on, or an action of the planner ended it.
-_OUTCOMES_WITH_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs")
+_OUTCOMES_WITH_WORDS = (
+    None,
+    "mission_complete",
+    "analysis_result",
+    "no_followup_jobs",
+    "plan_complete",
+    "plan_incomplete",
+)
 _HELPS = "recovery_suggestion"  # the error's lines have it
 _WORDS = (
     "attempted_action",

@@ -28,7 +28,7 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Connection, Row, Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.memories import remove_expired
-from lcp_engine.store.schema import events, metadata, plans
+from lcp_engine.store.schema import events, metadata, plans, stated_plans
 
 _MARKED_AT_ONCE = 20
 """Missions that are marked in one transaction; each is locked, checked again and written."""
@@ -67,7 +67,10 @@ _BEGUN = Statement(
 )
 _BEGUN_IDS = Statement(select(events.c.job_id).distinct().where(*_THESE, _BEGIN))
 _REMOVE_EVENTS = Statement(delete(events).where(*_THESE))
-_REMOVE_PLANS = Statement(delete(plans).where(plans.c.mission_id == bindparam("mission")))
+_REMOVE_PLANS = [
+    Statement(delete(table).where(table.c.mission_id == bindparam("mission")))
+    for table in (plans, stated_plans)
+]
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ def _remove_events(tx: Tx, some: Sequence[int], mission: int) -> int:
     elif count:
         gone = _remove_named(tx, tx.rows(_BEGUN_IDS, **these))
     if some[0] == 1:
-        counts.append(tx.start(_REMOVE_PLANS, mission=mission))
+        counts += [tx.start(statement, mission=mission) for statement in _REMOVE_PLANS]
     counts.append(tx.start(_REMOVE_EVENTS, **these))
     return gone + sum(changed() for changed in counts)
 

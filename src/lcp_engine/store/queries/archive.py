@@ -15,6 +15,7 @@ from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import attempts, blobs, changes, events, jobs, missions, runners, turns
+from lcp_engine.store.stated_plans import StatedText, stated_plans_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class PastJob:
     fingerprint: str | None
     max_attempts: int
     run_after: int | None
+    terms: str | None
     result: str | None
     error: str | None
 
@@ -95,6 +97,7 @@ class Archive:
     turns: Mapping[int, PastTurn]
     changes: Sequence[ChangeRow]
     attempts: Mapping[tuple[int, int], PastAttempt]
+    plans: Sequence[StatedText]
 
 
 def read_archive(tx: Tx, mission_id: int) -> Archive:
@@ -123,6 +126,7 @@ def read_archive(tx: Tx, mission_id: int) -> Archive:
         turns={turn.number: turn for turn in found_turns},
         changes=_all(tx, ChangeRow, changes, mission_id, "id"),
         attempts=_attempts(tx, mission_id),
+        plans=stated_plans_of(tx, mission_id),
     )
 
 

@@ -1,0 +1,120 @@
+"""Decide how a plan that its mission states goes on when a step has ended, and how it ends (R27)."""
+
+from __future__ import annotations
+
+from lcp_engine.core.decide import End, Outcome
+from lcp_engine.core.job_states import SKIP, Need, State
+from lcp_engine.core.mission.plan import terms_of
+from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.core.safe_text import shortened
+from lcp_engine.engine.plan_steps import from_text, store_plan
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.store.db.json_text import from_json
+from lcp_engine.store.edges import followers_of
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.row_types import JobRow, PlanRow
+from lcp_engine.store.stated_plans import count_steps, error_of, stated_plan, unsettled_steps
+
+ABORT, CONTINUE, FALL_BACK = "abort_plan", "continue_plan", "execute_fallback"
+_FAILED = {State.FAILED: "failed", State.REJECTED: "was rejected", State.CANCELLED: "was cancelled"}
+_MOST_WORDS = 300
+
+
+def note_failure(ledger: Ledger, plan: PlanRow, step: JobRow) -> bool:
+    """Note the first failed step that nothing handles. Whether the plan ends because of it.
+
+    A step is handled if a condition of another one waits for its failure, or asks how it ended.
+    """
+    if step.state not in _FAILED or step.terms is None:
+        return False
+    if is_handled(ledger, step):
+        return False
+    if plan.failed_job is None:
+        plan.failed_job = step.id
+    return plan.on_failure != CONTINUE
+
+
+def is_handled(ledger: Ledger, step: JobRow) -> bool:
+    """Whether a condition of another step is about how this one ends, or about its failure."""
+    return any(needs is not Need.SUCCESS for _, needs in followers_of(ledger.tx, step))
+
+
+def is_over(plan: PlanRow) -> bool:
+    """Whether nothing of a stated plan is left to do or to decide."""
+    return plan.outcome is None and plan.open == 0 and plan.held == 0
+
+
+def is_aborted(plan: PlanRow) -> bool:
+    """Whether a stated plan begins no further step, since one has failed."""
+    return plan.failed_job is not None and plan.on_failure != CONTINUE
+
+
+def skip_rest(ledger: Ledger, plan: PlanRow) -> None:
+    """Skip the steps that an aborted plan has not begun; those that run come to their end."""
+    assert plan.failed_job is not None
+    failed = ledger.job(plan.failed_job)
+    mission = ledger.mission(plan.mission_id)
+    for job in unsettled_steps(ledger.tx, plan.id):
+        if job.state in SKIP.sources:
+            ledger.move(job, SKIP, reason=_aborted_by(failed))
+            if mission.asking == job.id:
+                mission.asking = None
+
+
+def begin_fallback(ledger: Ledger, plan: PlanRow) -> bool:
+    """Begin the plan that an aborted one falls back to, once. False if there is none."""
+    if not is_aborted(plan) or plan.on_failure != FALL_BACK:
+        return False
+    mission = ledger.mission(plan.mission_id)
+    stated = from_text(stated_plan(ledger.tx, mission.id, plan.stated or ""))
+    assert stated.fallback is not None
+    plan.outcome = Outcome.JOB_FAILED
+    ledger.note(mission, "fell_back", plan.failed_job, {"plan": plan.stated, "to": stated.fallback})
+    store_plan(ledger, mission, from_text(stated_plan(ledger.tx, mission.id, stated.fallback)), parent=plan)
+    return True
+
+
+def end_by_rule(ledger: Ledger, plan: PlanRow) -> tuple[End, Failed | None]:
+    """How a plan of which nothing is left ends its mission, and why it has failed."""
+    counts = count_steps(ledger.tx, plan.id)
+    told = _told(counts)
+    if plan.parent_id is not None:
+        first = ledger.plan(plan.parent_id)
+        told = f"{_step(ledger, first)}; the fallback {plan.stated}: {told}"
+    if plan.failed_job is None:
+        return End(Outcome.PLAN_COMPLETE, succeeded=True, message=told), None
+    message = f"{_step(ledger, plan)}; {told}"
+    if plan.on_failure == CONTINUE:
+        return End(Outcome.PLAN_INCOMPLETE, succeeded=True, message=message), None
+    advice = f"Correct what the message names, then continue the plan (`lcp resume {plan.mission_id}`)."
+    failed = Failed(
+        ErrorCode.WORKER_FAILED, message, {"outcome": Outcome.JOB_FAILED, "job": plan.failed_job}, advice
+    )
+    return End(Outcome.JOB_FAILED, succeeded=False, message=message), failed
+
+
+def _aborted_by(failed: JobRow) -> Reason:
+    step = terms_of(failed.terms).step if failed.terms is not None else ""
+    return because(
+        ReasonCode.PLAN_ABORTED, step=step, job=failed.id, fault=_FAILED.get(failed.state, "ended")
+    )
+
+
+def _step(ledger: Ledger, plan: PlanRow) -> str:
+    """The step that failed first, and why, in words."""
+    assert plan.failed_job is not None
+    job = ledger.job(plan.failed_job)
+    step = terms_of(job.terms).step if job.terms is not None else job.kind
+    error = error_of(ledger.tx, job.id)
+    said = None if error is None else from_json(error).get("user_message")
+    why = f": {shortened(str(said), _MOST_WORDS)}" if said else ""
+    return f"{step} {_FAILED.get(job.state, 'ended')}{why}"
+
+
+def _told(counts: dict[str, int]) -> str:
+    total = sum(counts.values())
+    said = [f"{counts.get(State.SUCCEEDED, 0):,} of {total:,} steps succeeded"]
+    for state, words in ((State.FAILED, "failed"), (State.REJECTED, "rejected"), (State.SKIPPED, "skipped")):
+        if counts.get(state):
+            said.append(f"{counts[state]:,} {words}")
+    return ", ".join(said)
