@@ -23,6 +23,7 @@ FILES = {
     "outside/hidden.txt": f"{CANARY}\n",
     "root-twin/hidden.txt": f"{CANARY}\n",
 }
+MAY_CHANGE = ("write_file", "move_file")
 LEAKS = (CANARY, "root:x:0:0", "hidden.txt")
 Case = dict[str, JsonValue]
 
@@ -80,7 +81,7 @@ class Tree:
     def _changes(self, done: Done) -> list[str]:
         now = self._everything()
         changed = [path for path in {*self._before, *now} if self._before.get(path) != now.get(path)]
-        may_change = done.result is not None and self.kind == "write_file"
+        may_change = done.result is not None and self.kind in MAY_CHANGE
         faults = [
             f"{path!r} has changed" for path in changed if not (may_change and path.startswith("root/"))
         ]

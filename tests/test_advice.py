@@ -66,12 +66,12 @@ INVALID_PARAMS: cli/decide:_revised api/run_job:_read_params replay/fork:_result
     sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
     sandbox/new_content:_compose sandbox/new_content:edit sandbox/paths:_checked sandbox/paths:_collapse
     sandbox/root:refusal
-    web/edit:read_value workers/base:Worker.read
+    web/edit:read_value workers/base:Worker.read workers/move_file:execute
 INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_tree:Effort.pieces
 INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
-    store/maintenance/backup:_check_target workers/params:file_to_change workers/read_file:_read
+    store/maintenance/backup:_check_target workers/base:Context.to_change workers/read_file:_read
 NOT_FOUND: cli/memory:_entries core/memory:unknown_root
     cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
@@ -85,6 +85,7 @@ NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
 NO_WORKER: engine/approvals:worker_of
 OUT_OF_MEMORY: runner/confined/pool:_death
 PATH_DENIED: engine/acceptance:_open
+PATH_EXISTS: workers/base:FileEffect.check_free
 PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/new_content:edit sandbox/root:refusal
     settings:resolve_root
     store/maintenance/backup:_check_target web/launch:_directory workers/base:FileEffect.compose

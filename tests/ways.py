@@ -15,17 +15,15 @@ from typing import Protocol, TypeAlias
 
 from pydantic import JsonValue
 
-from lcp_engine.api.run_job import run_job
+from lcp_engine.api.run_job import apply_effect, run_job
 from lcp_engine.cli.app import start
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.process import Spawner, spawner
 from lcp_engine.runner.confined.server import Setup
-from lcp_engine.sandbox.atomic_write import temporary_name
-from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
-from lcp_engine.workers.base import Caps, FileEffect, Hold, applied_of
+from lcp_engine.workers.base import Caps, FileEffect, Hold
 from lcp_engine.workers.registry import BUILT_IN
 
 Params: TypeAlias = Mapping[str, JsonValue]
@@ -135,7 +133,7 @@ def _confined(
     outcome = confinement.work(root, wish)
     match outcome:
         case FileEffect():
-            return _apply(confinement, root, outcome)
+            return apply_effect(outcome, root, CAPS, confinement.files(20)).model_dump(mode="json")
         case Failed():
             raise LcpError(outcome.code, outcome.message)
         case Hold(reason):
@@ -143,20 +141,6 @@ def _confined(
         case _:
             found: Mapping[str, JsonValue] = json.loads(outcome.result)
             return found
-
-
-def _apply(confinement: Confinement, root: Root, effect: FileEffect) -> Mapping[str, JsonValue]:
-    with confinement.files(20).lock([(root, effect.path)]) as locked:
-        target = only(locked)
-        before = target.read(CAPS.write_bytes)
-        content = None if before is None else before.data
-        data = effect.compose(content, CAPS.write_bytes, is_there=before is not None)
-        if data is None:
-            target.remove(temporary_name())
-        else:
-            target.replace(data, temporary_name())
-        found: Mapping[str, JsonValue] = effect.result(applied_of(before, data)).model_dump(mode="json")
-        return found
 
 
 def descriptors(pid: int | None = None) -> int:

@@ -39,6 +39,7 @@ class ErrorCode(StrEnum):
     PATH_OUTSIDE_ROOT = "PATH_OUTSIDE_ROOT"
     PATH_DENIED = "PATH_DENIED"
     NOT_A_FILE = "NOT_A_FILE"
+    PATH_EXISTS = "PATH_EXISTS"
     TOO_LARGE = "TOO_LARGE"
     BINARY = "BINARY"
     NO_SINGLE_MATCH = "NO_SINGLE_MATCH"
@@ -95,6 +96,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ),
     ErrorCode.NOT_A_FILE: Meaning(
         _T.INPUT, "The path is a directory, FIFO, device or socket.", "Name a regular file."
+    ),
+    ErrorCode.PATH_EXISTS: Meaning(
+        _T.INPUT,
+        "Something has that path already, and is not replaced.",
+        "Choose another path, or delete or move what is there first.",
     ),
     ErrorCode.TOO_LARGE: Meaning(
         _T.RESOURCE,
@@ -382,6 +388,7 @@ class InvalidInput(LcpError):
             _C.SCRIPT_EXHAUSTED,
             _C.CLARIFICATION_EXHAUSTED,
             _C.NOT_A_FILE,
+            _C.PATH_EXISTS,
             _C.BINARY,
             _C.NO_SINGLE_MATCH,
         }

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 CANARY = "CANARY"
 """Content of every file that no job may reveal."""
 READ, WRITE, LIST = "read_file", "write_file", "list_files"
-SEARCH, EDIT, DELETE = "search_files", "edit_file", "delete_file"
+SEARCH, EDIT, DELETE, MOVE = "search_files", "edit_file", "delete_file", "move_file"
+CHANGES = (WRITE, EDIT, DELETE, MOVE)
 FILES = {
     "root/a.txt": "in\n",
     "root/secret.txt": "in\n",
@@ -129,6 +130,17 @@ RACES = (
           ("symlink", "../outside/secret.txt", "root/f.alt")), FILE_OUT),
     Race("a directory turns into a link out, its file is deleted", DELETE, {"rel_path": "d/secret.txt"},
          (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("fresh", "root/d/secret.txt", "in\n")), OUT),
+    Race("a file turns into a link out, it is moved", MOVE, {"rel_path": "f", "new_path": "g"},
+         (*_exchange("f", "f.alt"), ("fresh", "root/g", ""), ("unlink", "root/g"), ("unlink", "root/f.alt"),
+          ("fresh", "root/f", "in\n"), ("symlink", "../outside/secret.txt", "root/f.alt")), FILE_OUT),
+    Race("a directory turns into a link out, its file is moved", MOVE,
+         {"rel_path": "d/secret.txt", "new_path": "g"},
+         (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("fresh", "root/g", ""), ("unlink", "root/g"),
+          ("fresh", "root/d/secret.txt", "in\n")), OUT),
+    Race("a directory turns into a link out, a file is moved into it", MOVE,
+         {"rel_path": "f", "new_path": "d/g"},
+         (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("fresh", "root/d/g", ""), ("unlink", "root/d/g"),
+          ("fresh", "root/f", "in\n")), OUT),
     Race("a file turns into a hard link of one outside, it is edited", EDIT, {"rel_path": "f", **EDITED}, HARD),
     Race("a file turns into a hard link of one outside, it is replaced", WRITE,
          {"rel_path": "f", "content": "new\n"}, HARD),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import JsonValue
-from tests.attack.races import CANARY, DELETE, EDIT, LIST, READ, SEARCH, WRITE, Race
+from tests.attack.races import CANARY, CHANGES, LIST, READ, SEARCH, Race
 from tests.ways import Do, Done, Params, Way
 
 from lcp_engine.api.engine import Engine
@@ -24,8 +24,8 @@ from lcp_engine.store.queries.records import Job, MissionStatus
 
 Reply: TypeAlias = dict[str, JsonValue]
 _COMPLETE: Reply = {"ok": True, "action": "mission_complete", "summary": "All done."}
-_AUTO = (Rule(kinds=("read_file", "list_files", "write_file", "delete_file"), do=Verdict.AUTO),)
-_HELD = (Rule(kinds=("write_file", "delete_file"), do=Verdict.HOLD),)
+_AUTO = (Rule(kinds=(READ, LIST, *CHANGES), do=Verdict.AUTO),)
+_HELD = (Rule(kinds=CHANGES, do=Verdict.HOLD),)
 
 
 SPARE = 12
@@ -95,7 +95,7 @@ def _by_job(missions: Missions, kind: str, params: Params) -> Done:
 
 def _by_diff(missions: Missions, kind: str, params: Params) -> Done:
     """A job is held before anything moves, and looked at again and again."""
-    if kind not in (WRITE, EDIT, DELETE):
+    if kind not in CHANGES:
         return Done(code="NO_DIFF")
     asked = repr((kind, params))
     if asked not in missions.held:
@@ -173,11 +173,11 @@ def _by_walk(
 
 
 _USES: tuple[tuple[str, Attempt, tuple[Rule, ...], tuple[str, ...], bool], ...] = (
-    ("job", _by_job, _AUTO, (READ, LIST, SEARCH, WRITE, EDIT, DELETE), False),
-    ("diff", _by_diff, _HELD, (WRITE, EDIT, DELETE), False),
-    ("approval", _by_approval, _HELD, (WRITE, EDIT, DELETE), True),
-    ("undo", _by_undo, _AUTO, (WRITE, EDIT, DELETE), True),
-    ("report", _by_report, _AUTO, (WRITE, EDIT, DELETE), True),
+    ("job", _by_job, _AUTO, (READ, LIST, SEARCH, *CHANGES), False),
+    ("diff", _by_diff, _HELD, CHANGES, False),
+    ("approval", _by_approval, _HELD, CHANGES, True),
+    ("undo", _by_undo, _AUTO, CHANGES, True),
+    ("report", _by_report, _AUTO, CHANGES, True),
     ("acceptance", _by_acceptance, _AUTO, (READ,), True),
 )
 

@@ -153,11 +153,12 @@ WORK = _spec(
         ("break", {}),
         ("agent_plan", {"user_prompt": "Write c.txt.", "scope": "step"}),
     ),
-    _followup(_write("sub/c.txt", "c\n")),
+    _followup(_write("sub/c.txt", "c\n"), _write("sub/e.txt", "e\n")),
     {"ok": True, "action": "analysis_result", "summary": "c.txt is there"},
     _followup(
         _write("held/d.txt", "d\n"),
         ("delete_file", {"rel_path": "sub/deep/b.txt"}),
+        ("move_file", {"rel_path": "sub/e.txt", "new_path": "moved/e.txt"}),
         ("ask_user", {"question": "Which colour?", "options": ["red", "blue"]}),
     ),
     DONE,
@@ -197,6 +198,7 @@ CHANGE = _spec(
         _write("a.txt", "B\n", "append"),
         _edit("log.txt", "o", "0"),
         ("delete_file", {"rel_path": "new/d.txt"}),
+        ("move_file", {"rel_path": "new/deep/c.txt", "new_path": "new/deep/e.txt"}),
     ),
     DONE,
 )
@@ -214,6 +216,7 @@ STORIES = (
         ),
         {
             "a.txt": "second\n", "log.txt": "zero\nhalf\none\ntwo\n", "sub/c.txt": "c\n", "held/d.txt": "d\n",
+            "moved/e.txt": "e\n",
         },
     ),
     Story(
@@ -231,7 +234,7 @@ STORIES = (
             Act("undo", _undo, by_runner=True),
             Act("redo", _redo, by_runner=True),
         ),
-        {"a.txt": "A\nB\n", "log.txt": "zer0\n0ne\n", "new/deep/c.txt": "c\n"},
+        {"a.txt": "A\nB\n", "log.txt": "zer0\n0ne\n", "new/deep/e.txt": "c\n"},
     ),
 )  # fmt: skip
 

@@ -16,7 +16,8 @@ from lcp_engine.core.policy import Policy
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.atomic_write import temporary_name
-from lcp_engine.sandbox.locks import lock, only
+from lcp_engine.sandbox.file_access import HERE, FileAccess
+from lcp_engine.sandbox.locks import each
 from lcp_engine.sandbox.own_places import beneath, own_places
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
@@ -65,7 +66,7 @@ def run_job(
             outcome = outcome_of(worker, kind, lambda: _execute(worker, params, context, judge))
             if isinstance(outcome, FileEffect):
                 effect = outcome
-                outcome = outcome_of(worker, kind, lambda: _apply(effect, context))
+                outcome = outcome_of(worker, kind, lambda: _apply(effect, opened, context.caps))
     except LcpError as error:
         outcome = error.failed
     return _answer(kind, outcome)
@@ -138,18 +139,9 @@ def _read_params(worker: Worker[BaseModel], params: object) -> BaseModel:
     return worker.read(params)
 
 
-def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
+def _apply(effect: FileEffect, root: Root, caps: Caps) -> BaseModel | Failed:
     try:
-        with lock([(context.root, effect.path)]) as locked:
-            file = only(locked)
-            before = file.read(context.caps.write_bytes)
-            content = None if before is None else before.data
-            data = effect.compose(content, context.caps.write_bytes, is_there=before is not None)
-            result = effect.result(applied_of(before, data))
-            if data is None:
-                file.remove(temporary_name())
-            else:
-                file.replace(data, temporary_name())
+        return apply_effect(effect, root, caps)
     except LcpError as error:
         return error.failed
     except OSError as error:
@@ -159,7 +151,22 @@ def _apply(effect: FileEffect, context: Context) -> BaseModel | Failed:
             {"errno": error.errno},
             system_advice(error),
         )
-    return result
+
+
+def apply_effect(effect: FileEffect, root: Root, caps: Caps, files: FileAccess = HERE) -> BaseModel:
+    """Apply an effect at once, without a journal; the result of its job. Raises `LcpError` and OSError."""
+    with files.lock([(root, path) for path in effect.paths], together=len(effect.paths)) as locked:
+        file, *new = each(locked)
+        before = file.read(caps.write_bytes)
+        content = None if before is None else before.data
+        data = effect.compose(content, caps.write_bytes, is_there=before is not None)
+        result = effect.result(applied_of(before, data))
+        for moved in new:
+            effect.check_free(is_there=moved.read_within(0) is not None)
+            file.check_removable()
+            moved.replace(data, temporary_name(), None if before is None else before.mode)
+        file.replace(None if new else data, temporary_name())
+        return result
 
 
 def _failed(failed: Failed) -> JobResult:

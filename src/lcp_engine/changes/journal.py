@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from lcp_engine.changes.recovery import (
     APPLIED,
     CONFLICT,
     INTENT,
+    MOVE,
     VOID,
     close_intents,
     note_late_write,
@@ -35,6 +37,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import is_on_network, is_same_place, place_of
 from lcp_engine.store import queue
 from lcp_engine.store.changes import (
+    arrive,
     changes_of,
     close_intent,
     intend,
@@ -139,18 +142,23 @@ class Journal:
         if not self.may_repeat:
             self.tracker.pause(one.job for one in effects)  # waiting is charged to nobody
         try:
-            with self.files.lock([(self.root, one.effect.path) for one in effects], wait) as locked:
+            paths = [(self.root, path) for one in effects for path in one.effect.paths]
+            with self.files.lock(paths, wait, together=len(effects[0].effect.paths)) as locked:
                 if all(held is None for held in locked.found):
                     self._give_back(effects, ReasonCode.FILE_BUSY)
                     return []
                 writes: list[_Write] = []
-                for one, held in zip(effects, locked.found, strict=True):
-                    if isinstance(held, LockedFile):
-                        writes.append(_Write(one, held))
-                    elif held is None:
-                        later.append(one)
+                found = iter(locked.found)
+                for one in effects:
+                    held = list(islice(found, len(one.effect.paths)))
+                    files = [file for file in held if isinstance(file, LockedFile)]
+                    error = next((file for file in held if isinstance(file, LcpError)), None)
+                    if error is not None:
+                        refused.append((one, error))
+                    elif len(files) == len(held):
+                        writes.append(_Write(one, files))
                     else:
-                        refused.append((one, held))
+                        later.append(one)
                 later = [*self._write(writes, locked), *later]
         except Interrupted as error:
             if len(effects) > 1:
@@ -191,7 +199,9 @@ class Journal:
         looked = since_start()
         if not self._intend(intended):
             self._give_back([write.source for write in intended], ReasonCode.NETWORK_ROOT)
-        self._put_while_leased(locked, [write for write in intended if write.change_id is not None], looked)
+        recorded = [write for write in intended if write.change is not None and write.change.id]
+        self._put_while_leased(locked, recorded, looked)
+        self._depart(locked, [write for write in recorded if write.departure and write.state == APPLIED])
         settled = [write for write in writes if write.outcome is not None]
         if settled:
             self.database.write(lambda tx: self._settle(tx, settled))
@@ -200,28 +210,39 @@ class Journal:
     def _recover(self, writes: Sequence[_Write]) -> None:
         """Close intents that were left open on the files, and find the outcomes of earlier attempts."""
 
-        def look(tx: Tx) -> list[tuple[Sequence[ChangeRow], Succeeded | Hold | None]]:
+        def look(
+            tx: Tx,
+        ) -> list[tuple[list[tuple[LockedFile, Sequence[ChangeRow]]], Succeeded | Hold | None]]:
             made = [(write, changes_of(tx, write.job.id)) for write in writes]
             return [
-                (self._left_open(tx, write, own), _earlier_outcome(tx, write, own)) for write, own in made
+                (
+                    [(file, left) for file in write.files if (left := self._left_open(tx, file, own))],
+                    _earlier_outcome(tx, write, own),
+                )
+                for write, own in made
             ]
 
         found = self.database.read(look)
-        if any(left for left, _ in found):
-            for write, (left, _) in zip(writes, found, strict=True):
-                if left:
-                    close_intents(self.database, left, write.file)
+        while any(open_ for open_, _ in found):  # again after a move has arrived, which opens another one
+            for open_, _ in found:
+                for file, left in open_:
+                    close_intents(self.database, left, file)
             found = self.database.read(look)
         for write, (_, earlier) in zip(writes, found, strict=True):
             write.outcome = earlier
             if isinstance(earlier, Succeeded):
-                write.file.sync()  # the attempt may have failed because of that
+                for file in write.files:
+                    file.sync()  # the attempt may have failed because of that
 
-    def _left_open(self, tx: Tx, write: _Write, own: Sequence[ChangeRow]) -> Sequence[ChangeRow]:
+    def _left_open(self, tx: Tx, file: LockedFile, own: Sequence[ChangeRow]) -> Sequence[ChangeRow]:
         """The open intents on a file; those of the job itself may name it by the path that its root had elsewhere."""
         place = place_of(self.root)
-        found = [*open_intents(tx, self._file(write), place)]
-        mine = [one for one in own if one.state == INTENT and is_same_place(one.root_identity, place)]
+        found = [*open_intents(tx, self._file(file), place)]
+        mine = [
+            one
+            for one in own
+            if one.state == INTENT and one.path == file.path and is_same_place(one.root_identity, place)
+        ]
         return [*found, *(one for one in mine if one not in found)]
 
     def _prepare(self, write: _Write) -> None:
@@ -245,7 +266,16 @@ class Journal:
         content = None if before is None else before.data
         write.data = effect.compose(content, self.cap, is_there=before is not None)
         write.before = before
+        if effect.mode == MOVE:
+            self._check_move(write)
         write.change = self._intent(write)
+        if effect.mode == MOVE:
+            write.departure = _departure(write, self._file(write.subject))
+
+    def _check_move(self, write: _Write) -> None:
+        """Raises `LcpError` if a file has the new name, or the old one could not be removed."""
+        write.effect.check_free(is_there=write.file.read_within(0) is not None)
+        write.subject.check_removable()
 
     def _read_before(self, write: _Write) -> _Before | Hold | None:
         """What the effect replaces, None if there is no file.
@@ -253,7 +283,7 @@ class Journal:
         A content that is too large to keep holds the job, unless a person approved it after it was held for that.
         Raises `TOO_LARGE` for a change within a file that is above the cap already.
         """
-        file, there = write.file, write.file.read_within(self.keeps)
+        file, there = write.subject, write.subject.read_within(self.keeps)
         if there is None:
             return None
         if not isinstance(there, int):
@@ -273,7 +303,7 @@ class Journal:
     def _intend(self, writes: Sequence[_Write]) -> bool:
         """Record the intents of the jobs that are still leased. False if only another machine may write to the root."""
 
-        def record(tx: Tx) -> list[int | None] | None:
+        def record(tx: Tx) -> list[tuple[int, int] | None] | None:
             ledger = ledger_of(tx)
             ledger.lock(write.job.mission_id for write in writes)
             root = ledger.mission(writes[0].job.mission_id).root
@@ -285,21 +315,22 @@ class Journal:
         if not writes:
             return True
         recorded = self.database.write(record)
-        for write, change_id in zip(writes, recorded or [None] * len(writes), strict=True):
-            write.change_id = change_id
+        for write, ids in zip(writes, recorded or [None] * len(writes), strict=True):
+            write.note_ids(ids)
         return recorded is not None
 
     def _put_while_leased(self, locked: LockedFiles, writes: Sequence[_Write], looked: Micros) -> None:
         """Replace the files of jobs that are leased; `looked` is when they were, in `since_start`."""
         fresh = FRESH_SECONDS
-        while late := self._put(locked, writes, looked + int(fresh * SECOND)):
+        while writes:
+            late = self._put(locked, writes, looked + int(fresh * SECOND))
             looked, fresh = since_start(), 2 * fresh
-            writes = self.database.write(partial(_leased, writes=late))
+            writes = self.database.write(partial(_leased, writes=late)) if late else []
 
     def _put(self, locked: LockedFiles, writes: Sequence[_Write], until: Micros) -> list[_Write]:
         """Replace the files; those for which it was too late are unchanged."""
         puts = [
-            Put(write.file, write.data, write.change.temporary, until)
+            Put(write.file, write.data, write.change.temporary, until, write.new_mode)
             for write in writes
             if write.change is not None
         ]
@@ -316,7 +347,28 @@ class Journal:
                 is_conflict = error.code is ErrorCode.CONFLICT
                 write.outcome = Hold(ReasonCode.CONFLICT) if is_conflict else error.failed
                 write.state = APPLIED if write.file.replaced else CONFLICT if is_conflict else VOID
+                if write.departure is not None and write.file.replaced:
+                    write.state = INTENT  # who finds it makes it durable, before the old file is removed
         return late
+
+    def _depart(self, locked: LockedFiles, moved: Sequence[_Write]) -> None:
+        """Remove files whose new ones are durable: noted first, so that whoever finds them carries it out."""
+        if not moved:
+            return
+        self.database.write(partial(_arrive, writes=moved))
+        puts = [
+            Put(write.subject, None, write.departure.temporary)
+            for write in moved
+            if write.departure is not None
+        ]
+        errors = locked.put(puts, lambda nth: self.tracker.start(moved[nth].job))
+        for write, error in zip(moved, errors, strict=True):
+            write.has_arrived = True
+            if error is None:
+                continue
+            is_conflict = error.code is ErrorCode.CONFLICT
+            write.outcome = Hold(ReasonCode.CONFLICT) if is_conflict else error.failed
+            write.state = INTENT if error.failed.meaning.retry else CONFLICT
 
     def _settle(self, tx: Tx, writes: Sequence[_Write]) -> None:
         """Close intents and settle jobs. An intent is closed even if the lease is lost: the file is what it is."""
@@ -324,9 +376,11 @@ class Journal:
         ledger.lock(write.job.mission_id for write in writes)
         for write in writes:
             assert write.outcome is not None
-            is_closed = write.change_id is not None and close_intent(tx, write.change_id, write.state)
-            if is_closed and write.state == APPLIED:
-                note_late_write(ledger, write.job.id, write.effect.path)
+            change = write.departure if write.has_arrived else write.change
+            if change is None or not change.id or write.state == INTENT:
+                pass
+            elif close_intent(tx, change.id, write.state) and write.state == APPLIED:
+                note_late_write(ledger, write.job.id, change.path)
             self.settle(tx, write.job.copy(), write.outcome)
 
     def _refuse(self, one: JobEffect, refusal: Drifted | LcpError) -> None:
@@ -334,7 +388,7 @@ class Journal:
         if isinstance(refusal, Drifted):
             drifted: Drifted | None = refusal
         else:
-            drifted = self._drift(one, self._found(one.effect.path))
+            drifted = self._drift(one, self._found(one.effect.paths[0]))
         if drifted is not None:
             self.database.write(lambda tx: self._hold_again(tx, one.job, drifted))
         elif isinstance(refusal, LcpError):
@@ -348,7 +402,7 @@ class Journal:
     def _drift(self, one: JobEffect, found: str | None) -> Drifted | None:
         if not one.job.approved:
             return None
-        path = one.effect.path
+        path = one.effect.paths[0]
         file = os.path.normpath(f"{self.root.path}/{path}")
         return self.database.read(lambda tx: drift_of(tx, one.job, file, path, found))
 
@@ -372,10 +426,10 @@ class Journal:
             attempt=write.job.attempt,
             root=self.root.path,
             path=effect.path,
-            file=self._file(write),
+            file=self._file(write.file),
             mode=effect.mode,
-            state="intent",
-            sha256_before=applied.sha256_before,
+            state=INTENT,
+            sha256_before=None if effect.mode == MOVE else applied.sha256_before,
             sha256_after=applied.sha256_after,
             size_bytes=applied.size_bytes,
             temporary=temporary_name(),
@@ -385,9 +439,9 @@ class Journal:
             root_identity=place_of(self.root),
         )
 
-    def _file(self, write: _Write) -> str:
+    def _file(self, file: LockedFile) -> str:
         """The absolute path of the file. Neither the root's path nor the one beneath it passes a link."""
-        return os.path.normpath(f"{self.root.path}/{write.file.path}")
+        return os.path.normpath(f"{self.root.path}/{file.path}")
 
 
 @dataclass(frozen=True)
@@ -403,18 +457,43 @@ class _Before:
 
 @dataclass
 class _Write:
-    """The progress of an effect on a locked file, until it is settled with `outcome` or there is a `refusal`."""
+    """The progress of an effect on locked files, until it is settled with `outcome` or there is a `refusal`.
+
+    `departure` is the change of a file that is moved; `has_arrived`: its new file is there, and that is noted.
+    """
 
     source: JobEffect
-    file: LockedFile
+    files: Sequence[LockedFile]
     outcome: Succeeded | Failed | Hold | None = None
     refusal: Drifted | LcpError | None = None
     before: _Before | None = None
     data: bytes | None = b""
     change: ChangeRow | None = None
-    change_id: int | None = None
+    departure: ChangeRow | None = None
+    has_arrived: bool = False
     state: str = APPLIED
     kept: int = 0
+
+    @property
+    def subject(self) -> LockedFile:
+        """The file whose content matters."""
+        return self.files[0]
+
+    @property
+    def file(self) -> LockedFile:
+        """The file that is written."""
+        return self.files[-1]
+
+    @property
+    def new_mode(self) -> int | None:
+        """The mode bits of a new file; None for the system's default."""
+        return self.before.mode if self.departure is not None and self.before is not None else None
+
+    def note_ids(self, ids: tuple[int, int] | None) -> None:
+        """Note the ids of its changes in the database."""
+        if ids is not None and self.change is not None:
+            self.change = replace(self.change, id=ids[0])
+            self.departure = None if self.departure is None else replace(self.departure, id=ids[1])
 
     @property
     def job(self) -> JobRow:
@@ -442,7 +521,7 @@ def _keep(tx: Tx, writes: Iterable[_Write]) -> None:
     for write, before in sorted(replaced, key=lambda one: one[1].sha256):
         if before.is_kept and before.data is not None:
             assert write.change is not None
-            write.kept = keep(tx, before.sha256, before.data, write.change.file)
+            write.kept = keep(tx, before.sha256, before.data, (write.departure or write.change).file)
         else:
             name_unkept(tx, before.sha256, before.size)
 
@@ -451,27 +530,56 @@ def _leased(tx: Tx, writes: Sequence[_Write]) -> list[_Write]:
     return [write for write in writes if ledger_of(tx).is_leased(write.job)]
 
 
-def _record(tx: Tx, write: _Write) -> int | None:
-    """Record an intent, if its job is still leased."""
+def _departure(write: _Write, file: str) -> ChangeRow:
+    """The change of the file that is moved, which is void until its new file is there."""
+    assert write.change is not None
+    assert write.before is not None
+    return replace(
+        write.change,
+        path=write.subject.path,
+        file=file,
+        state=VOID,
+        sha256_before=write.before.sha256,
+        sha256_after=None,
+        size_bytes=0,
+        temporary=temporary_name(),
+        made=to_json([]),
+        result=to_json({"mode": write.before.mode}),
+    )
+
+
+def _record(tx: Tx, write: _Write) -> tuple[int, int] | None:
+    """Record the intent, and the departure if there is one, if its job is still leased; their ids."""
     if write.change is None or not ledger_of(tx).is_leased(write.job):
         return None
-    return intend(tx, write.change)
+    first = intend(tx, write.change)
+    return first, 0 if write.departure is None else intend(tx, write.departure)
+
+
+def _arrive(tx: Tx, writes: Sequence[_Write]) -> None:
+    """Note that the new files of moves are there: from now on the old ones are to be removed."""
+    ledger = ledger_of(tx)
+    ledger.lock(write.job.mission_id for write in writes)
+    for write in writes:
+        if write.change is not None and arrive(tx, write.change):
+            note_late_write(ledger, write.job.id, write.change.path)
 
 
 def _earlier_outcome(tx: Tx, write: _Write, own: Sequence[ChangeRow]) -> Succeeded | Hold | None:
     """The outcome of an earlier attempt of the job: done, whatever the file is now; or in conflict.
 
     What was undone since is to be done again. An intent that could not be closed here is one of another machine. The
-    last approval settles these and conflicts before it.
+    last approval settles these and conflicts before it. Of a move, the file that left decides, which is newer.
     """
-    for change in own:
-        if change.state == APPLIED:
-            if is_undone(tx, change):
-                return None
-            write.kept = stored_bytes(tx, change.sha256_before) if change.sha256_before else 0
-            return Succeeded(change.result, write.written)
-        if change.state == CONFLICT and change.attempt >= write.job.approved:
-            return Hold(ReasonCode.CONFLICT)
-        if change.state == INTENT and change.attempt >= write.job.approved:
-            return Hold(ReasonCode.ELSEWHERE)
-    return None
+    change = next((one for one in own if one.state != VOID), None)
+    if change is None:
+        return None
+    if change.state == APPLIED:
+        if is_undone(tx, change):
+            return None
+        first = next(one for one in reversed(own) if one.attempt == change.attempt)
+        write.kept = stored_bytes(tx, change.sha256_before) if change.sha256_before else 0
+        return Succeeded(first.result, write.written)
+    if change.attempt < write.job.approved:
+        return None
+    return Hold(ReasonCode.CONFLICT if change.state == CONFLICT else ReasonCode.ELSEWHERE)

@@ -38,7 +38,7 @@ class Preview:
 
     `found` is the current file: its SHA-256 in hex, None if there is none, or the code of its error.
     `refused` is why the job would write nothing. `unread` is the size of a current file that is too large for `before`.
-    `mode` are the mode bits of a current file, which it keeps.
+    `mode` are the mode bits of a current file, which it keeps. `new_path` is where the file would be moved to.
     """
 
     path: str
@@ -48,11 +48,14 @@ class Preview:
     refused: Failed | None = None
     unread: int = 0
     mode: int = 0
+    new_path: str | None = None
 
     @property
     def diff(self) -> Diff:
         if self.refused is not None:
             return Diff(self.path, note=f"would not be written: {self.refused.message}")
+        if self.new_path is not None:
+            return Diff(self.path, note=f"moved to {self.new_path!r}, as it is")
         if self.unread:
             diff = replacing(self.path, self.unread, self.after)
         else:
@@ -161,23 +164,29 @@ def sight_of(kind: str, params: Mapping[str, JsonValue], preview: Preview | None
 
 
 def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Preview:
-    cap = context.caps.write_bytes
+    cap, (path, *new_path) = context.caps.write_bytes, effect.paths
     try:
-        current = files.read_unlocked(context.root, effect.path, cap)
+        current = files.read_unlocked(context.root, path, cap)
     except Interrupted:
         raise
     except LcpError as error:
-        return Preview(effect.path, error.code, refused=error.failed)
+        return Preview(path, error.code, refused=error.failed)
     before = None if current is None else current.data
     found = None if current is None else current.sha256
     if current is not None and current.data is None and effect.needs_content:
-        return Preview(effect.path, found, refused=too_large_to_change(effect.path, current.size, cap))
+        return Preview(path, found, refused=too_large_to_change(path, current.size, cap))
     try:
         after = effect.compose(before, cap, is_there=current is not None)
+        if new_path:
+            there = files.read_unlocked(context.root, effect.path, 0)
+            effect.check_free(is_there=there is not None)
+            return Preview(path, found, new_path=effect.path)
+    except Interrupted:
+        raise
     except LcpError as error:
-        return Preview(effect.path, found, before, refused=error.failed)
+        return Preview(path, found, before, refused=error.failed)
     return Preview(
-        effect.path,
+        path,
         found,
         before,
         after,

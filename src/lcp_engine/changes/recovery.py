@@ -3,7 +3,8 @@
 An intent is open from the transaction that records it until the one that notes the result. If its process died in
 between, the next one to lock the file compares it with the hashes of the intent: it equals *after*, the intent is
 applied; it equals *before*, nothing has happened; anything else is a conflict. The intents of an undo are decided once
-they are recorded: a file that is still as *before* is then brought to *after*.
+they are recorded: a file that is still as *before* is then brought to *after*. So is the removal of a file that was
+moved: its intent is recorded void, and opened by the transaction that marks its new file applied.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess
 from lcp_engine.sandbox.locks import Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import Elsewhere, open_known
-from lcp_engine.store.changes import changes_of, close_intent, content, deliver_again, left_open
+from lcp_engine.store.changes import (
+    arrive,
+    changes_of,
+    close_intent,
+    content,
+    deliver_again,
+    left_open,
+)
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Tx
@@ -36,6 +44,8 @@ from lcp_engine.workers.base import ExecutedBy, Hold, Worker, refuse_to_execute
 from lcp_engine.workers.registry import UNDO_KIND
 
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
+MOVE = "move"
+"""The mode of the two changes of a move: a new file, and then the old one, which is removed."""
 UNDO_SECONDS = 3600.0
 
 
@@ -60,9 +70,14 @@ def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFil
     """Close the open intents on a locked file, after those of an undo have been carried out."""
     states = {
         change.id: _find_state(database, change, file)
-        for change in sorted(left, key=lambda change: change.undoes is None)
+        for change in sorted(left, key=lambda change: not is_decided(change))
     }
     _close(database, left, states)
+
+
+def is_decided(change: ChangeRow) -> bool:
+    """Whether an open intent is carried out, whoever finds it: that of an undo, or to remove a file that was moved."""
+    return change.undoes is not None or (change.mode == MOVE and change.sha256_after is None)
 
 
 def close_left_open(database: Database, mission_id: int, threads: ConfinedThreads) -> None:
@@ -98,7 +113,11 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
     """
     is_last = job.failures + 1 >= job.max_attempts
     errors: dict[int, Failed] = {}
-    for change in database.read(lambda tx: changes_of(tx, job.id)):
+    # What comes back comes first: what was moved is always in one place.
+    intents = sorted(
+        database.read(lambda tx: changes_of(tx, job.id)), key=lambda one: one.sha256_after is None
+    )
+    for change in intents:
         if change.state != INTENT:
             continue
         try:
@@ -149,7 +168,7 @@ def open_root(database: Database, mission_id: int, path: str, place: str | None)
 
 
 def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
-    """What became of an intent on a locked file; that of an undo is carried out first."""
+    """What became of an intent on a locked file; one that is decided is carried out first."""
     file.mend(change.temporary, change.sha256_before, change.sha256_after)
     digest = file.digest()
     sha = None if digest is None else digest.sha256
@@ -158,7 +177,7 @@ def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
         return APPLIED
     if sha != change.sha256_before:
         return CONFLICT
-    if change.undoes is None:
+    if not is_decided(change):
         return VOID
     try:
         _bring_back(database, change, file)
@@ -171,11 +190,8 @@ def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
 
 def _bring_back(database: Database, change: ChangeRow, file: LockedFile) -> None:
     after = change.sha256_after
-    if after is None:
-        file.remove(change.temporary)
-        return
-    data = database.read(lambda tx: content(tx, after))
-    if data is None:
+    data = None if after is None else database.read(lambda tx: content(tx, after))
+    if data is None and after is not None:
         message = f"{change.path!r}: its content before is not in the database"
         advice = (
             "Restore the file from a backup; contents above caps.preimage_bytes and pruned ones are not kept."
@@ -192,7 +208,10 @@ def _close(database: Database, left: Sequence[ChangeRow], states: Mapping[int, s
         ledger = ledger_of(tx)
         ledger.lock(change.mission_id for change in left)
         for change in left:
-            if not close_intent(tx, change.id, states[change.id]) or states[change.id] != APPLIED:
+            state = states[change.id]
+            has_arrived = state == APPLIED and change.mode == MOVE
+            is_closed = arrive(tx, change) if has_arrived else close_intent(tx, change.id, state)
+            if not is_closed or state != APPLIED:
                 continue
             note_late_write(ledger, change.job_id, change.path)
             if change.undoes is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
 from lcp_engine.changes.preview import Previews
+from lcp_engine.changes.recovery import MOVE
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
@@ -127,12 +128,13 @@ def show_files(instance: Instance, mission_id: int, *, first: int, most: int) ->
     Raises `NOT_FOUND`.
     """
     instance.database.read(lambda tx: history.find_mission(tx, mission_id))
-    files = [*_by_file(instance.database.read(lambda tx: changes.applied_changes(tx, mission_id))).values()]
+    made = instance.database.read(lambda tx: changes.applied_changes(tx, mission_id))
+    files, moved = [*_by_file(made).values()], _moved(made)
     shown = files[first : first + most]
     found = _found(instance, [of_file[-1] for of_file in shown])
     return [
         FileNow(
-            _difference(instance, of_file[0], of_file[-1]),
+            _difference(instance, of_file[0], of_file[-1], moved),
             tuple(change.job_id for change in of_file),
             found.get(of_file[-1].id),
         )
@@ -179,7 +181,8 @@ def _parts(job: JsonObject) -> tuple[int, str, JsonObject]:
 
 def _applied(instance: Instance, made: Sequence[ChangeRow]) -> list[Diff]:
     """Each file from before its first change to after its last, in the order of their first changes."""
-    return [_difference(instance, of_file[0], of_file[-1]) for of_file in _by_file(made).values()]
+    moved = _moved(made)
+    return [_difference(instance, of_file[0], of_file[-1], moved) for of_file in _by_file(made).values()]
 
 
 def _found(instance: Instance, last: Sequence[ChangeRow]) -> dict[int, DiskState | None]:
@@ -204,15 +207,38 @@ def _by_file(made: Sequence[ChangeRow]) -> dict[str, list[ChangeRow]]:
     return by_file
 
 
-def _difference(instance: Instance, first: ChangeRow, last: ChangeRow) -> Diff:
-    before = None
-    if first.sha256_before is not None:
-        before = _kept(instance, first.sha256_before)
-        if before is None:
-            return Diff(last.path, note=_BEFORE_IS_GONE)
-    if last.sha256_after is None:
+def _moved(made: Iterable[ChangeRow]) -> dict[int, str]:
+    """The other path of each change that moved a file, by its id."""
+    moves: dict[tuple[int, int], list[ChangeRow]] = defaultdict(list)
+    for change in made:
+        if change.mode == MOVE:
+            moves[change.job_id, change.attempt].append(change)
+    pairs = [pair for pair in moves.values() if len(pair) == 2]
+    return {one.id: other.path for pair in pairs for one, other in (pair, pair[::-1])}
+
+
+def _difference(instance: Instance, first: ChangeRow, last: ChangeRow, moved: Mapping[int, str]) -> Diff:
+    """The change of a file; of one that was moved, what else was changed of it, with the other path in words."""
+    new, old = last.sha256_after, first.sha256_before
+    if last.id in moved and new is None:
+        new, note = last.sha256_before, f"moved to {moved[last.id]!r}"
+    elif first.id in moved and first.sha256_after is not None and new is not None:
+        old, note = first.sha256_after, f"moved from {moved[first.id]!r}"
+    else:
+        return _compare(instance, last, old, new)
+    if old == new:
+        return Diff(last.path, note=f"{note}, as it was")
+    diff = _compare(instance, last, old, new)
+    return replace(diff, note="; ".join(filter(None, [note, diff.note])))
+
+
+def _compare(instance: Instance, last: ChangeRow, old: str | None, new: str | None) -> Diff:
+    before = None if old is None else _kept(instance, old)
+    if old is not None and before is None:
+        return Diff(last.path, note=_BEFORE_IS_GONE)
+    if new is None:
         return diff_bytes(last.path, before, None)
-    after = _after(instance, last, last.sha256_after)
+    after = _after(instance, last, new)
     return Diff(last.path, note=_AFTER_IS_GONE) if after is None else diff_bytes(last.path, before, after)
 
 

@@ -260,9 +260,17 @@ def changes_table(changes: Sequence[JsonObject]) -> Table:
             str(change["change"]),
             _sizes(change),
             _state(change),
-            str(change["path"]),
+            _path(change),
         )
     return table
+
+
+def _path(change: Mapping[str, JsonValue]) -> str:
+    if (new := change.get("moved_to")) is not None:
+        return f"{change['path']}, moved to {new}"
+    if (old := change.get("moved_from")) is not None:
+        return f"{change['path']}, moved from {old}"
+    return str(change["path"])
 
 
 def _sizes(change: Mapping[str, JsonValue]) -> str:

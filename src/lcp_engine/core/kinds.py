@@ -29,6 +29,8 @@ class KindRole(StrEnum):
     """It changes the file that its params name, which has to be there."""
     DELETES = "deletes"
     """It deletes the file that its params name."""
+    MOVES = "moves"
+    """It moves the file that its params name to `new_path`."""
     FINDS = "finds"
     """It finds lines in the files of the root."""
     RECALLS = "recalls"
@@ -43,7 +45,7 @@ class KindRole(StrEnum):
     OTHER = "other"
 
 
-CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS, KindRole.DELETES})
+CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS, KindRole.DELETES, KindRole.MOVES})
 ON_FILES = frozenset({KindRole.LISTS, KindRole.READS, *CHANGES})
 """What a planner learns from these, it learns about files of the root."""
 

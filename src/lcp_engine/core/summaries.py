@@ -52,9 +52,9 @@ def subject_of(
     most: int = _WIDTH,
 ) -> Shown:
     """Like `subject`, of a job's params and name."""
-    path = path_of(params)
+    path, new = path_of(params), params.get("new_path")
     if path is not None:
-        return one_line(path)
+        return one_line(f"{path} → {new}" if isinstance(new, str) else path)
     for key in ("question", "user_prompt"):
         if isinstance(params.get(key), str):
             return _phrase(str(params[key]), most)
@@ -196,6 +196,10 @@ def _deleted(_: Object) -> str:
     return "deleted"
 
 
+def _moved(result: Object) -> str:
+    return f"moved to {result.get('new_path')}"
+
+
 def _edited(result: Object) -> str:
     return f"edited, {_size_read(result)}"
 
@@ -250,6 +254,7 @@ _GISTS: Mapping[str, Callable[[Object], str]] = {
     "create_followup_jobs": _asked,
     "delete_file_result": _deleted,
     "edit_file_result": _edited,
+    "move_file_result": _moved,
     "write_file": _asked,
     "list_files_result": _count_files,
     "read_file_result": _size_read,

@@ -34,6 +34,7 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
 from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.queries.states_at import JobHistory, jobs_before
+from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, ExecutedBy, params_of
 
@@ -187,22 +188,22 @@ def find_drift(
 
     If several jobs used a path, the last one counts.
     """
-    known: dict[str, tuple[PastJob, str | None]] = {}
+    known: dict[str, tuple[PastJob, ChangeRow | None]] = {}
     unknown: list[int] = []
     succeeded = [
         job for job in past.jobs if job.id in histories and histories[job.id].state is State.SUCCEEDED
     ]
     for job in sorted(succeeded, key=lambda job: histories[job.id].last.seq):
         changes = [change for change in past.changes if change.job_id == job.id and change.state == APPLIED]
-        known |= {change.path: (job, change.sha256_after) for change in changes}
+        known |= {change.path: (job, change) for change in changes}
         if _role(instance, job) in (KindRole.READS, KindRole.LISTS):
             known[_path_of(instance, past, root, job)] = (job, None)
         elif job.role is Role.WORK and not changes and not _sees_no_file(instance, job):
             unknown.append(job.id)
     found: list[Drift] = []
-    for path, (job, sha) in sorted(known.items()):
-        if sha is not None:
-            found += _compare_content(path, job, sha, root)
+    for path, (job, change) in sorted(known.items(), key=lambda one: one[0]):
+        if change is not None:
+            found += _compare_content(path, job, change.sha256_after, root)
         else:
             found += _compare_result(instance, past, path, job, root)
     listed = {drift.path: drift for drift in reversed(found)}
@@ -236,7 +237,7 @@ def _path_of(instance: Instance, past: Archive, root: Root, job: PastJob) -> str
     return names_of(root.spellings, spec_of(past.spec).root_aliases).place(**given).path
 
 
-def _compare_content(path: str, job: PastJob, sha: str, root: Root) -> Iterator[Drift]:
+def _compare_content(path: str, job: PastJob, sha: str | None, root: Root) -> Iterator[Drift]:
     try:
         opened = root.open_file(path)
         try:
@@ -244,10 +245,11 @@ def _compare_content(path: str, job: PastJob, sha: str, root: Root) -> Iterator[
         finally:
             os.close(opened.descriptor)
     except LcpError as error:
-        yield Drift(path, _words(error.failed), job.id, job.kind)
+        if sha is not None or error.code is not ErrorCode.PATH_NOT_FOUND:
+            yield Drift(path, _words(error.failed), job.id, job.kind)
         return
     if sha256(data) != sha:
-        yield Drift(path, "changed", job.id, job.kind)
+        yield Drift(path, "new" if sha is None else "changed", job.id, job.kind)
 
 
 def _compare_result(

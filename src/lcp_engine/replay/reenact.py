@@ -315,9 +315,9 @@ def _end(scratch: Scratch, event: PastEvent) -> None:
 def _succeed(scratch: Scratch, past: PastJob, job: JobRow, *, is_copied: bool) -> None:
     if job.params != past.params and from_json(job.params) != from_json(past.params):
         raise Diverged(f"job {past.id} ({past.kind}) has different params now, for which there is no result")
-    change = next((change for change in scratch.applied if change.job_id == past.id), None)
-    if change is not None:
-        scratch.apply_change(past, job, change)
+    made = [change for change in scratch.applied if change.job_id == past.id]
+    if made:
+        scratch.apply_changes(past, job, [one for one in made if one.attempt == made[0].attempt])
         return
     worker = scratch.instance.admission.workers.get(past.kind)
     # A fork has the jobs of the original mission, but not their file changes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Concatenate, ParamSpec
 
@@ -113,12 +113,13 @@ class Scratch:
             raise Diverged(f"job {past.id} needs a worker for the kind {past.kind!r}; none is installed")
         return next(self._executor.execute([job], worker), None)
 
-    def apply_change(self, past: PastJob, job: JobRow, change: ChangeRow) -> None:
-        """Execute the job that changes the file, after the changes that others made to it."""
-        if self._hashes.get(change.path) != change.sha256_before:
-            self.restore_file(change.path, change.sha256_before)
+    def apply_changes(self, past: PastJob, job: JobRow, changes: Sequence[ChangeRow]) -> None:
+        """Execute the job that changes the files, after the changes that others made to them."""
+        for change in changes:
+            if self._hashes.get(change.path) != change.sha256_before:
+                self.restore_file(change.path, change.sha256_before)
         finished = self.execute(past, job)
-        self._hashes[change.path] = change.sha256_after
+        self._hashes |= {change.path: change.sha256_after for change in changes}
         if finished is not None:
             self.settle_finished(finished)
 
@@ -127,8 +128,7 @@ class Scratch:
         data = None if sha is None else self._contents.read(lambda tx: content(tx, sha))
         if data is not None or self._hashes.get(path) is not None:
             with lock([(self.root, path)]) as locked:
-                file = only(locked)
-                file.remove(temporary_name()) if data is None else file.replace(data, temporary_name())
+                only(locked).replace(data, temporary_name())
         self._hashes[path] = sha
 
     def _settle_now(self, tx: Tx, finished: FinishedJob) -> None:

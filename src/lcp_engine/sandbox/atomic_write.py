@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -130,10 +131,20 @@ class LockedFile(ABC):
     def digest(self) -> Digest | None:
         """Like `read`, without the content: a file of any size needs little memory."""
 
-    def replace(self, data: bytes, temporary: str, mode: int | None = None) -> None:
-        """Replace the file atomically and durably: `put`, then `sync`."""
-        self.put(data, temporary, mode)
-        self.sync()
+    def replace(self, data: bytes | None, temporary: str, mode: int | None = None) -> None:
+        """Replace the file atomically and durably, or remove it: `bring_to`, then `sync`."""
+        self.bring_to(data, temporary, mode)
+        if data is not None:
+            self.sync()
+
+    def bring_to(
+        self, data: bytes | None, temporary: str, mode: int | None = None, *, until: Micros | None = None
+    ) -> None:
+        """`put` this content, or `remove` the file for None."""
+        if data is None:
+            self.remove(temporary, until=until)
+        else:
+            self.put(data, temporary, mode, until=until)
 
     @abstractmethod
     def put(
@@ -152,6 +163,10 @@ class LockedFile(ABC):
     @abstractmethod
     def sync(self) -> None:
         """Make durable what `put`, or an interrupted `remove`, did to the directory. Raises `FILE_SYSTEM`."""
+
+    @abstractmethod
+    def check_removable(self) -> None:
+        """Raises `PATH_DENIED` if its directory may not be changed."""
 
     @abstractmethod
     def remove(self, temporary: str, *, until: Micros | None = None) -> None:
@@ -305,6 +320,11 @@ class LocalFile(LockedFile):
             raise refusal(error, self.path) from error
 
     @_step
+    def check_removable(self) -> None:
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=self._directory, effective_ids=True):
+            raise refusal(OSError(errno.EACCES, os.strerror(errno.EACCES)), self.path)
+
+    @_step
     def remove(self, temporary: str, *, until: Micros | None = None) -> None:
         try:
             if self._look is None:
@@ -345,8 +365,8 @@ class LocalFile(LockedFile):
     def _write(
         self, temporary: str, data: bytes, before: os.stat_result | None, mode: int | None
     ) -> os.stat_result:
-        # Until it has the mode of the file it replaces, nobody may read it.
-        permissions = 0o666 if before is None else _UNFINISHED
+        # Until it has the mode of the file it replaces, or the one that is given, nobody may read it.
+        permissions = 0o666 if before is None and mode is None else _UNFINISHED
         descriptor = os.open(temporary, _CREATE, permissions, dir_fd=self._directory)
         try:
             view = memoryview(data)

@@ -33,7 +33,7 @@ class FileAccess(Protocol):
     """Locks, reads and writes files."""
 
     def lock(
-        self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST
+        self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST, *, together: int = 1
     ) -> AbstractContextManager[LockedFiles]:
         """Like `locks.lock`."""
 
@@ -55,9 +55,9 @@ class LocalFiles:
     run: Run = run_here
 
     def lock(
-        self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST
+        self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST, *, together: int = 1
     ) -> AbstractContextManager[LockedFiles]:
-        return lock(files, wait, run=self.run)
+        return lock(files, wait, together=together, run=self.run)
 
     def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None:
         return self.run(partial(read_unlocked, root, path, cap))

@@ -61,6 +61,7 @@ class Put(NamedTuple):
     data: bytes | None
     temporary: str
     until: Micros | None = None
+    mode: int | None = None
 
 
 class LockedFiles(Protocol):
@@ -77,28 +78,34 @@ class LockedFiles(Protocol):
 
 def only(files: LockedFiles) -> LockedFile:
     """The one file that was locked. Raises its refusal."""
-    (held,) = files.found
-    if isinstance(held, LcpError):
-        raise held
-    assert held is not None
-    return held
+    (file,) = each(files)
+    return file
+
+
+def each(files: LockedFiles) -> list[LockedFile]:
+    """The files, all of which were locked. Raises the first refusal."""
+    refused = next((held for held in files.found if isinstance(held, LcpError)), None)
+    if refused is not None:
+        raise refused
+    return [held for held in files.found if isinstance(held, LockedFile)]
 
 
 @contextmanager
 def lock(
-    files: Sequence[RootedPath], wait: Wait = Wait.FIRST, *, run: Run = run_here
+    files: Sequence[RootedPath], wait: Wait = Wait.FIRST, *, together: int = 1, run: Run = run_here
 ) -> Iterator[LockedFiles]:
     """The files, with their directories locked until the context ends; every step on them is called with `run`.
 
-    No link is followed, and a refusal comes before anything is changed. With `Wait.FIRST` and `Wait.SHORTLY` missing
-    parents are created, and removed at the end if no file was written into them; files are also left for later beyond
-    `MOST_DIRECTORIES` directories, and if their path may be the same as an earlier one, or above or beneath one.
+    No link is followed, and a refusal comes before anything is changed. The first `together` files change together:
+    `Wait.FIRST` and `Wait.SHORTLY` wait for the locks of all of them, and they may have similar paths. With these two
+    missing parents are created, and removed at the end if no file was written into them; files are also left for later
+    beyond `MOST_DIRECTORIES` directories, and if their path may be the same as an earlier one, or above or beneath one.
     Otherwise nothing is created, and a directory that cannot be opened is the refusal of its files. Raises
     `FILE_SYSTEM` if the file system refuses to wait for a lock.
     """
     locked = _LocalFiles(run)
     try:
-        run(partial(locked.acquire, files, wait))
+        run(partial(locked.acquire, files, wait, together))
         yield locked
     finally:
         run(locked.release)
@@ -119,28 +126,25 @@ class _LocalFiles:
         self._seen: set[str] = set()
         self._above: set[str] = set()
 
-    def acquire(self, files: Sequence[RootedPath], wait: Wait) -> None:
+    def acquire(self, files: Sequence[RootedPath], wait: Wait, together: int) -> None:
+        self.found = [None] * len(files)
         if wait in (Wait.FIRST, Wait.SHORTLY):
             self._waits_until = math.inf if wait is Wait.FIRST else time.monotonic() + SHORTLY_SECONDS
+            if together > 1 and not self._lock_together(files[:together]):
+                return
             is_alone = len(files) == 1
-            self.found = [
-                self._add(root, path) if is_alone or self._is_distinct(f"{root.path}/{path}") else None
-                for root, path in files
-            ]
+            for nth, (root, path) in enumerate(files):
+                if is_alone or self._is_distinct(f"{root.path}/{path}") or nth < together:
+                    self.found[nth] = self._add(root, path)
         elif self._lock_existing(files, wait):
             self.found = [self._existing(root, path) for root, path in files]
-        else:
-            self.found = [None] * len(files)
 
     def put(self, puts: Sequence[Put], starts: Callable[[int], object]) -> list[LcpError | None]:
         errors: list[LcpError | None] = []
         for nth, put in enumerate(puts):
             starts(nth)
             try:
-                if put.data is None:
-                    put.file.remove(put.temporary, until=put.until)
-                else:
-                    put.file.put(put.data, put.temporary, until=put.until)
+                put.file.bring_to(put.data, put.temporary, put.mode, until=put.until)
                 errors.append(None)
             except LcpError as error:
                 errors.append(error)
@@ -151,11 +155,16 @@ class _LocalFiles:
         return errors
 
     def release(self) -> None:
-        # A directory may have been created for one file and hold the next one: that one goes first.
-        for root, file in reversed(self._writable):
-            if not file.replaced:
-                remove_made(root, file.made)
+        self._remove_unused()
         self._close()
+
+    def _remove_unused(self) -> None:
+        """Remove the directories that were created for files that were not written, the innermost first."""
+        written = [(root, file.path) for root, file in self._writable if file.replaced]
+        for root, made in reversed(self._made):
+            if not any(root is other and path.startswith(f"{made}/") for other, path in written):
+                remove_made(root, [made])
+        self._made.clear()
 
     def _close(self) -> None:
         for descriptor in self._directories.values():
@@ -172,6 +181,37 @@ class _LocalFiles:
             file.sync()
 
     # -- Wait.FIRST and Wait.SHORTLY
+
+    def _lock_together(self, files: Sequence[RootedPath]) -> bool:
+        """Lock the directories of some files, in order. False if that takes too long.
+
+        If one is refused, none is locked yet: who adds them meets the refusal.
+        """
+        for _ in range(_TRIES):
+            try:
+                self._open_parents(files)
+            except (LcpError, OSError):
+                self._close()
+                return True
+            try:
+                if not self._flock_in_order(self._waits_until):
+                    return False
+                if all(self._is_current(root, path) for root, path in files):
+                    return True
+            except OSError as error:
+                raise refusal(error, files[0][1]) from error
+            self._close()
+        return False
+
+    def _open_parents(self, files: Sequence[RootedPath]) -> None:
+        for _, path in files:
+            check_name(path.rpartition("/")[2], path)
+        for root, path in files:
+            key = _key(root, path)
+            if key not in self._directories:
+                descriptor, new = open_parent(root, key[1], path)
+                self._directories[key] = keep_from_children(descriptor)
+                self._made += ((root, directory) for directory in new)
 
     def _add(self, root: Root, path: str) -> Held:
         try:
@@ -250,8 +290,9 @@ class _LocalFiles:
                 if _key(root, path) not in self._directories:
                     self._directories[_key(root, path)] = _open_directory(root, path)
             try:
-                self._flock_in_order(fcntl.LOCK_EX | (0 if wait is Wait.ALL else fcntl.LOCK_NB))
-                if all(self._is_current(root, path) for root, path in files):
+                if self._flock_in_order(math.inf if wait is Wait.ALL else 0.0) and all(
+                    self._is_current(root, path) for root, path in files
+                ):
                     return True
             except OSError as error:
                 if wait is Wait.ALL:
@@ -263,15 +304,15 @@ class _LocalFiles:
             ErrorCode.FILE_SYSTEM, f"{len(files)} directories were moved or replaced {_TRIES} times meanwhile"
         )
 
-    def _flock_in_order(self, flags: int) -> None:
+    def _flock_in_order(self, end: float) -> bool:
+        """Lock the directories that are open, waiting until `end` (monotonic) at most; whether that succeeded."""
         inodes: dict[tuple[int, int], int] = {}
         for descriptor in self._directories.values():
             if isinstance(descriptor, int):
                 status = os.fstat(descriptor)
                 # Two paths may lead to one directory (roots may overlap); a second lock would wait for the first.
                 inodes.setdefault((status.st_dev, status.st_ino), descriptor)
-        for _, descriptor in sorted(inodes.items()):
-            fcntl.flock(descriptor, flags)
+        return all(_flock_until(descriptor, end) for _, descriptor in sorted(inodes.items()))
 
     def _is_current(self, root: Root, path: str) -> bool:
         """Whether what was opened before the lock was held is still what the path names."""

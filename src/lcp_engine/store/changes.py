@@ -52,12 +52,18 @@ _APPLIED_OF_FILES = Statement(
     ).order_by(changes.c.id)
 )
 _PARAMS_OF = Statement(select(jobs.c.params).where(jobs.c.id == bindparam("job")))
-_NEW = (*(field.name for field in fields(ChangeRow) if field.name != "id"), "intended_at")
+_NEW = (*(field.name for field in fields(ChangeRow) if field.name != "id"), "intended_at", "closed_at")
 _INTEND = Statement(insert(changes).values({name: bindparam(name) for name in _NEW}).returning(changes.c.id))
 _CLOSE = Statement(
     update(changes)
     .where(changes.c.id == bindparam("change"), text("state = 'intent'"))
     .values(state=bindparam("new_state"), closed_at=bindparam("now"))
+)
+_DEPART = Statement(
+    text(
+        "UPDATE changes SET state = 'intent', closed_at = NULL WHERE job_id = :job AND attempt = :of_attempt "
+        "AND mode = 'move' AND sha256_after IS NULL AND state = 'void'"
+    )
 )
 _SIZE = select(blobs.c.size, func.length(blobs.c.data)).where(blobs.c.sha256 == bindparam("hash"))
 _HAS_BLOB = Statement(_SIZE)
@@ -152,9 +158,13 @@ def params_of(tx: Tx, job_id: int) -> str:
 
 
 def intend(tx: Tx, change: ChangeRow) -> int:
-    """Record an intent; its id. The content that it will replace is stored already, or named."""
-    values = {name: getattr(change, name) for name in _NEW if name != "intended_at"}
-    row = tx.row(_INTEND, **values, intended_at=tx.now)
+    """Record an intent; its id. The content that it will replace is stored already, or named.
+
+    A void one is recorded closed: `arrive` opens it.
+    """
+    values = {name: getattr(change, name) for name in _NEW if not name.endswith("_at")}
+    closed_at = None if change.state == "intent" else tx.now
+    row = tx.row(_INTEND, **values, intended_at=tx.now, closed_at=closed_at)
     assert row is not None
     return int(row[0])
 
@@ -231,6 +241,15 @@ def is_undone(tx: Tx, change: ChangeRow) -> bool:
 def close_intent(tx: Tx, change_id: int, state: str) -> bool:
     """Mark an intent `applied`, `void` or `conflict`. False if it was closed already."""
     return tx.run(_CLOSE, change=change_id, new_state=state, now=tx.now) == 1
+
+
+def arrive(tx: Tx, change: ChangeRow) -> bool:
+    """Mark a change of a move applied: after the new file, the old one is to be removed. False if it was closed."""
+    if not close_intent(tx, change.id, "applied"):
+        return False
+    if change.sha256_after is not None:
+        tx.run(_DEPART, job=change.job_id, of_attempt=change.attempt)
+    return True
 
 
 def changed_paths(tx: Tx, mission_id: int) -> list[str]:

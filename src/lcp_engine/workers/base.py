@@ -18,7 +18,7 @@ from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.new_content import compose, edit
-from lcp_engine.sandbox.paths import Names, names_of
+from lcp_engine.sandbox.paths import Names, Place, names_of
 from lcp_engine.sandbox.root import Root
 
 if TYPE_CHECKING:
@@ -97,6 +97,20 @@ class Context:
             return Hold(ruling.reason.text)
         return None
 
+    def to_change(self, find: Callable[[Names], Place]) -> Place | Hold | Failed:
+        """The place of a file that a job is to change, which is not opened; or why it is not to be changed."""
+        try:
+            place = find(self.names)
+            if (refused := self.judge(place.path)) is not None:
+                return refused
+            self.root.check_place(place)
+        except LcpError as error:
+            return error.failed
+        if place.is_directory or not place.path:
+            message = f"{place.shown or '.'!r} is named as a directory, a file is needed"
+            return Failed(ErrorCode.NOT_A_FILE, message)
+        return place
+
 
 @dataclass(frozen=True)
 class EarlierJob:
@@ -159,7 +173,7 @@ def applied_of(before: FoundFile | None, after: bytes | None) -> Applied:
     )
 
 
-Mode: TypeAlias = Literal["overwrite", "append", "edit", "delete"]
+Mode: TypeAlias = Literal["overwrite", "append", "edit", "delete", "move"]
 
 
 @dataclass(frozen=True)
@@ -169,7 +183,7 @@ class FileEffect:
     path: str
     """Relative to the mission's root, resolved and checked, with `/`."""
     content: str
-    """The text to write; empty in mode delete. Byte order mark, encoding and line ends of an existing file are kept."""
+    """The text to write; empty in modes delete and move. Byte order mark, encoding and line ends of a file are kept."""
     mode: Mode
     result: Callable[[Applied], BaseModel]
     """Makes the job's result once the change is applied."""
@@ -177,25 +191,39 @@ class FileEffect:
     """In mode edit, the text that `content` takes the place of; it must be in the file."""
     everywhere: bool = False
     """In mode edit, whether `replaced` may be in the file more than once; each is replaced then."""
+    source: str = ""
+    """In mode move, the file that goes to `path`, with its content and its mode bits."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that change: the one whose content matters, then where a move takes it."""
+        return (self.source, self.path) if self.mode == "move" else (self.path,)
 
     @property
     def needs_content(self) -> bool:
         """Whether the new file depends on the content of the current one."""
-        return self.mode in ("append", "edit")
+        return self.mode in ("append", "edit", "move")
+
+    def check_free(self, *, is_there: bool) -> None:
+        """Raises `PATH_EXISTS` if a move would replace a file."""
+        if is_there:
+            message = f"{self.path!r} is there already; {self.source!r} is not moved over it"
+            raise LcpError(ErrorCode.PATH_EXISTS, message)
 
     def compose(self, before: bytes | None, cap: int, *, is_there: bool) -> bytes | None:
         """The whole new file, None if it is deleted; `before` may be None, too, for a file that is too large to read.
 
         Raises `LcpError`: TOO_LARGE above `cap` bytes, PATH_NOT_FOUND, and what `compose` and `edit` raise.
         """
+        if self.mode in ("delete", "move") and not is_there:
+            message = f"{self.paths[0]!r}: there is no file that could be {self.mode}d"
+            raise LcpError(ErrorCode.PATH_NOT_FOUND, message)
         if self.mode == "delete":
-            if not is_there:
-                raise LcpError(
-                    ErrorCode.PATH_NOT_FOUND, f"{self.path!r}: there is no file that could be deleted"
-                )
             return None
         try:
-            if self.mode == "edit":
+            if self.mode == "move":
+                data = before or b""
+            elif self.mode == "edit":
                 data = edit(before, self.replaced, self.content, everywhere=self.everywhere)
             else:
                 data = compose(before, self.content, self.mode)

@@ -9,7 +9,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.errors import Failed
 from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import FileParams, Result, file_to_change, requested_paths
+from lcp_engine.workers.params import FileParams, Result, requested_paths
 
 
 class DeleteFileParams(FileParams):
@@ -27,7 +27,7 @@ class DeleteFileResult(Result):
 
 def execute(params: DeleteFileParams, context: Context) -> FileEffect | Hold | Failed:
     """Checks the path without opening the file, and returns the change for the runner to apply."""
-    place = file_to_change(params, context)
+    place = context.to_change(params.place)
     if not isinstance(place, Place):
         return place
     return FileEffect(place.path, "", "delete", partial(_result, place.shown))

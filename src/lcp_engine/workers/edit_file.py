@@ -12,7 +12,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import ContentText, FileParams, Result, file_to_change, requested_paths
+from lcp_engine.workers.params import ContentText, FileParams, Result, requested_paths
 
 
 class EditFileParams(FileParams):
@@ -43,7 +43,7 @@ class EditFileResult(Result):
 
 def execute(params: EditFileParams, context: Context) -> FileEffect | Hold | Failed:
     """Checks path and size without opening the file, and returns the change for the runner to apply."""
-    place = file_to_change(params, context)
+    place = context.to_change(params.place)
     if not isinstance(place, Place):
         return place
     size, cap = written_bytes(params), context.caps.write_bytes

@@ -1,4 +1,4 @@
-"""Define params that several kinds share, and find the file that they name (R3)."""
+"""Define params that several kinds share (R3)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.paths import Place
-from lcp_engine.workers.base import Context, Hold
+from lcp_engine.sandbox.paths import Names, Place
 
 _NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -64,6 +62,10 @@ class FileParams(Params):
             raise PydanticCustomError("two_paths", "rel_path and path are both given, one is needed")
         return self
 
+    def place(self, names: Names) -> Place:
+        """Where the file lies. Raises `LcpError`."""
+        return names.place(root=self.root, rel_path=self.rel_path, path=self.path)
+
 
 class ContentParams(FileParams):
     """One file and its text, under either name."""
@@ -103,18 +105,3 @@ def requested_paths(params: FileParams) -> tuple[str, ...]:
         return (params.path,)
     name = params.rel_path or ""
     return (name if params.root is None else f"{params.root}/{name}",)
-
-
-def file_to_change(params: FileParams, context: Context) -> Place | Hold | Failed:
-    """The place of the file that a job is to change, which is not opened; or why it is not to be changed."""
-    try:
-        place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
-        if (refused := context.judge(place.path)) is not None:
-            return refused
-        context.root.check_place(place)
-    except LcpError as error:
-        return error.failed
-    if place.is_directory or not place.path:
-        message = f"{place.shown or '.'!r} is named as a directory, a file is needed"
-        return Failed(ErrorCode.NOT_A_FILE, message)
-    return place

@@ -50,7 +50,7 @@ def execute(params: ReadFileParams, context: Context) -> ReadFileResult | Hold |
 
 
 def _read(params: ReadFileParams, context: Context) -> ReadFileResult | Hold | Failed:
-    place = context.names.place(root=params.root, rel_path=params.rel_path, path=params.path)
+    place = params.place(context.names)
     if (refused := context.judge(place.path)) is not None:
         return refused
     if place.is_directory:

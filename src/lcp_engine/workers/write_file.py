@@ -10,7 +10,7 @@ from pydantic import Field
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import ContentParams, Result, file_to_change, requested_paths
+from lcp_engine.workers.params import ContentParams, Result, requested_paths
 
 
 class WriteFileParams(ContentParams):
@@ -41,7 +41,7 @@ class WriteFileResult(Result):
 
 def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> FileEffect | Hold | Failed:
     """Checks path and size without opening the file, and returns the change for the runner to apply."""
-    place = file_to_change(params, context)
+    place = context.to_change(params.place)
     if not isinstance(place, Place):
         return place
     size, cap = written_bytes(params), context.caps.write_bytes

@@ -215,8 +215,8 @@ def test_a_small_context_is_kept_for_files() -> None:
     def left_out(tokens: int) -> set[str]:
         return all_kinds - {kind.name for kind in for_context(question, tokens).kinds}
 
-    assert left_out(2999) == {"delete_file", "edit_file", "recall", "search_files"}
-    assert left_out(3000) == left_out(4999) == {"delete_file"}
+    assert left_out(2999) == {"delete_file", "edit_file", "move_file", "recall", "search_files"}
+    assert left_out(3000) == left_out(4999) == {"delete_file", "move_file"}
     assert left_out(5000) == set()
     assert "edit_file" not in write_prompt(question, budget_tokens=2999).text
     assert "edit_file" in write_prompt(question, budget_tokens=3000).text

@@ -150,7 +150,8 @@ def _object(job: SeenJob, view: View) -> str:
     if role is KindRole.RECALLS and (number := recalled_number(job)) is not None:
         return f" number {number}"
     if role in ON_FILES and given is not None:
-        return f" {quoted(view.target(job) or str(given))}"
+        new = f" to {quoted(view.new_path(job) or '')}" if role is KindRole.MOVES else ""
+        return f" {quoted(view.target(job) or str(given))}{new}"
     for key in ("user_prompt", "question"):
         if isinstance(job.params.get(key), str):
             return f" {fold(str(job.params[key]))}"
@@ -189,6 +190,8 @@ def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
         return _counted(lines, "line") + part
     if role is KindRole.DELETES:
         return "deleted"
+    if role is KindRole.MOVES:
+        return "moved"
     if role in CHANGES:
         size = result.get("size_bytes")
         return "written" + (f", it has {_counted(size, 'byte')} now" if isinstance(size, int) else "")

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import JsonValue
 
@@ -94,8 +95,15 @@ class View:
     def target(self, job: SeenJob) -> str | None:
         """The file or directory that a job names, relative to the mission's root; None if it names none in it."""
         root, rel_path, path = (_text(job.params, key) for key in ("root", "rel_path", "path"))
+        return self._path(root, rel_path, None if rel_path else path)
+
+    def new_path(self, job: SeenJob) -> str | None:
+        """Where a job that moves a file takes it, as `target`."""
+        return self._path(_text(job.params, "root"), None, _text(job.params, "new_path"))
+
+    def _path(self, root: str | None, rel_path: str | None, path: str | None) -> str | None:
         try:
-            return self.names.place(root=root, rel_path=rel_path, path=None if rel_path else path).path
+            return self.names.place(root=root, rel_path=rel_path, path=path).path
         except LcpError:
             return None
 
@@ -111,6 +119,7 @@ def line_count(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n") and bool(text))
 
 
+T = TypeVar("T")
 _WORD = re.compile(r"[\w./-]+")
 
 
@@ -138,6 +147,18 @@ class _Files:
                 self._write(path, result, index)
             case KindRole.DELETES if result is not None and (path := self.view.target(job)):
                 self._delete(path)
+            case KindRole.MOVES if result is not None and (path := self.view.target(job)):
+                self._move(path, self.view.new_path(job))
+
+    def _move(self, path: str, new: str | None) -> None:
+        """What was known of the file is known of it under its new name."""
+        if new is not None:
+            _rename(self.listed, path, new)
+            _rename(self.covered, path, new)
+            _rename(self.totals, path, new)
+            _rename(self.written, path, new)
+            self.refused.discard(new)
+        self._delete(path)
 
     def _delete(self, path: str) -> None:
         for forget in (self.listed, self.covered, self.totals, self.written):
@@ -186,6 +207,13 @@ class _Files:
             forget.pop(path, None)
         self.refused.discard(path)
         self.listed[path] = index
+
+
+def _rename(known: dict[str, T], path: str, new: str) -> None:
+    if path in known:
+        known[new] = known[path]
+    else:
+        known.pop(new, None)
 
 
 def _first_gap(stretches: Sequence[tuple[int, int]]) -> int:

@@ -311,6 +311,9 @@ def _others(
             return _asks(params, narrowing)
         case KindRole.EDITS | KindRole.DELETES:
             return _edits(params, question.writable.get(kind.name), known, narrowing)
+        case KindRole.MOVES:
+            moves = _edits(params, question.writable.get(kind.name), known, narrowing)
+            return None if moves is None else _fixed(moves, {"new_path": _files(question, kind.name)})
         case KindRole.WRITES if not question.writable.get(kind.name, (ROOT,)):
             return None
         case KindRole.OTHER:

@@ -58,6 +58,7 @@ class Request(StrEnum):
     PUT = "put"
     PUT_ALL = "put all"
     SYNC = "sync"
+    CHECK_REMOVABLE = "check removable"
     REMOVE = "remove"
     MEND = "mend"
     RELEASE = "release"

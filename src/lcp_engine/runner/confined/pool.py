@@ -267,6 +267,7 @@ def _effect(process: ConfinedProcess, job: Assignment, head: Head, body: Buffer)
         partial(_result, process, job),
         replaced=text_of(head, "replaced") if replaced is None else _param(job, replaced),
         everywhere=head.get("everywhere") is True,
+        source=text_of(head, "source"),
     )
 
 
@@ -275,6 +276,7 @@ _MODES: Mapping[str, Mode] = {
     "append": "append",
     "edit": "edit",
     "delete": "delete",
+    "move": "move",
 }
 
 

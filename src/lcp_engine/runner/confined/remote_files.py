@@ -41,12 +41,15 @@ class RemoteFiles:
     seconds: float
 
     @contextmanager
-    def lock(self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST) -> Iterator[LockedFiles]:
+    def lock(
+        self, files: Sequence[RootedPath], wait: Wait = Wait.FIRST, *, together: int = 1
+    ) -> Iterator[LockedFiles]:
         """Like `locks.lock`, for files of one root."""
         (root,) = {id(root): root for root, _ in files}.values()
         paths = [path for _, path in files]
         steps = Steps(self.writer_of(root), self.seconds, paths[0])
-        head, body = steps.take({"do": Request.LOCK, "paths": [*paths], "wait": wait.value})
+        asked: Head = {"do": Request.LOCK, "paths": [*paths], "wait": wait.value, "together": together}
+        head, body = steps.take(asked)
         locked = RemoteBatch(steps, paths, head["found"], body)
         try:
             yield locked
@@ -119,6 +122,7 @@ class RemoteBatch:
                     "temporary": put.temporary,
                     "size": None if put.data is None else len(put.data),
                     "until": put.until,
+                    "mode": put.mode,
                 }
                 for put in some
             ]
@@ -204,6 +208,9 @@ class RemoteFile(LockedFile):
 
     def sync(self) -> None:
         self._take({"do": Request.SYNC})
+
+    def check_removable(self) -> None:
+        self._take({"do": Request.CHECK_REMOVABLE})
 
     def remove(self, temporary: str, *, until: Micros | None = None) -> None:
         self.first_read.clear()

@@ -25,7 +25,6 @@ from typing import assert_never
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from lcp_engine.clock import Micros
 from lcp_engine.core.mission.spec import AcceptCheck
 from lcp_engine.core.policy import Policy, Rule
 from lcp_engine.engine.acceptance import fault_of, load_parsers
@@ -333,12 +332,12 @@ class _Job:
 
 
 def _result(effect: FileEffect, head: Head) -> Message:
-    before, after, mode = head.get("before"), head.get("after"), head.get("mode")
+    before, after = head.get("before"), head.get("after")
     applied = Applied(
         None if before is None else str(before),
         None if after is None else str(after),
         number_of(head, "size"),
-        mode if isinstance(mode, int) else None,
+        _number(head, "mode"),
     )
     return {"is": Answer.DONE}, effect.result(applied).model_dump_json().encode()
 
@@ -360,6 +359,7 @@ def _effect_message(effect: FileEffect, params: BaseModel | None) -> Message:
         "path": effect.path,
         "mode": effect.mode,
         "everywhere": effect.everywhere,
+        "source": effect.source,
     }
     if (replaced := _param_of(params, effect.replaced)) is not None:
         head["replaced_param"] = replaced
@@ -430,7 +430,7 @@ class Writer:
                 raise ValueError(f"{other!r} is not a request for a writer")
 
     def _read_unlocked(self, head: Head) -> Message:
-        seen = HERE.read_unlocked(self._root, text_of(head, "path"), _cap(head))
+        seen = HERE.read_unlocked(self._root, text_of(head, "path"), _number(head, "cap"))
         if seen is None:
             return {"is": Answer.NOTHING}, b""
         answer: Head = {
@@ -444,7 +444,7 @@ class Writer:
 
     def _lock(self, channel: Channel, head: Head) -> Message:
         files = [(self._root, path) for path in texts_of(head, "paths")]
-        with HERE.lock(files, Wait(head["wait"])) as locked:
+        with HERE.lock(files, Wait(head["wait"]), together=number_of(head, "together")) as locked:
             channel.send(*_locked_message(locked))
             while True:
                 head, body = channel.receive()
@@ -489,7 +489,7 @@ def _answer_locked(channel: Channel, locked: LockedFiles, head: Head, body: Buff
 def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
     match head["do"]:
         case Request.READ:
-            return _seen_message(file.read(_cap(head)))
+            return _seen_message(file.read(_number(head, "cap")))
         case Request.READ_WITHIN:
             return _seen_message(file.read_within(number_of(head, "cap")))
         case Request.DIGEST:
@@ -497,13 +497,15 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
             found: Head = {"is": Answer.NOTHING}
             return found if digest is None else {"is": Answer.FILE, **digest._asdict()}, b""
         case Request.PUT:
-            mode = head["mode"]
-            permissions = mode if isinstance(mode, int) else None
-            file.put(bytes(body), text_of(head, "temporary"), permissions, until=_until(head))
+            file.put(
+                bytes(body), text_of(head, "temporary"), _number(head, "mode"), until=_number(head, "until")
+            )
         case Request.SYNC:
             file.sync()
+        case Request.CHECK_REMOVABLE:
+            file.check_removable()
         case Request.REMOVE:
-            file.remove(text_of(head, "temporary"), until=_until(head))
+            file.remove(text_of(head, "temporary"), until=_number(head, "until"))
         case Request.MEND:
             file.mend(text_of(head, "temporary"), _hash(head, "before"), _hash(head, "after"))
         case other:
@@ -520,7 +522,8 @@ def _put_all(channel: Channel, locked: LockedFiles, head: Head, body: memoryview
         assert isinstance(file, LockedFile)
         size = 0 if one["size"] is None else number_of(one, "size")
         data = None if one["size"] is None else bytes(body[:size])
-        puts.append(Put(file, data, text_of(one, "temporary"), _until(one)))
+        until, mode = _number(one, "until"), _number(one, "mode")
+        puts.append(Put(file, data, text_of(one, "temporary"), until, mode))
         body = body[size:]
     reported = time.monotonic()
 
@@ -538,9 +541,9 @@ def _put_all(channel: Channel, locked: LockedFiles, head: Head, body: memoryview
     return {"is": Answer.DONE, "found": found}, b""
 
 
-def _until(head: Head) -> Micros | None:
-    until = head.get("until")
-    return until if isinstance(until, int) else None
+def _number(head: Head, key: str) -> int | None:
+    number = head.get(key)
+    return number if isinstance(number, int) else None
 
 
 def _seen_message(seen: Current | int | None) -> Message:
@@ -553,8 +556,3 @@ def _seen_message(seen: Current | int | None) -> Message:
 
 def _hash(head: Head, key: str) -> str | None:
     return None if head[key] is None else text_of(head, key)
-
-
-def _cap(head: Head) -> int | None:
-    cap = head["cap"]
-    return cap if isinstance(cap, int) else None

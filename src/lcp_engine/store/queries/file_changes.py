@@ -49,6 +49,7 @@ def explained(
 ) -> list[dict[str, JsonValue]]:
     """The changes of a mission with what they did, what they take back, and which job took them back."""
     undone_by = timeline_of(tx, mission_id).undone_by if has_undone(tx, mission_id) else {}
+    moved = _moved(found)
     kept = {row[0]: tuple(row[1:]) for row in tx.rows(_KEPT, mission=mission_id)}
     explained_: list[dict[str, JsonValue]] = []
     for change in found:
@@ -61,11 +62,28 @@ def explained(
                 "change": what(change["sha256_before"], change["sha256_after"]),
                 "size_before": size_before,
                 "has_pre_image": change["sha256_before"] is None or bool(stored),
+                **moved.get(change_id, {}),
                 "undoes": undoes,
                 "undone_by": None if by is None else by.job_id,
             }
         )
     return explained_
+
+
+def _moved(found: Sequence[Mapping[str, JsonValue]]) -> dict[int, dict[str, JsonValue]]:
+    """Of changes that moved a file, where it came from or where it is."""
+    moves: dict[tuple[JsonValue, JsonValue], dict[str, Mapping[str, JsonValue]]] = {}
+    for change in found:
+        if change["mode"] == "move":
+            side = "moved_to" if change["sha256_after"] is None else "moved_from"
+            moves.setdefault((change["job_id"], change["attempt"]), {})[side] = change
+    told: dict[int, dict[str, JsonValue]] = {}
+    for sides in moves.values():
+        if len(sides) == 2:
+            old, new = sides["moved_to"], sides["moved_from"]
+            told[int(str(old["id"]))] = {"moved_to": new["path"]}
+            told[int(str(new["id"]))] = {"moved_from": old["path"]}
+    return told
 
 
 def what(before: object, after: object) -> str:
