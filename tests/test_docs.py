@@ -85,3 +85,29 @@ def test_the_reference_names_every_variable_of_the_environment() -> None:
     read = set(re.findall(r"\bLCP_[A-Z_]*[A-Z]\b", code)) - {"LCP_COMPLETE"}
     text = (PROJECT / "docs" / "reference.md").read_text(encoding="utf-8")
     assert {name for name in read if f"`{name}`" not in text} == set()
+
+
+PROTOCOL = (PROJECT / "docs" / "protocol.md").read_text()
+STATEMENTS = [
+    line for line in PROTOCOL.splitlines() if line.startswith("| ") and not line.startswith("| statement")
+]
+
+
+def test_every_test_that_shows_a_statement_of_the_protocol_is_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", PROTOCOL))
+    assert len(named) > 100
+    missing = {
+        f"{path}::{name}"
+        for path, name in named
+        if not re.search(rf"^def {name}\(", (PROJECT / path).read_text(), re.MULTILINE)
+    }
+    assert missing == set()
+
+
+@pytest.mark.parametrize("line", STATEMENTS, ids=lambda line: line[2:50])
+def test_every_statement_of_the_protocol_names_its_tests_or_says_that_there_is_none(line: str) -> None:
+    _, statement, fact, shown, _ = re.split(r" ?(?<!\\)\| ?", line)
+    assert statement
+    assert fact
+    if "no test" not in shown:
+        assert re.fullmatch(r"(`tests/[\w/]+\.py::test_\w+`(<br>)?)+", shown), shown
