@@ -29,6 +29,7 @@ from lcp_engine.core.mission.spec import (
     ResultSpec,
     Retry,
 )
+from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -71,6 +72,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         MemoryUse,
         KindSettings,
         Retry,
+        RateLimit,
         StatedPlan,
         StatedStep,
         StatedCondition,
@@ -90,6 +92,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     MemoryUse: "memory",
     KindSettings: "kinds.KIND",
     Retry: "kinds.KIND.retry",
+    RateLimit: "kinds.KIND.rate_limit",
     StatedPlan: "plan",
     StatedStep: "plan.steps",
     StatedCondition: "plan.steps.condition",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ResultSpec,
         Retry,
     )
+    from lcp_engine.core.permits import RateLimit
     from lcp_engine.core.policy import Explained, KindNames, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
     from lcp_engine.core.protocol.actions import (
         Action,
@@ -204,6 +205,7 @@ __all__ = [
     "Policy",
     "Problem",
     "Question",
+    "RateLimit",
     "Reason",
     "ReasonCode",
     "Refused",
@@ -273,6 +275,7 @@ _MODULES = {
         "ResultSpec",
         "Retry",
     ),
+    "core.permits": ("RateLimit",),
     "core.policy": ("Explained", "KindNames", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
     "core.protocol.actions": (
         "Action",

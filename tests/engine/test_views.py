@@ -22,7 +22,8 @@ MISSION = [
 ]  # fmt: skip
 JOB = [
     "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",
-    "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "result", "error", "attempts",
+    "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "limited_by", "result", "error",
+    "attempts",
 ]  # fmt: skip
 EVENT = ["seq", "mission_id", "job_id", "at", "event", "data"]
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "all done"}

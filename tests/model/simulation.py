@@ -222,7 +222,7 @@ class Simulation(EngineAndRules):
             monotonic=lambda: self._monotonic(machine),
         )  # fmt: skip
         before, self._acting = self._acting, None
-        leases.register(uid, machine.host)
+        leases.register(uid, machine.host, {})
         self._acting = before
         runner = Runner(self.clock[0] + queue.LEASE)
         self.runners[runner] = leases.runner_id

@@ -98,6 +98,9 @@ DAMAGES = {
     "INSERT INTO edges VALUES (1, 2, 'end')": "job 2: it waits for -1 jobs; by its edges it should wait for 0",
     "UPDATE jobs SET waits_for = 3 WHERE id = 2": "job 2: it waits for 3 jobs; no edge ends at it",
     "UPDATE jobs SET followers = 2 WHERE id = 1": "job 1: it has 2 followers; 0 edges begin at it",
+    "UPDATE jobs SET state = 'queued', limited_by = 'kind:do' WHERE id = 1": (
+        "job 1: it waits for a permit of kind:do; there is no such limit"
+    ),
     "UPDATE jobs SET approved = 1 WHERE kind = 'undo'": "it is an undo, which belongs to no plan",
     "UPDATE runners SET alive_until = 1 WHERE id = 1; UPDATE jobs SET state = 'running', runner_id = 1 WHERE id = 1": (
         "job 1: its lease with runner 1 has ended; runners were there for "

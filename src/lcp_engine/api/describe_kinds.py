@@ -37,6 +37,8 @@ def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
         "timeout_seconds": worker.timeout,
         "max_attempts": worker.max_attempts,
         "backoff_seconds": worker.backoff,
+        "rate_limit": None if worker.rate_limit is None else worker.rate_limit.model_dump(),
+        "max_running": worker.max_running,
     }
 
 

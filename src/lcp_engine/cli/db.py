@@ -219,6 +219,8 @@ def _print_overview(held: Overview) -> None:
     pruned = f", {held.pruned:,} pruned" if held.pruned else ""
     print_out(f"missions  {_counted(held.missions)}{pruned}")
     print_out(f"jobs      {_counted(held.jobs)}")
+    for limit, count in held.waiting.items():
+        print_out(f"waiting   {count:,} for a permit of {one_line(limit)}")
     saved = f"{size(held.content_bytes)}, stored as {size(held.stored_bytes)}"
     print_out(f"contents  {held.contents:,}: {saved}")
     free = f", {size(held.free_bytes)} of it free" if held.free_bytes else ""

@@ -15,6 +15,7 @@ from lcp_engine.cli.completion import kind_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, name_column, print_table, text_column
+from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
@@ -196,6 +197,8 @@ def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
         f"  limits      {one['timeout_seconds']:g} s an attempt, {one['max_attempts']} attempts, "
         f"{one['backoff_seconds']:g} s before the second"
     )
+    if together := [*_together(one)]:
+        yield f"  together    {', '.join(together)}, on all runners"
     for name in ("params", "result"):
         yield f"  {name}"
         yield from _fields(one[name])
@@ -203,6 +206,16 @@ def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
     for example in examples if isinstance(examples, list) else []:
         if isinstance(example, dict):
             yield f"  example     {json_line(example['params'])}"
+
+
+def _together(one: Mapping[str, JsonValue]) -> Iterator[str]:
+    """What limits the jobs of a kind together."""
+    if one["rate_limit"] is not None:
+        rate = object_in(one["rate_limit"])
+        burst = "" if rate["burst"] is None else f" and {rate['burst']} at once"
+        yield f"{rate['requests_per_minute']:g} starts a minute{burst}"
+    if one["max_running"] is not None:
+        yield f"{one['max_running']} running at once"
 
 
 def _program(program: JsonValue) -> Iterator[str]:

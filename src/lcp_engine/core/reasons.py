@@ -39,6 +39,7 @@ class ReasonCode(StrEnum):
     MAX_DEPTH = "max_depth"
     MAX_FOLLOWUPS = "max_followups"
     MAX_JOBS = "max_jobs"
+    MAX_RUNNING = "max_running"
     MISSION_ENDED = "mission_ended"
     NETWORK_ROOT = "network_root"
     NOT_JUDGED = "not_judged"
@@ -48,6 +49,7 @@ class ReasonCode(StrEnum):
     PLAN_ENDED = "plan_ended"
     PLANNER_REVIEW = "planner_review"
     QUESTION = "question"
+    RATE_LIMIT = "rate_limit"
     REJECTED = "rejected"
     REJECTED_BEFORE = "rejected_before"
     REPLY_WANTED = "reply_wanted"
@@ -99,6 +101,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.MAX_DEPTH: "plans may nest max_depth = {most} deep; this one is {depth} deep",
     ReasonCode.MAX_FOLLOWUPS: "more than max_followups ({most}) in one reply",
     ReasonCode.MAX_JOBS: "the mission may have max_jobs = {most} jobs, and has them",
+    ReasonCode.MAX_RUNNING: "as many jobs run as {of} may have (max_running: {most})",
     ReasonCode.MISSION_ENDED: "the mission has ended",
     ReasonCode.NETWORK_ROOT: "another machine writes to the root, and locks may not exclude it",
     ReasonCode.NOT_JUDGED: "policy has not judged it",
@@ -108,6 +111,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.PLAN_ENDED: "the plan has ended",
     ReasonCode.PLANNER_REVIEW: "the planner asked for review (auto_dispatch: false)",
     ReasonCode.QUESTION: "it is a question to a person",
+    ReasonCode.RATE_LIMIT: "{of} may start {often} (rate_limit)",
     ReasonCode.REJECTED: "{words}",
     ReasonCode.REJECTED_BEFORE: "it equals job {job}, which a person rejected: {words}",
     ReasonCode.REPLY_WANTED: "a person has to bring the planner's reply",

@@ -23,6 +23,7 @@ from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import KindSettings, spec_of
+from lcp_engine.core.permits import Limit, limit_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -38,6 +39,7 @@ from lcp_engine.store.host.liveness import Host, LivenessFile, this_host, watch_
 from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.host.wakeup import IdleThreads
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.permits import PermitOffice, state_kinds
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
@@ -133,7 +135,8 @@ class Runner:
                 self._database.on_waiting = hook.begin
             self._liveness = LivenessFile(self._instance.runtime, self._uid)
             leaving.callback(self._liveness.remove)
-            self._leases.register(self._uid, self._host)
+            limits = {kind: limit_of(one.rate_limit, one.max_running) for kind, one in self._workers.items()}
+            self._leases.register(self._uid, self._host, limits)
             leaving.callback(self._leases.unregister)
             self._idle.open(self._instance.notifier.listen(self._uid, self._idle.wake_one))
             leaving.callback(self._idle.close)
@@ -459,6 +462,7 @@ class Leases:
         self._database = database
         self._scope = scope
         self._served = served
+        self._permits = PermitOffice(scope, served, monotonic)
         self._jitter = jitter
         self._monotonic = monotonic
         self._renewed = -math.inf
@@ -466,8 +470,9 @@ class Leases:
         self._silent_roots: frozenset[str] = frozenset()
         self.runner_id = 0
 
-    def register(self, uid: str, host: Host) -> None:
-        """Make the runner known to others."""
+    def register(self, uid: str, host: Host, limits: Mapping[str, Limit]) -> None:
+        """Make the runner known to others, and the limits of its kinds."""
+        self._database.write(lambda tx: state_kinds(tx, limits))
         self.runner_id = self._database.write(
             lambda tx: queue.add_runner(tx, uid=uid, host=host.name, boot=host.boot, pid=os.getpid())
         )
@@ -484,6 +489,7 @@ class Leases:
         now = self._monotonic()
         # An idle runner does not renew its leases.
         is_stale = now - self._renewed > queue.LEASE_SECONDS / 2
+        self._permits.note_ended([*(one.job for one in finished), *returned])
 
         def work(tx: Tx) -> tuple[list[JobRow], frozenset[str]]:
             ledger = ledger_of(tx)
@@ -491,7 +497,10 @@ class Leases:
             settle_finished(ledger, finished, self._jitter)
             for job in returned:
                 queue.release(ledger, job.copy())
-            claimed = queue.claim(ledger, self._scope, self.runner_id, most, self._served)
+            self._permits.give_back(ledger, returned)
+            claimed = queue.claim(
+                ledger, self._scope, self.runner_id, most, self._served, throttle=self._permits
+            )
             if claimed and is_stale:
                 queue.beat(tx, self.runner_id)
             return claimed, self._served.take_over(tx)
@@ -526,7 +535,11 @@ class Leases:
 
     def next_ready_at(self) -> Micros | None:
         """When there is something to claim (0: now); None if nothing is queued."""
-        return self._database.read(lambda tx: queue.next_ready_at(tx, self._scope, self._served))
+
+        def query(tx: Tx) -> list[Micros | None]:
+            return [queue.next_ready_at(tx, self._scope, self._served), self._permits.next_look(tx)]
+
+        return min((at for at in self._database.read(query) if at is not None), default=None)
 
     def has_open(self) -> bool:
         """Whether anything of the scope is queued, delayed or leased, by any runner, or its root may still answer."""

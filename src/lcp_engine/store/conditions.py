@@ -7,8 +7,10 @@ TICKS = ("launched", "skipped")
 STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
 LIVE = "ended_at IS NULL"
 """Jobs that are not settled. Written the same in index and query, or SQLite would not use the partial index."""
-READY = "state = 'queued' AND run_after IS NULL"
-"""Jobs to claim; the delayed ones become ready once they are due."""
+READY = "state = 'queued' AND run_after IS NULL AND limited_by IS NULL"
+"""Jobs to claim; the delayed ones become ready once they are due, those set aside once there is a permit."""
+WAITING = "state = 'queued' AND limited_by IS NOT NULL"
+"""Jobs that are set aside until a limit has a permit for them."""
 DELAYED = "state = 'queued' AND run_after IS NOT NULL"
 NEXT_TURN = "state = 'blocked' AND reason IS NOT NULL AND coalesce(waits_for, 0) = 0"
 """Turns and steps that wait for nothing but the turn before; one whose own plan goes on is blocked without a reason."""

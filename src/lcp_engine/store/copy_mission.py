@@ -213,7 +213,7 @@ class _Copy:
                 "attempt": history.starts,
                 "failures": history.since_retry(BACK_OFF.event, FAIL.event),
                 "deaths": history.since_retry(RESCUE.event),
-                **dict.fromkeys(("runner_id", "run_after", "held_until")),
+                **dict.fromkeys(("runner_id", "run_after", "held_until", "limited_by")),
             }
             if row["id"] == self._question.job_id:
                 values["params"] = to_json({

@@ -122,7 +122,9 @@ def move(transition: Transition, is_leased: bool) -> Statement:
     if is_leased:
         guard.append(jobs.c.attempt == bindparam("fence"))
     values: dict[str, BindParameter[object]] = {name: bindparam(f"new_{name}") for name in _MOVED}
-    return Statement(update(jobs).where(*guard).values({"state": _target(transition), **values}))
+    return Statement(
+        update(jobs).where(*guard).values({"state": _target(transition), "limited_by": null(), **values})
+    )
 
 
 def _starts_from(transition: Transition) -> TextClause:

@@ -56,6 +56,27 @@ class MissionFilter(Protocol):
     def includes(self, tx: Tx, mission_id: int, /) -> bool: ...
 
 
+class Throttle(Protocol):
+    """Which of the ready jobs may start now, as limits permit it."""
+
+    def make_ready(self, ledger: Ledger, /) -> None:
+        """Make jobs ready that were set aside, as far as there are permits for them now."""
+
+    def admit(self, ledger: Ledger, found: list[JobRow], /) -> tuple[list[JobRow], bool]:
+        """Those of the found jobs that have a permit, which is taken, and whether others were set aside."""
+
+
+class _Unthrottled:
+    def make_ready(self, ledger: Ledger, /) -> None:
+        pass
+
+    def admit(self, ledger: Ledger, found: list[JobRow], /) -> tuple[list[JobRow], bool]:
+        return found, False
+
+
+UNTHROTTLED = _Unthrottled()
+
+
 class _AllMissions:
     elsewhere: frozenset[int] = frozenset()
 
@@ -72,7 +93,7 @@ _NONE: ColumnElement[int] = literal_column("0")
 _READY = text(READY)
 _DELAYED = text(DELAYED)
 _RUNNING = text("jobs.state = 'running'")
-_BY_URGENCY: tuple[TextClause | ColumnElement[int], ...] = (text("priority DESC"), jobs.c.id)
+BY_URGENCY: tuple[TextClause | ColumnElement[int], ...] = (text("priority DESC"), jobs.c.id)
 _BY_IDS = Statement(select(*_JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
 _END_DELAY = update_rows(
     {"job": jobs.c.id, "due": jobs.c.run_after},
@@ -131,10 +152,10 @@ def _ready(scope: Scope, away: str | None) -> Statement:
     The kinds are part of the SQL: a runner repeats the same query. `away` names the dialect in which missions are left
     out, None if none is.
     """
-    within = _within(scope, away)
+    within = in_scope(scope, away)
     is_due = select(_ONE).select_from(jobs).where(_DELAYED, jobs.c.run_after <= bindparam("now"), *within)
     is_due = is_due.order_by(jobs.c.run_after).limit(_ONE).offset(_NONE).correlate(None)
-    clause = select(*_JOB_COLUMNS, is_due.scalar_subquery()).where(_READY, *within).order_by(*_BY_URGENCY)
+    clause = select(*_JOB_COLUMNS, is_due.scalar_subquery()).where(_READY, *within).order_by(*BY_URGENCY)
     return Statement(clause.limit(bindparam("most")).offset(_NONE))
 
 
@@ -142,16 +163,16 @@ def _ready(scope: Scope, away: str | None) -> Statement:
 def _due(scope: Scope, away: str | None) -> Statement:
     """The delayed jobs of a scope that are due."""
     clause = select(jobs.c.id, jobs.c.run_after, jobs.c.mission_id)
-    clause = clause.where(_DELAYED, jobs.c.run_after <= bindparam("now"), *_within(scope, away))
+    clause = clause.where(_DELAYED, jobs.c.run_after <= bindparam("now"), *in_scope(scope, away))
     return Statement(clause.order_by(jobs.c.run_after).limit(literal_column(f"{MOST_DUE}")).offset(_NONE))
 
 
 @cache
 def _next_ready(scope: Scope, away: str | None) -> Statement:
     """When the first queued job of a scope may run."""
-    ready, delayed = ((which, *_within(scope, away)) for which in (_READY, _DELAYED))
+    ready, delayed = ((which, *in_scope(scope, away)) for which in (_READY, _DELAYED))
     # Ordered as the index is, though any row would do: otherwise PostgreSQL may read the whole table for the first.
-    at_once = select(_NONE).select_from(jobs).where(*ready).order_by(*_BY_URGENCY)
+    at_once = select(_NONE).select_from(jobs).where(*ready).order_by(*BY_URGENCY)
     later = select(jobs.c.run_after).where(*delayed).order_by(jobs.c.run_after)
     first = (clause.limit(_ONE).offset(_NONE).scalar_subquery() for clause in (at_once, later))
     return Statement(select(func.coalesce(*first)))
@@ -159,11 +180,11 @@ def _next_ready(scope: Scope, away: str | None) -> Statement:
 
 @cache
 def _any_open(scope: Scope, away: str | None) -> Statement:
-    where = [text("state IN ('queued', 'running')"), text(LIVE), *_within(scope, away)]
+    where = [text("state IN ('queued', 'running')"), text(LIVE), *in_scope(scope, away)]
     return Statement(select(jobs.c.mission_id).where(*where).limit(_ONE).offset(_NONE))
 
 
-def _within(scope: Scope, away: str | None) -> list[_Where]:
+def in_scope(scope: Scope, away: str | None) -> list[_Where]:
     """The conditions for the jobs of a scope, without missions that are left to others."""
     where: list[_Where] = [_kinds(scope)]
     if scope.mission_id is not None:
@@ -178,28 +199,45 @@ def _kinds(scope: Scope) -> TextClause:
 
 
 def claim(
-    ledger: Ledger, scope: Scope, runner_id: int, most: int, served: MissionFilter = ALL_MISSIONS
+    ledger: Ledger,
+    scope: Scope,
+    runner_id: int,
+    most: int,
+    served: MissionFilter = ALL_MISSIONS,
+    *,
+    throttle: Throttle = UNTHROTTLED,
 ) -> list[JobRow]:
     """Lease up to `most` ready jobs to a runner; the leases are valid when the transaction is committed."""
+    claimed: list[JobRow] = []
     if not scope.kinds or most < 1:
-        return []
-    tx = ledger.tx
-    claimed, are_due = _find_ready(tx, scope, most, served)
-    if are_due and _end_delays(ledger, scope, served):
-        claimed, _ = _find_ready(tx, scope, most, served)
-    if not all(ledger.holds(job.mission_id) for job in claimed):
-        mission_ids = {job.mission_id for job in claimed}
-        if tx.is_sqlite:  # there is one writer at a time
-            ledger.lock_if_free(mission_ids)
-        else:
-            claimed = _find_locked(ledger, scope, most, served, mission_ids)
-    ledger.start_all(claimed, runner_id)
+        return claimed
+    throttle.make_ready(ledger)
+    were_set_aside = True
+    while were_set_aside and len(claimed) < most:
+        found = _find_and_lock(ledger, scope, most - len(claimed), served)
+        admitted, were_set_aside = throttle.admit(ledger, found)
+        ledger.start_all(admitted, runner_id)
+        claimed += admitted
     return claimed
+
+
+def _find_and_lock(ledger: Ledger, scope: Scope, most: int, served: MissionFilter) -> list[JobRow]:
+    """The most urgent ready jobs, their missions locked."""
+    tx = ledger.tx
+    found, are_due = _find_ready(tx, scope, most, served)
+    if are_due and _end_delays(ledger, scope, served):
+        found, _ = _find_ready(tx, scope, most, served)
+    if not all(ledger.holds(job.mission_id) for job in found):
+        mission_ids = {job.mission_id for job in found}
+        if not tx.is_sqlite:
+            return _find_locked(ledger, scope, most, served, mission_ids)
+        ledger.lock_if_free(mission_ids)  # there is one writer at a time
+    return found
 
 
 def _end_delays(ledger: Ledger, scope: Scope, served: MissionFilter) -> bool:
     """Make the due jobs ready, so that urgency alone orders what is ready. Whether there were any."""
-    away, given = _params(ledger.tx, scope, served)
+    away, given = scope_params(ledger.tx, scope, served)
     due = ledger.tx.rows(_due(scope, away), now=ledger.tx.now, **given)
     ledger.lock_if_free(row[2] for row in due)
     rows = [(job_id, run_after) for job_id, run_after, mission_id in due if ledger.holds(mission_id)]
@@ -213,7 +251,7 @@ def _find_locked(
     """The ready jobs of locked missions, once these missions are locked; one round trip to PostgreSQL."""
     tx = ledger.tx
     lock = ledger.lock_if_free_later(mission_ids)
-    away, given = _params(tx, scope, served)
+    away, given = scope_params(tx, scope, served)
     answer = tx.ask(_ready(scope, away), now=tx.now, most=most, **given)
     lock()
     found = [job_row(row[:-1]) for row in answer()]
@@ -223,7 +261,7 @@ def _find_locked(
 def _find_ready(tx: Tx, scope: Scope, most: int, served: MissionFilter) -> tuple[list[JobRow], bool]:
     """The jobs to claim, and whether delayed ones may be due and must be made ready first."""
     while True:
-        away, given = _params(tx, scope, served)
+        away, given = scope_params(tx, scope, served)
         rows = tx.rows(_ready(scope, away), now=tx.now, most=most, **given)
         found = [job_row(row[:-1]) for row in rows]
         # A mission that is not served here is left out of the next round.
@@ -231,7 +269,7 @@ def _find_ready(tx: Tx, scope: Scope, most: int, served: MissionFilter) -> tuple
             return found, not rows or rows[0][-1] is not None
 
 
-def _params(tx: Tx, scope: Scope, served: MissionFilter) -> tuple[str | None, dict[str, object]]:
+def scope_params(tx: Tx, scope: Scope, served: MissionFilter) -> tuple[str | None, dict[str, object]]:
     """The dialect in which missions are left out, None if none is, and the params of a statement of the scope."""
     if not served.elsewhere:
         return None, {"mission": scope.mission_id}
@@ -250,7 +288,7 @@ def next_ready_at(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) ->
     """When the next queued job may run (0: now); None if none is queued."""
     if not scope.kinds:
         return None
-    away, given = _params(tx, scope, served)
+    away, given = scope_params(tx, scope, served)
     row = tx.row(_next_ready(scope, away), **given)
     return None if row is None or row[0] is None else int(row[0])
 
@@ -258,7 +296,7 @@ def next_ready_at(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) ->
 def has_open(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) -> bool:
     """Whether any job of the scope is queued, delayed or leased."""
     while scope.kinds:
-        away, given = _params(tx, scope, served)
+        away, given = scope_params(tx, scope, served)
         row = tx.row(_any_open(scope, away), **given)
         if row is None:
             return False

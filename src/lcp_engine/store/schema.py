@@ -39,6 +39,7 @@ from lcp_engine.store.conditions import (
     STATUSES,
     TERMS_ON_POSTGRES,
     TICKS,
+    WAITING,
 )
 
 metadata = MetaData(
@@ -208,10 +209,12 @@ jobs = Table(
     Column("effect", Text),
     _counter("followers"),
     Column("terms", Text),
+    Column("limited_by", Text),
     _one_of("state", tuple(State)),
     _one_of("role", tuple(Role)),
     _partial("ix_jobs_ready", text("priority DESC"), "id", where=READY),
     _partial("ix_jobs_due", "run_after", where=DELAYED),
+    _partial("ix_jobs_waiting", "limited_by", text("priority DESC"), "id", where=WAITING),
     _partial("ix_jobs_running", "runner_id", where="state = 'running'"),
     _partial("ix_jobs_live", "mission_id", "id", where=LIVE),
     _partial("ix_jobs_next_turn", "mission_id", "id", where=NEXT_TURN),
@@ -226,7 +229,25 @@ one that has none. `followers`: how many edges begin at it. `terms`: what a plan
 of the job of a step, as JSON.
 `held_until`: when a held job is rejected without a decision. `result_sha256`: the hash of a large result, which is
 then not in `result`. `effect`: what a job that a planner requested has an effect on: the files, each as `/` and its
-path in the root, or the fingerprint of a job that names none; NULL for a job without effects."""
+path in the root, or the fingerprint of a job that names none; NULL for a job without effects. `limited_by`: the name of
+the limit that had no permit for it."""
+
+limits = Table(
+    "limits",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("kind", Text),
+    Column("mission_id", Id),
+    Column("spacing", Micros),
+    Column("burst", Integer, nullable=False, server_default=text("1")),
+    Column("max_running", Integer),
+    Column("full_at", Micros, nullable=False, server_default=text("0")),
+    Column("holders", Text, nullable=False, server_default=text("'[]'")),
+    sqlite_with_rowid=False,
+)
+"""Limits that were met: of which kind and mission (NULL: of any), what they permit, and what was taken of it.
+`spacing` is between two starts, NULL without a rate; the bucket has all `burst` permits again at `full_at`. `holders`
+are the jobs that count for `max_running`, each with its attempt, in JSON: one that no longer runs holds nothing."""
 
 edges = Table(
     "edges",
@@ -584,7 +605,7 @@ _COUNTS = ", ".join(f"{state.value}=m.{state.value}" for state in State)
 _JOB = """
     j.id, j.mission_id, j.turn, j.parent_id, j.name, j.kind, j.params, j.auto_dispatch, j.state, j.reason, j.priority,
     j.attempt, j.max_attempts, {time:j.run_after} AS run_after, {time:j.created_at} AS created_at,
-    {time:j.started_at} AS started_at, {time:j.ended_at} AS ended_at,
+    {time:j.started_at} AS started_at, {time:j.ended_at} AS ended_at, j.limited_by,
     coalesce(j.result, (SELECT r.text FROM results r WHERE r.sha256 = j.result_sha256)) AS result, j.error,
     {attempts} AS attempts
 """

@@ -13,6 +13,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import KindSettings
+from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Verdict
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
@@ -285,6 +286,10 @@ class Worker(Generic[P]):
     """How many executions may fail before the job does."""
     backoff: float = 1.0
     """Seconds before the second attempt; they double with each failure."""
+    rate_limit: RateLimit | None = None
+    """How often jobs may start, of all missions and runners together; beyond it they wait."""
+    max_running: int | None = None
+    """How many jobs may run at once, of all missions and runners together; beyond it they wait."""
     asks_planner: InitVar[bool | None] = None
     """Accepted for `executed_by=ExecutedBy.PLANNER`."""
     asks_person: InitVar[bool | None] = None
@@ -398,6 +403,8 @@ class Worker(Generic[P]):
             timeout=self.timeout,
             max_attempts=self.max_attempts,
             backoff=self.backoff,
+            rate_limit=self.rate_limit,
+            max_running=self.max_running,
             paths=lambda params: self.paths(mine(params)),
             written_bytes=lambda params: self.written_bytes(mine(params)),
             preview=None if preview is None else lambda params, context: preview(mine(params), context),

@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -63,6 +64,13 @@ class ProgramLimits(_Stated):
     timeout: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60.0
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     backoff: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    rate_limit: RateLimit | None = Field(
+        default=None, description="How often jobs of a kind may start, of all missions and runners together."
+    )
+    max_running: Annotated[int, Field(ge=1, le=MOST_RUNNING)] | None = Field(
+        default=None,
+        description="How many jobs of a kind may run at once, of all missions and runners together.",
+    )
     concurrency: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="How many of the program run at once in one runner."
     )
@@ -158,6 +166,8 @@ def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
         timeout=stated.timeout,
         max_attempts=stated.max_attempts,
         backoff=stated.backoff,
+        rate_limit=stated.rate_limit,
+        max_running=stated.max_running,
         reads_files=program.must_be_alone(has_effects=stated.has_effects),
         role=stated.role,
         shows=stated.shows,
@@ -260,7 +270,11 @@ def explain_fault(refused: ValidationError, model: type[BaseModel]) -> str:
     first = refused.errors(include_url=False)[0]
     where = "".join(f".{part}" for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        inner: Mapping[str, type[BaseModel]] = {"needs": Needs, "examples": ProgramExample}
+        inner: Mapping[str, type[BaseModel]] = {
+            "needs": Needs,
+            "examples": ProgramExample,
+            "rate_limit": RateLimit,
+        }
         of = inner.get(str(first["loc"][0]), model) if len(first["loc"]) > 1 else model
         return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(of.model_fields))}"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"

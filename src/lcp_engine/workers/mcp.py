@@ -279,6 +279,8 @@ def _worker(name: str, server: McpServer, tool: McpTool, program: ExternalProgra
         timeout=server.timeout,
         max_attempts=server.max_attempts,
         backoff=server.backoff,
+        rate_limit=server.rate_limit,
+        max_running=server.max_running,
         reads_files=program.must_be_alone(has_effects=has_effects),
         shows="text",
         program=replace(program, claims=_claims(tool)),

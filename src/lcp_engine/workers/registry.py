@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel
 
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers import (
@@ -90,6 +91,8 @@ def worker(
     timeout: float = 60.0,
     max_attempts: int = 3,
     backoff: float = 1.0,
+    rate_limit: RateLimit | None = None,
+    max_running: int | None = None,
     description: str = "",
     role: KindRole = KindRole.OTHER,
     shows: str | None = None,
@@ -100,7 +103,7 @@ def worker(
 
     It returns a `result`, a `Failed` or a `FileEffect`; an exception fails the attempt. Jobs of a kind with effects are
     held by default; `writes` is for kinds that change files, whose paths are judged by the rules for writing.
-    `timeout` and `backoff` are seconds.
+    `timeout` and `backoff` are seconds. Jobs beyond `rate_limit` and `max_running`, of all runners together, wait.
 
     `role`, `shows` and `examples` tell planners and people what the kind is for, which part of its result they are
     shown, and how it is requested (docs/kinds.md).
@@ -127,6 +130,8 @@ def worker(
             timeout=timeout,
             max_attempts=max_attempts,
             backoff=backoff,
+            rate_limit=rate_limit,
+            max_running=max_running,
             role=role,
             shows=shows,
             examples=tuple(examples),
@@ -180,10 +185,22 @@ def check_description(worker: Worker[BaseModel], origin: str) -> None:
     if fact is None:
         wrong = (_wrong_example(worker, number, one) for number, one in enumerate(worker.examples, 1))
         fact = next((found for found in wrong if found is not None), None)
+    if fact is None:
+        fact = _wrong_limit(worker)
     if fact is not None:
         raise LcpError(
             ErrorCode.INVALID_ARGUMENT, f"{origin}: kind {worker.kind!r}: {fact}", advice=_DESCRIBE
         )
+
+
+def _wrong_limit(worker: Worker[BaseModel]) -> str | None:
+    rate: object = worker.rate_limit
+    most: object = worker.max_running
+    if rate is not None and not isinstance(rate, RateLimit):
+        return f"its rate_limit is {rate!r}; a RateLimit is expected"
+    if most is not None and (type(most) is not int or not 1 <= most <= MOST_RUNNING):
+        return f"its max_running is {most!r}; a whole number from 1 to {MOST_RUNNING} is expected"
+    return None
 
 
 def _wrong_example(worker: Worker[BaseModel], number: int, example: Example) -> str | None:

@@ -39,6 +39,7 @@ from lcp_engine.core.mission.spec import (
     ResultSpec,
     Retry,
 )
+from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.request import AgentRequest, is_request
@@ -338,7 +339,7 @@ def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
 _KEYS: Mapping[str, type[BaseModel]] = {
     "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
     "commands": Commands, "planner": PlannerSpec, "variables": Variable, "result": ResultSpec,
-    "kinds": KindSettings, "retry": Retry,
+    "kinds": KindSettings, "retry": Retry, "rate_limit": RateLimit,
 }  # fmt: skip
 _PLAN_KEYS: Mapping[str, type[BaseModel]] = {
     "plan": StatedPlan, "fallback_plans": StatedPlan, "steps": StatedStep, "condition": StatedCondition,

@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
 from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.read_reply import Dialect
@@ -211,6 +212,12 @@ class KindSettings(_Figures):
         default=None, gt=0, le=86_400, description="Seconds that one attempt may take."
     )
     retry: Retry = Field(default=Retry(), description="Attempts after one that failed.")
+    rate_limit: RateLimit | None = Field(
+        default=None, description="How often jobs of the mission may start; beside the limit of the kind."
+    )
+    max_running: int | None = Field(
+        default=None, ge=1, le=MOST_RUNNING, description="How many jobs of the mission may run at once."
+    )
 
 
 class AcceptCheck(_Frozen):

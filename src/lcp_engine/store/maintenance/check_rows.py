@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import SETTLED, State, fulfils
-from lcp_engine.store.conditions import LIVE
+from lcp_engine.store.conditions import LIVE, WAITING
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.workers.registry import UNDO_KIND
 
@@ -168,6 +168,11 @@ _JOBS = (
         "SELECT id, state, CASE WHEN ended_at IS NULL THEN 'have the time of its end; it has none' "
         "ELSE 'have no time of its end; it has one' END FROM jobs "
         f"WHERE (state IN {_SETTLED}) <> (ended_at IS NOT NULL)",
+    ),
+    Rule(
+        "job {0}: it waits for a permit of {1}; there is no such limit",
+        "SELECT j.id, j.limited_by FROM jobs j LEFT JOIN limits l ON l.name = j.limited_by "
+        f"WHERE j.{WAITING.replace('AND ', 'AND j.')} AND l.name IS NULL",
     ),
     Rule(
         "job {0}: it is an undo, which belongs to no plan and needs no approval; it has either",

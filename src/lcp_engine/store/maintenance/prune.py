@@ -169,6 +169,7 @@ def _mark(tx: Tx, missions: Sequence[int]) -> int:
                 f"result = NULL, target_file = NULL, issues = NULL, recommendations = NULL "
                 f"WHERE id = {mission_id}"
             )
+            tx.plain(f"DELETE FROM limits WHERE mission_id = {mission_id}")
             count += 1
     return count
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
+from lcp_engine.store.conditions import WAITING
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check import opened
@@ -18,6 +19,7 @@ _BY_STATUS = (
     "SELECT status, pruned_at IS NOT NULL, count(*), min(created_at), "
     f"{', '.join(f'sum({state})' for state in State)} FROM missions GROUP BY 1, 2 ORDER BY 1"
 )
+_WAITING = f"SELECT limited_by, count(*) FROM jobs WHERE {WAITING} GROUP BY 1 ORDER BY 1"
 _CONTENTS = (
     "SELECT count(*), coalesce(sum(length(data)), 0), (SELECT coalesce(sum(b.size), 0) FROM changes c "
     "JOIN blobs b ON b.sha256 = c.sha256_before) FROM blobs"
@@ -28,15 +30,17 @@ _CONTENTS = (
 class Overview:
     """Missions by status, jobs by state, and when the oldest mission that was not pruned was made (ISO 8601).
 
-    `contents` are kept; `content_bytes` counts each change's content before, `stored_bytes` what is stored of all of
-    them: once each, and compressed. `bytes` is the size of the database, `free_bytes` what of it will be used again
-    and `wal_bytes` what is not checkpointed yet; both are None on PostgreSQL.
+    `waiting` are queued jobs without a permit, by the limit that they wait for. `contents` are kept; `content_bytes`
+    counts each change's content before, `stored_bytes` what is stored of all of them: once each, and compressed.
+    `bytes` is the size of the database, `free_bytes` what of it will be used again and `wal_bytes` what is not
+    checkpointed yet; both are None on PostgreSQL.
     """
 
     missions: dict[str, int]
     pruned: int
     jobs: dict[str, int]
     oldest_mission: str | None
+    waiting: dict[str, int]
     contents: int
     content_bytes: int
     stored_bytes: int
@@ -64,6 +68,7 @@ def overview_in(tx: Tx, wal_bytes: int | None) -> Overview:
         pruned=sum(row[2] for row in by_status if row[1]),
         jobs={state.value: count for state, count in zip(State, jobs, strict=False) if count},
         oldest_mission=iso(min(row[3] for row in kept)) if kept else None,
+        waiting={row[0]: row[1] for row in tx.query_plain(_WAITING)},
         contents=contents,
         content_bytes=int(referred),
         stored_bytes=int(stored),

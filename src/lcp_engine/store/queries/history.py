@@ -30,7 +30,8 @@ _MISSIONS = Columns(
 _JOBS = Columns(
     "job_history",
     ("id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",
-     "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "result", "error", "attempts"),
+     "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "limited_by", "result", "error",
+     "attempts"),
 )  # fmt: skip
 _TURNS = Columns(
     "turn_history",

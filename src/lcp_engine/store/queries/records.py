@@ -133,7 +133,7 @@ class Job:
     """Whether the planner asked for it to run at once; None if it did not say."""
     state: State
     reason: str | None
-    """Why it is held, blocked, rejected, skipped or waits for a retry."""
+    """Why it is held, blocked, rejected, skipped or waits for a retry or a permit."""
     priority: int
     """Higher priorities run first."""
     attempt: int
@@ -141,6 +141,8 @@ class Job:
     max_attempts: int
     run_after: datetime | None
     """It does not run before this time."""
+    limited_by: str | None
+    """The limit that has no permit for it yet, such as `kind:look_up`."""
     created_at: datetime
     started_at: datetime | None
     """When its last attempt began."""
@@ -172,6 +174,7 @@ class Job:
             attempt=int_in(json["attempt"]),
             max_attempts=int_in(json["max_attempts"]),
             run_after=_time(json["run_after"]),
+            limited_by=_text(json["limited_by"]),
             created_at=datetime.fromisoformat(str(json["created_at"])),
             started_at=_time(json["started_at"]),
             ended_at=_time(json["ended_at"]),
