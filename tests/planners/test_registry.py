@@ -13,10 +13,12 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
-from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
+from lcp_engine.planners.registry import endpoint_limit, make_planner, planner_names, usual_planner
 from lcp_engine.planners.simple import ScriptPlanner
 from lcp_engine.planners.surveyor import Surveyor
 
@@ -182,3 +184,47 @@ def test_a_key_in_the_environment_chooses_no_planner() -> None:
         usual_planner({"OPENAI_API_KEY": "secret", "ANTHROPIC_API_KEY": "secret"})
     assert refused.value.code is ErrorCode.NO_PLANNER
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("mission", "user", "limit"),
+    [
+        ({"max_running": 2}, {}, ("http://127.0.0.1:1/v1 m", Limit(max_running=2))),
+        ({}, {"max_running": 3}, ("http://127.0.0.1:1/v1 m", Limit(max_running=3))),
+        (
+            {"rate_limit": {"requests_per_minute": 60}},
+            {"max_running": 3},
+            ("http://127.0.0.1:1/v1 m", Limit(1_000_000, 1, 3)),
+        ),
+        ({}, {}, None),
+        ({"temperature": 0}, {}, None),
+    ],
+)
+def test_what_limits_the_questions_to_a_server_is_known_by_address_and_model(
+    mission: dict[str, JsonValue], user: dict[str, JsonValue], limit: tuple[str, Limit] | None
+) -> None:
+    stated = PlannerSpec.model_validate(
+        {"type": "openai", "base_url": "http://127.0.0.1:1", "model": "m", **mission}
+    )
+    assert endpoint_limit(stated, PlannerEnvironment({"openai": user})) == limit
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_running": 0},
+        {"max_running": 10**9},
+        {"rate_limit": {"requests_per_minute": 0}},
+        {"rate_limit": {"requests_per_minute": "many"}},
+        {"rate_limit": {"burst": 1}},
+        {"rate_limit": 5},
+    ],
+)
+def test_a_limit_of_a_planner_that_is_none_is_refused(wrong: dict[str, JsonValue]) -> None:
+    stated = PlannerSpec.model_validate(
+        {"type": "openai", "base_url": "http://127.0.0.1:1", "model": "m", **wrong}
+    )
+    with pytest.raises(LcpError) as refused:
+        make_planner(stated)
+    assert refused.value.code is ErrorCode.INVALID_MISSION
+    assert endpoint_limit(stated, EMPTY_ENVIRONMENT) is None, "the turn says so"

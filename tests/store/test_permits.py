@@ -260,6 +260,44 @@ def test_a_mission_limits_its_own_jobs_of_a_kind(stall: Stall) -> None:
     }  # fmt: skip
 
 
+def test_a_mission_limits_how_many_of_its_jobs_run(stall: Stall) -> None:
+    runner = stall.open()
+    limited: dict[str, JsonValue] = {
+        "goal": "Wait.", "planner": {"type": "script", "replies": []}, "limits": {"max_running": 2}
+    }  # fmt: skip
+    mission = stall.engine.launch(limited, root=".").id
+    for _ in range(4):
+        stall.engine.enqueue("free", mission_id=mission)
+    other = stall.engine.enqueue("free")
+    claimed = stall.claim(runner)
+    assert [job.id for job in claimed if job.mission_id != mission] == [other]
+    assert sum(job.mission_id == mission for job in claimed) == 2
+    waiting = next(job for job in stall.engine.jobs(states=["queued"]) if job.limited_by)
+    assert (waiting.limited_by, waiting.reason) == (
+        f"mission:{mission}",
+        f"as many jobs run as mission {mission} may have (max_running: 2)",
+    )
+    stall.finish(runner, claimed[0])
+    assert len(stall.claim(runner)) == 1
+
+
+def test_missions_share_the_limit_of_a_models_server(stall: Stall) -> None:
+    stall.scope = Scope(("agent_plan",))
+    runner = stall.open("agent_plan")
+    endpoint = ("http://127.0.0.1:8080/v1 some", Limit(max_running=2))
+    stall.offices[runner] = PermitOffice(
+        stall.scope, queue.ALL_MISSIONS, count().__next__, endpoint_of=lambda spec: endpoint
+    )
+    spec: dict[str, JsonValue] = {"goal": "Wait.", "planner": {"type": "script", "replies": []}}
+    for _ in range(5):
+        stall.engine.launch(spec, root=".")
+    claimed = stall.claim(runner)
+    assert len(claimed) == 2
+    assert stall.waiting() == {"planner:http://127.0.0.1:8080/v1 some": 3}
+    stall.give_back(runner, claimed[0])
+    assert len(stall.claim(runner)) == 1
+
+
 def test_a_runner_of_other_kinds_leaves_alone_what_waits(stall: Stall) -> None:
     runner = stall.open()
     stall.limit(rated=Limit(spacing=SECOND))

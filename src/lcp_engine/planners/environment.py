@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from lcp_engine.core.permits import Limit
 from lcp_engine.planners.base import Planner
 
 
@@ -66,6 +67,14 @@ class AsksModel(Protocol):
 
     def most_tokens(self) -> int | None:
         """The most tokens that one attempt at a question takes, prompt and reply; None if only the server knows."""
+
+
+@runtime_checkable
+class AsksEndpoint(Protocol):
+    """A planner that asks a server which planners of other missions may ask, too."""
+
+    def endpoint_limit(self) -> tuple[str, Limit] | None:
+        """The name of what it asks, and what limits the questions of all missions to it; None without a limit."""
 
 
 @runtime_checkable

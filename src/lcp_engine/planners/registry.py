@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeAlias
 
 from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.permits import Limit
 from lcp_engine.core.protocol.strict_json import shown
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
-from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Placeable, PlannerEnvironment
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, AsksEndpoint, Placeable, PlannerEnvironment
 
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]
@@ -64,6 +67,23 @@ def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EM
     except Exception as raised:  # a plug-in may raise anything; the user needs a sentence
         message = f"planner {spec.type!r}: {type(raised).__name__}: {raised}"
         raise LcpError(ErrorCode.NO_PLANNER, message, advice=_BROKEN) from raised
+
+
+LIMITS = frozenset({"rate_limit", "max_running"})
+
+
+def endpoint_limit(spec: PlannerSpec, planner_environment: PlannerEnvironment) -> tuple[str, Limit] | None:
+    """What a planner asks, and what limits the questions of all missions to it; None without a limit.
+
+    None, too, for a planner that cannot be made: the turn says why.
+    """
+    given = {name for name in LIMITS if os.environ.get(f"LCP_PLANNER_{name.upper()}")}
+    if LIMITS.isdisjoint({*spec.options, *planner_environment.options.get(spec.type, {}), *given}):
+        return None  # without loading it
+    with suppress(LcpError):
+        planner = make_planner(spec, planner_environment)
+        return planner.endpoint_limit() if isinstance(planner, AsksEndpoint) else None
+    return None
 
 
 def _speaking(planner: Planner, spec: PlannerSpec) -> Planner:

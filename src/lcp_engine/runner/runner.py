@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -27,6 +27,7 @@ from lcp_engine.core.permits import Limit, limit_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
+from lcp_engine.planners.registry import endpoint_limit
 from lcp_engine.runner.executor import BatchLimit, Executor
 from lcp_engine.runner.lane import Lane, wait_for
 from lcp_engine.runner.maintenance import Maintenance
@@ -116,7 +117,14 @@ class Runner:
         roots = roots or instance.roots()
         self._served = ServedMissions(roots)
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
-        self._leases = Leases(instance.database, scope, self._served, jitter or random.Random())  # noqa: S311 -- no secret
+        environment = instance.planner_environment
+        self._leases = Leases(
+            instance.database,
+            scope,
+            self._served,
+            jitter or random.Random(),  # noqa: S311 -- no secret
+            endpoint_of=lru_cache(1000)(lambda spec: endpoint_limit(spec_of(spec).planner, environment)),
+        )
         self._kinds = _MissionKinds(instance.database, self._workers)
         self._executor = Executor(instance, self._leases.settle, roots)
         self._maintenance = Maintenance(instance, confined, self._host, launches=mission_id is None)
@@ -458,11 +466,13 @@ class Leases:
         served: ServedMissions,
         jitter: random.Random,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        endpoint_of: Callable[[str], tuple[str, Limit] | None] = lambda spec: None,
     ) -> None:
         self._database = database
         self._scope = scope
         self._served = served
-        self._permits = PermitOffice(scope, served, monotonic)
+        self._permits = PermitOffice(scope, served, monotonic, endpoint_of)
         self._jitter = jitter
         self._monotonic = monotonic
         self._renewed = -math.inf

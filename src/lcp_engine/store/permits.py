@@ -18,6 +18,7 @@ from operator import attrgetter
 from sqlalchemy import ColumnElement, bindparam, exists, literal_column, null, or_, select, text, update
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.job_states import Role
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.permits import BLOCK, MINUTE, UNLIMITED, Limit, Permits, limit_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -128,16 +129,25 @@ _THESE = {
 }
 _WAITING = text(WAITING)
 _ZERO: ColumnElement[int] = literal_column("0")
-_NEW = Statement(
-    text(
-        "INSERT INTO limits (name, kind, mission_id, spacing, burst, max_running) "
-        "VALUES (:name, :kind, :mission, :spacing, :burst, :max_running) ON CONFLICT DO NOTHING"
-    )
-)
+_INSERT = "INSERT INTO limits (name, kind, mission_id, spacing, burst, max_running)"
+# An INSERT would wait for another one of the same name, whose transaction may wait for this one.
+_NEW = {
+    "sqlite": Statement(
+        text(
+            f"{_INSERT} VALUES (:name, :kind, :mission, :spacing, :burst, :max_running) ON CONFLICT DO NOTHING"
+        )
+    ),
+    "postgresql": Statement(
+        text(
+            f"{_INSERT} SELECT CAST(:name AS text), CAST(:kind AS text), CAST(:mission AS bigint), "
+            "CAST(:spacing AS bigint), CAST(:burst AS integer), CAST(:max_running AS integer) "
+            "WHERE pg_try_advisory_xact_lock(hashtextextended(:name, 0)) ON CONFLICT DO NOTHING"
+        )
+    ),
+}
 _STATE = Statement(
     text(
-        "INSERT INTO limits (name, kind, mission_id, spacing, burst, max_running) "
-        "VALUES (:name, :kind, :mission, :spacing, :burst, :max_running) ON CONFLICT (name) DO UPDATE "
+        f"{_INSERT} VALUES (:name, :kind, :mission, :spacing, :burst, :max_running) ON CONFLICT (name) DO UPDATE "
         "SET spacing = excluded.spacing, burst = excluded.burst, max_running = excluded.max_running"
     )
 )
@@ -214,11 +224,13 @@ def _next_ready(scope: Scope, away: str | None) -> Statement:
 @lru_cache(maxsize=4096)
 def _stated(mission_id: int, spec: str) -> Mapping[str | None, Named]:
     """The limits that a mission states for its jobs: by their kind, None for all."""
-    return {
-        kind: Named(f"mission:{mission_id}:kind:{kind}", limit, kind, mission_id)
-        for kind, settings in spec_of(spec).kinds.items()
-        if not (limit := limit_of(settings.rate_limit, settings.max_running)).is_none
+    known, name = spec_of(spec), f"mission:{mission_id}"
+    stated: dict[str | None, Named] = {
+        kind: Named(f"{name}:kind:{kind}", limit_of(one.rate_limit, one.max_running), kind, mission_id)
+        for kind, one in known.kinds.items()
     }
+    stated[None] = Named(name, limit_of(None, known.limits.max_running), mission_id=mission_id)
+    return {kind: named for kind, named in stated.items() if not named.limit.is_none}
 
 
 def state_kinds(tx: Tx, stated: Mapping[str, Limit]) -> None:
@@ -236,11 +248,17 @@ class PermitOffice:
     """
 
     def __init__(
-        self, scope: Scope, served: MissionFilter, monotonic: Callable[[], float] = time.monotonic
+        self,
+        scope: Scope,
+        served: MissionFilter,
+        monotonic: Callable[[], float] = time.monotonic,
+        endpoint_of: Callable[[str], tuple[str, Limit] | None] = lambda spec: None,
     ) -> None:
+        """`endpoint_of` names the server that the planner of a mission's spec asks, with its limit."""
         self._scope = scope
         self._served = served
         self._monotonic = monotonic
+        self._endpoint_of = endpoint_of
         self._looked = -math.inf
         self._kinds: Mapping[str, Named] = {}
         self._waited_for: dict[str, Named] = {}
@@ -308,13 +326,24 @@ class PermitOffice:
 
     def _limited(self, ledger: Ledger, found: Sequence[JobRow]) -> dict[int, tuple[Named, ...]]:
         """The limits of those jobs that have any, by the job."""
-        stated = {one: _stated(one, ledger.mission(one).spec) for one in {job.mission_id for job in found}}
-        if not any(stated.values()) and self._kinds.keys().isdisjoint({job.kind for job in found}):
+        specs = {one: ledger.mission(one).spec for one in {job.mission_id for job in found}}
+        stated = {one: _stated(one, spec) for one, spec in specs.items()}
+        asked = {
+            job.id: self._endpoint_of(specs[job.mission_id]) for job in found if job.role is not Role.WORK
+        }
+        if not (any(stated.values()) or any(asked.values())) and self._kinds.keys().isdisjoint(
+            {job.kind for job in found}
+        ):
             return {}
         limited = {}
         for job in found:
-            of_mission = stated[job.mission_id]
-            applying = (self._kinds.get(job.kind), of_mission.get(None), of_mission.get(job.kind))
+            of_mission, endpoint = stated[job.mission_id], asked.get(job.id)
+            applying = (
+                self._kinds.get(job.kind),
+                of_mission.get(None),
+                of_mission.get(job.kind),
+                None if endpoint is None else Named(f"planner:{endpoint[0]}", endpoint[1]),
+            )
             if any(applying):
                 limited[job.id] = tuple(named for named in applying if named is not None)
         return limited
@@ -339,7 +368,7 @@ class PermitOffice:
         names = sorted(named.name for named in wanted)
         given = to_json([*names])
         rows = {str(row[0]): row for row in tx.rows(_locked(tx.database), names=given)}
-        # Others have locked those that are there and were left out. An INSERT would wait for them.
+        # Others have locked those that are there and were left out.
         there = (
             names
             if len(rows) == len(names)
@@ -351,10 +380,9 @@ class PermitOffice:
         for named in sorted(wanted, key=attrgetter("name")):
             row = rows.get(named.name)
             if row is None:
-                if named.name not in there:
-                    tx.send(_NEW, **_values(named))
+                is_new = named.name not in there and tx.run(_NEW[tx.database], **_values(named)) == 1
                 permits = Permits(named.limit, tx.now)
-                buckets[named.name] = _Bucket(named, permits, [], is_locked=named.name in there)
+                buckets[named.name] = _Bucket(named, permits, [], is_locked=not is_new)
                 continue
             # Of a kind, its row says what holds for all runners; of a mission, its spec.
             limit = _limit(row) if named.mission_id is None and named.kind is not None else named.limit

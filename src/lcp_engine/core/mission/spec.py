@@ -59,6 +59,12 @@ class Limits(_Figures):
         "a person decides about them.",
     )
     max_jobs: int = Field(default=100, ge=0, description="Jobs of the whole mission.")
+    max_running: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_RUNNING,
+        description="Jobs of the mission that run at once, on all runners; the others wait.",
+    )
     max_turns: int = Field(
         default=25,
         ge=1,

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.core.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.environment import (
@@ -32,6 +33,7 @@ from lcp_engine.planners.llm.options import (
     read_remote,
     remote_settings,
     require_key,
+    shared_limit,
 )
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
 
@@ -48,10 +50,12 @@ class OpenAIPlanner(OpenAIOptions):
 
     def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
         user = planner_environment.options.get("openai", {})
-        settings = remote_settings(OPENAI, read_remote(OPENAI, self, os.environ, user), os.environ)
+        stated = read_remote(OPENAI, self, os.environ, user)
+        settings = remote_settings(OPENAI, stated, os.environ)
         return Placed(
             lambda: openai_planner(self, os.environ, user, planner_environment.probes),
             settings.context_tokens,
+            shared_limit(stated, settings),
         )
 
     @cached_property
@@ -71,10 +75,12 @@ class AnthropicPlanner(RemoteOptions):
 
     def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
         user = planner_environment.options.get("anthropic", {})
-        settings = remote_settings(ANTHROPIC, read_remote(ANTHROPIC, self, os.environ, user), os.environ)
+        stated = read_remote(ANTHROPIC, self, os.environ, user)
+        settings = remote_settings(ANTHROPIC, stated, os.environ)
         return Placed(
             lambda: anthropic_planner(self, os.environ, user, planner_environment.probes),
             settings.context_tokens,
+            shared_limit(stated, settings),
         )
 
     @cached_property
@@ -88,6 +94,10 @@ class Placed:
 
     make: Callable[[], ModelPlanner]
     context_tokens: int | None
+    limit: tuple[str, Limit] | None = None
+
+    def endpoint_limit(self) -> tuple[str, Limit] | None:
+        return self.limit
 
     def most_tokens(self) -> int | None:
         return None if self.context_tokens is None else self.context_tokens * (MORE_ROOM + 1)

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.core.permits import MOST_RUNNING, Limit, RateLimit, limit_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.llm.chat import ModelSettings
@@ -73,6 +74,8 @@ class RemoteOptions(ModelOptions):
     connect_seconds: Seconds | None = None
     concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
     max_answer_bytes: Annotated[int, Field(ge=4096, le=2**30)] | None = None
+    rate_limit: RateLimit | None = None
+    max_running: Annotated[int, Field(ge=1, le=MOST_RUNNING)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -176,6 +179,15 @@ def remote_settings(
     if settings.context_tokens is not None:
         return settings
     return replace(settings, context_tokens=_context_tokens(provider, endpoint))
+
+
+def shared_limit(stated: Stated[Remote], settings: ModelSettings) -> tuple[str, Limit] | None:
+    """The name of the model at its endpoint, and what limits the questions to it; None without a limit."""
+    values = stated.values()
+    rate, most = values.get("rate_limit"), values.get("max_running")
+    limit = limit_of(rate if isinstance(rate, RateLimit) else None, most if isinstance(most, int) else None)
+    named = f"{settings.endpoint} {settings.model}" if settings.model else settings.endpoint
+    return None if limit.is_none else (named, limit)
 
 
 def require_key(provider: Provider, settings: ModelSettings) -> None:
