@@ -14,7 +14,7 @@ import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.process import spawner
-from lcp_engine.runner.confined.programs import run_program
+from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.programs import Bounds, Ended, Program, cannot_confine, descendants
 from lcp_engine.sandbox.root import Root
 
@@ -37,7 +37,7 @@ def run(place: Path, *command: str, bounds: Bounds | None = None, hidden: tuple[
         command[0], command, own, {"PATH": "/usr/bin:/bin", "HOME": own}, (own,), PYTHON, hidden, bounds or Bounds()
     )  # fmt: skip
     with Root(own) as root:
-        return run_program(root, program)
+        return run_program(root, program, (0, 1), ProgramsUnderWay())
 
 
 def shell(place: Path, script: str, bounds: Bounds | None = None) -> Ended:
@@ -200,7 +200,7 @@ def test_the_whole_file_system_is_never_readable(place: Path) -> None:
     secret = str(place / "outside" / "secret")
     program = Program("/bin/cat", ("cat", secret), own, {}, (own,), ("/",), (str(place / "outside"),))
     with Root(own) as root:
-        assert run_program(root, program).stdout == b""
+        assert run_program(root, program, (0, 1), ProgramsUnderWay()).stdout == b""
 
 
 @pytest.mark.parametrize("path", ["/nowhere/program", "/etc/passwd"])

@@ -58,7 +58,7 @@ from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
-from lcp_engine.runner.confined.programs import run_program
+from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.own_places import beneath
@@ -113,10 +113,11 @@ class Executor:
         self._instance = instance
         self._database = instance.database
         self._settle = settle
-        self._missions = OpenMissions(instance, roots)
+        self.programs_under_way = ProgramsUnderWay()
+        self._missions = OpenMissions(instance, roots, self.programs_under_way)
         self._threads = confined_threads(instance.isolation)
         self._confinement = Confinement(instance.caps) if self._threads.active else None
-        self._programs = ExternalPrograms()
+        self._programs = ExternalPrograms(self.programs_under_way)
         self._turns = Turns(instance, self._missions, self._confinement)
 
     def close(self) -> None:
@@ -328,19 +329,21 @@ class Turns:
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
             setup = self._missions.setup(mission, mission.root.path)
-            run = partial(self._fault_of_command, mission, spec)
+            run = partial(self._fault_of_command, job, mission, spec)
             with Checks(mission.root, setup, confined=self._confinement is not None, run=run) as checks:
                 failed = checks.failed(spec.accept)
         return FinishedTurn(job, reply, self._instance.admission, failed, self._previews(job, reply))
 
     def _fault_of_command(
-        self, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
+        self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
     ) -> str | None:
         """Why the command of a check does not pass; None if it does."""
         seconds = min(spec.commands.seconds, CHECK_SECONDS)
         commands = spec.commands.model_copy(update={"seconds": seconds})
         try:
-            context = self._missions.context_of_kind(mission, RUN_COMMAND)
+            context = replace(
+                self._missions.context_of_kind(mission, RUN_COMMAND), job_id=job.id, attempt=job.attempt
+            )
             around = replace(self._missions.surroundings(mission, context), commands=commands)
             result = run_in_copy(command, around)
         except LcpError as error:
@@ -528,9 +531,10 @@ class OpenMission:
 class OpenMissions:
     """The missions whose jobs a runner executes. `roots` say where their roots are on this machine."""
 
-    def __init__(self, instance: Instance, roots: Roots) -> None:
+    def __init__(self, instance: Instance, roots: Roots, under_way: ProgramsUnderWay) -> None:
         self._instance = instance
         self._roots = roots
+        self._under_way = under_way
         self._missions: dict[int, OpenMission] = {}
         self._first: dict[tuple[KnownRoot, str], RootIdentity] = {}
         self._lock = threading.Lock()
@@ -586,7 +590,9 @@ class OpenMissions:
         """What a command is run with. Raises `INVALID_PARAMS` if the mission has no root."""
         may_read = self.readable(mission, context)
         places = self._instance.commands_read
-        return Surroundings(context.root, may_read, mission.spec.commands, places, run_program)
+        attempt = (context.job_id or 0, context.attempt)
+        run = partial(run_program, attempt=attempt, under_way=self._under_way)
+        return Surroundings(context.root, may_read, mission.spec.commands, places, run)
 
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
         """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.

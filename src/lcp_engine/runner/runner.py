@@ -298,6 +298,7 @@ class Runner:
                 self._leases.renew(is_idle=not any(lane.is_busy for lane in self._lanes))
                 self._leases.note_silent_roots(self.silent_roots)
                 self._check_lanes(time.monotonic())
+                self._end_lost_programs()
                 if not self._stopping:
                     self._maintenance.rescue(self._leases.runner_id)
                     self._keep_time()
@@ -340,6 +341,7 @@ class Runner:
                 worker = self._kinds.worker(job)
                 message = f"job {job.id} ({job.kind}) did not end within {worker.timeout:g} s"
                 lane.finish_late(finish(job, worker, Failed(ErrorCode.TIMEOUT, message)))
+                self._executor.programs_under_way.end([(job.id, job.attempt)])
                 self._open_lane()
             lane.return_waiting(now, SLOW_SECONDS)
             if lane.has_unsettled:
@@ -347,6 +349,12 @@ class Runner:
             if lane.is_abandoned or (lane.is_surplus and not lane.is_alive):
                 self._lanes.remove(lane)
         self._fit_lanes(self._threads + hanging)
+
+    def _end_lost_programs(self) -> None:
+        """End the programs of jobs that were cancelled, or that another runner has taken over."""
+        under_way = self._executor.programs_under_way
+        if attempts := under_way.attempts:
+            under_way.end(attempts - self._leases.held())
 
     def _is_hanging(self, lane: Lane, now: float) -> bool:
         """Whether the lane waits for the file system of a root. All missions over that root are left then."""
@@ -536,6 +544,11 @@ class Leases:
         elif now - self._renewed > HEARTBEAT_SECONDS:
             self._database.write(lambda tx: queue.beat(tx, self.runner_id))
             self._renewed = now
+
+    def held(self) -> frozenset[tuple[int, int]]:
+        """The jobs that are leased to this runner, each with its attempt."""
+        jobs = self._database.read(lambda tx: queue.leased_by(tx, self.runner_id))
+        return frozenset((job.id, job.attempt) for job in jobs)
 
     def note_silent_roots(self, roots: frozenset[str]) -> None:
         """Let others know which roots do not answer this runner."""

@@ -7,6 +7,7 @@ import socket
 import struct
 import weakref
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -113,6 +114,11 @@ class Channel:
     def fileno(self) -> int:
         """The descriptor that becomes readable when a message comes, or the other side is gone."""
         return self._end.fileno()
+
+    def hang_up(self) -> None:
+        """Let both sides find the end of the connection, also one that waits for it; any thread may call."""
+        with suppress(OSError):  # it is closed, or the other side is gone
+            self._end.shutdown(socket.SHUT_RDWR)
 
     def set_timeout(self, seconds: float) -> None:
         """From now on `send` and `receive` raise `TimedOut` after that; 0 waits for ever."""

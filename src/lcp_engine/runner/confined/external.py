@@ -23,7 +23,7 @@ from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, Json, LcpError
 from lcp_engine.planners.llm.scrub import scrubbed
 from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
-from lcp_engine.runner.confined.programs import ended_of
+from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
 from lcp_engine.runner.confined.server import PROGRAMS
 from lcp_engine.sandbox.installed_programs import environment_of, places_of
 from lcp_engine.sandbox.own_places import own_directories
@@ -56,7 +56,8 @@ _STATED = "The program states this error itself: ask for something else, or corr
 class ExternalPrograms:
     """The external programs of one runner. Long-lived ones stay between jobs, until `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, under_way: ProgramsUnderWay | None = None) -> None:
+        self._under_way = under_way or ProgramsUnderWay()
         self._idle: dict[str, list[_Running]] = {}
         self._permits: dict[str, threading.Semaphore] = {}
         self._is_closed = False
@@ -83,9 +84,9 @@ class ExternalPrograms:
                 copy = None
                 if may_read is not None:
                     copy = leaving.enter_context(working_copy(context.root, may_read))
-                once = leaving.enter_context(_Running(worker.kind, program, secrets, copy))
+                once = leaving.enter_context(_Running(worker.kind, program, secrets, self._under_way, copy))
                 return Answered(once.answer_once(job), job.stderr)
-        running = self._taken(pool) or _Running(worker.kind, program, secrets)
+        running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way)
         try:
             answer = running.answer(job)
         except BaseException:  # an interrupt, too: what it answers later is for nobody
@@ -111,7 +112,7 @@ class ExternalPrograms:
         pool = _pool_of(worker)
         secrets = _environment(worker.kind, program)
         jobs = [_Job(worker, params, context, tuple(secrets.values())) for params, context in asked]
-        running = self._taken(pool) or _Running(worker.kind, program, secrets)
+        running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way)
         nth = 0
         try:
             for together in _sent_together(jobs):
@@ -189,6 +190,7 @@ class _Job:
         self.stderr = ""
         self.begin()
         self._id = context.job_id or 0
+        self.attempt = (self._id, context.attempt)
         self._secrets = secrets
         request: dict[str, JsonValue] = {
             "id": self._id,
@@ -292,8 +294,10 @@ class _Running:
         kind: str,
         program: ExternalProgram,
         environment: dict[str, str],
+        under_way: ProgramsUnderWay,
         copy: WorkingCopy | None = None,
     ) -> None:
+        self._under_way = under_way
         self._leaving = ExitStack()
         self._sent: set[_Job] = set()
         self._unread: Buffer = b""
@@ -376,7 +380,8 @@ class _Running:
 
     def _exchange(self, job: _Job, *, once: bool) -> _Exchange:
         exchange = _Exchange(self._pipes, self._channel.fileno(), job, self._unread, once=once)
-        exchange.finish(is_sent=job in self._sent)
+        with self._under_way.at(job.attempt, self._channel):
+            exchange.finish(is_sent=job in self._sent)
         self._sent.discard(job)
         job.keep(exchange.stderr)
         return exchange

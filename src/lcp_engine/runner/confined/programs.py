@@ -1,11 +1,17 @@
-"""Have a fork of the fork server run a foreign program."""
+"""Have a fork of the fork server run a foreign program, and end those whose jobs were taken away."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import (
     Answer,
     Buffer,
+    Channel,
     Disconnected,
     Duty,
     Head,
@@ -22,8 +28,44 @@ _MORE_SECONDS = 30.0
 """Beyond what the program may take: to start it, and to end all that it started."""
 
 
-def run_program(root: Root, program: Program) -> Ended:
-    """Run a program and wait for its end. It ends with this process, too.
+Attempt: TypeAlias = tuple[int, int]
+"""A job and which execution of it: what a program runs for."""
+
+
+class ProgramsUnderWay:
+    """The programs that run for attempts at this moment. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._channels: dict[Attempt, Channel] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def at(self, attempt: Attempt, channel: Channel) -> Iterator[None]:
+        """Meanwhile the program on the other side of the channel runs for this attempt."""
+        with self._lock:
+            self._channels[attempt] = channel
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._channels[attempt]
+
+    @property
+    def attempts(self) -> frozenset[Attempt]:
+        """What programs run for."""
+        with self._lock:
+            return frozenset(self._channels)
+
+    def end(self, attempts: Collection[Attempt]) -> None:
+        """End the programs of these attempts, each with all that it started; nobody waits for what they answer."""
+        with self._lock:  # a channel that is no longer here may serve the next job by now
+            for attempt in attempts:
+                if (channel := self._channels.get(attempt)) is not None:
+                    channel.hang_up()
+
+
+def run_program(root: Root, program: Program, attempt: Attempt, under_way: ProgramsUnderWay) -> Ended:
+    """Run a program for an attempt and wait for its end. It ends with this process, too.
 
     Raises `NOT_ISOLATED` if the kernel cannot confine it, `WORKER_DIED` if the process that runs it died, and
     `FILE_SYSTEM` if the program cannot be started.
@@ -32,7 +74,9 @@ def run_program(root: Root, program: Program) -> Ended:
     try:
         request = {"do": Request.RUN, "program": PROGRAMS.dump_python(program, mode="json")}
         seconds = program.bounds.seconds
-        head, body = process.exchange(request, b"", 0.0 if seconds is None else seconds + _MORE_SECONDS)
+        most = 0.0 if seconds is None else seconds + _MORE_SECONDS
+        with under_way.at(attempt, process.channel()):
+            head, body = process.exchange(request, b"", most)
     except (Disconnected, TimedOut) as error:
         message = f"the process that runs {program.arguments[0]} died: {error}"
         raise LcpError(ErrorCode.WORKER_DIED, message) from error
