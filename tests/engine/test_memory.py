@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from pydantic import JsonValue
 from tests.engine.replies import DONE, ask
 
 from lcp_engine.api.memory import MemoryEdit
@@ -11,7 +12,11 @@ from lcp_engine.engine.question import open_question
 from lcp_engine.store.ledger import ledger_of
 
 if TYPE_CHECKING:
-    from tests.engine.conftest import Lab, Object
+    from tests.engine.conftest import Lab
+
+Object: TypeAlias = dict[str, JsonValue]
+
+NO_WRITE: Object = {"write": False}
 
 
 def add(lab: Lab, title: str, content: str = "Nothing else.", **more: object) -> int:
@@ -63,9 +68,9 @@ def test_a_correction_is_asked_with_the_same(lab: Lab) -> None:
 
 
 def test_a_fork_and_a_replay_see_what_the_turn_saw(lab: Lab) -> None:
-    lab.run(ask("a"), DONE)
+    lab.run(ask("a"), DONE, memory=NO_WRITE)
     number = add(lab, "As it was")
-    lab.run(ask("a"), ask("b"), DONE)
+    lab.run(ask("a"), ask("b"), DONE, memory=NO_WRITE)
     lab.engine.memory.edit(number, MemoryEdit(title="As it is"))
     assert lab.engine.replay(2).is_same
     lab.engine.fork(2, turn=2)
@@ -80,7 +85,7 @@ def test_nothing_is_shown_about_a_file_that_the_mission_may_not_read(lab: Lab) -
     add(lab, "Open", files=("a.md",))
     add(lab, "Closed", files=("a.md", "hr/pay.md"))
     rules: list[Object] = [{"kinds": ["*"], "paths": ["hr/**"], "do": "deny"}]
-    lab.run(DONE, policy=[*rules])
+    lab.run(DONE, policy=[*rules], memory=NO_WRITE)
     lab.run(DONE)
     assert [question.memories for question in lab.questions] == [["Open"], ["Closed", "Open"]]
 
@@ -90,7 +95,7 @@ def test_a_mission_says_whether_and_how_much_is_shown(lab: Lab) -> None:
     add(lab, "Short", "word")
     uses: list[Object] = [{"read": False}, {"characters": 200}, {"characters": 0}, {}]
     for use in uses:
-        lab.run(DONE, memory=use)
+        lab.run(DONE, memory={**use, **NO_WRITE})
     assert [question.memories for question in lab.questions] == [[], ["Short"], [], ["Short", "Long"]]
 
 
@@ -99,3 +104,76 @@ def test_another_root_has_another_memory(lab: Lab) -> None:
     lab.engine.memory.add("Inner", "text", root=lab.root / "inner")
     lab.run(DONE)
     assert [question.memories for question in lab.questions] == [[]]
+
+
+def remembered(lab: Lab) -> list[tuple[str, str, int | None]]:
+    """What missions left, oldest first: kind of statement, content and job."""
+    found = [*lab.engine.memory.entries(root=lab.root)]
+    return [(one.source, one.content, one.job_id) for one in reversed(found)]
+
+
+def test_the_next_mission_sees_what_one_found_out(lab: Lab) -> None:
+    finding: Object = {
+        "ok": True,
+        "action": "analysis_result",
+        "summary": "The parser drops comments.",
+        "target_file": "src/parse.py",
+        "issues": ["line 3 strips them", {"line": 7}],
+    }
+    lab.run(finding, goal="Analyse the parser.")
+    lab.run(DONE, goal="Correct src/parse.py.")
+    (seen,) = lab.questions[1].memories
+    assert seen == "The parser drops comments."
+    (entry,) = lab.engine.memory.entries(root=lab.root, tag="analysis")
+    assert (entry.source, entry.files, entry.mission_id, entry.job_id) == (
+        "analysis_result", ("src/parse.py",), 1, 1,
+    )  # fmt: skip
+    assert entry.content == 'The parser drops comments.\n\nIssues:\n- line 3 strips them\n- {"line":7}'
+    assert entry.expires_at is not None
+
+
+def test_what_people_say_and_why_a_mission_failed_is_remembered(lab: Lab) -> None:
+    question: Object = {"kind": "ask_user", "params": {"question": "Which branch?"}}
+    change: Object = {"kind": "change", "params": {"path": "a.md"}}
+    asked: Object = {"ok": True, "action": "create_followup_jobs", "new_jobs": [question, change]}
+    lab.run(asked, {"ok": False, "action": "error", "error": "No branch is called so."}, goal="Release.")
+    first, second = (job.id for job in lab.jobs())
+    lab.engine.answer(first, "main", by="ana")
+    lab.engine.reject(second, "Not that file", by="ana")
+    lab.engine.say(1, "Use spaces.", by="bob")
+    lab.work()
+    assert remembered(lab) == [
+        ("user_answer", "Question: Which branch?\nAnswer of ana: main", first),
+        ("user_correction", "ana refused change a.md: Not that file", second),
+        ("user_correction", "bob said: Use spaces.", None),
+        ("mission_error", "Goal: Release.\nError: No branch is called so.", None),
+    ]
+    assert lab.mission().status == "failed"
+
+
+def test_a_mission_may_leave_nothing_and_repeats_nothing(lab: Lab) -> None:
+    lab.run(DONE, memory={"write": False})
+    assert lab.engine.memory.roots() == {}
+    lab.run(DONE)
+    lab.run(DONE, memory={"tags": ["nightly"]})
+    assert lab.engine.memory.roots() == {str(lab.root): 1}
+    assert [source for source, _, _ in remembered(lab)] == ["mission_summary"]
+
+
+def test_nothing_about_a_secret_file_is_remembered(lab: Lab) -> None:
+    finding: Object = {
+        "ok": True,
+        "action": "analysis_result",
+        "summary": "It has a key.",
+        "target_file": ".env",
+    }
+    lab.run(finding)
+    assert lab.engine.memory.roots() == {}
+
+
+def test_what_is_remembered_is_there_if_the_end_of_the_mission_is(lab: Lab) -> None:
+    lab.launch(DONE)
+    job = lab.claim_and_die()
+    lab.work()
+    assert (lab.mission().status, len(remembered(lab))) == ("completed", 1)
+    assert lab.engine.job(job.id).attempt == 2

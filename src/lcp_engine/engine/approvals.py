@@ -14,8 +14,10 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
+from lcp_engine.core.summaries import subject_of
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
 from lcp_engine.engine.failure import agent_error
+from lcp_engine.engine.lessons import keep_answer, keep_rejection
 from lcp_engine.engine.messages import spoken
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
@@ -112,6 +114,7 @@ def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
     if not ledger.move(job, REJECT, reason=why, error=_rejection(ledger, job, why)):
         raise _decided(ledger, job, "rejected")
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
+    keep_rejection(ledger, job, subject_of(from_json(job.params), job.name), reason, by)
     after_rejecting(ledger, job)
     return True
 
@@ -210,6 +213,7 @@ def answer(ledger: Ledger, job_id: int, text: str, *, by: str, words: bool = Fal
     ledger.move(job, ANSWER, result=to_json(result.model_dump()))
     data: dict[str, JsonValue] = {"by": by, "decision": "answer", "option": result.option}
     ledger.note(ledger.mission(job.mission_id), "decided", job.id, data)
+    keep_answer(ledger, job, result.answer, by)
     after_settling(ledger, job)
     return True
 

@@ -11,6 +11,7 @@ from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SETTLED,
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
+from lcp_engine.engine.lessons import keep_failure
 from lcp_engine.engine.plan_course import (
     begin_fallback,
     end_by_rule,
@@ -221,6 +222,8 @@ def end_mission(
     if mission.has_ended:
         return
     mission.status = "completed" if end.succeeded else "failed"
+    if not end.succeeded:
+        keep_failure(ledger, mission, end, error)
     _end_sub_plans(ledger, mission, end.outcome)
     found = findings_in(from_json(result)) if result is not None and end.succeeded else NOTHING_FOUND
     _close_mission(ledger, mission, end, error, findings=found)

@@ -45,6 +45,7 @@ from lcp_engine.core.protocol.result_schema import RESULT
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission, Requested, evaluate_jobs, reserved_bytes, store
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
+from lcp_engine.engine.lessons import keep_reply
 from lcp_engine.engine.progress import (
     CLAIMED_IN,
     after_holding,
@@ -289,6 +290,7 @@ class _DecidedTurn:
             case Correct():
                 queue_correction(ledger, plan, self.job, self.turn.number)
             case End():
+                keep_reply(ledger, self.job, self.reply, decision)
                 end_plan(ledger, plan, decision, self.error, self._ending())
             case _:
                 assert_never(decision)

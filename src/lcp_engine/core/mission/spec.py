@@ -310,8 +310,13 @@ class MemoryUse(_Frozen):
     characters: int = Field(
         default=6_000, ge=0, le=100_000, description="The most that one turn is shown, in characters."
     )
+    write: bool = Field(
+        default=True, description="What it found, what people said and why it failed is remembered."
+    )
     tags: tuple[Annotated[str, Field(min_length=1, max_length=50)], ...] = Field(
-        default=(), max_length=20, description="Entries with one of these tags are shown first."
+        default=(),
+        max_length=10,
+        description="Entries with one of these tags are shown first; entries of the mission get them.",
     )
 
 
