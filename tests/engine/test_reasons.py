@@ -213,37 +213,50 @@ def _shape_as_in(lab: Lab, version: str, empty: Path) -> None:
         config = migration_config()
         config.attributes["connection"] = connection
         command.upgrade(config, version)
-        older = _shape(connection)
+        older = _columns(connection)
+        indexes = [
+            str(row[0])
+            for row in connection.execute(text("SELECT sql FROM sqlite_master WHERE type = 'index'"))
+        ]
     url = lab.url.replace("postgresql://", "postgresql+psycopg://", 1)
     with create_engine(url, poolclass=NullPool).begin() as connection:
-        newer = _shape(connection)
+        newer = _columns(connection)
         for view in VIEWS:  # some read the columns that later versions added
             connection.execute(text(f"DROP VIEW {view.name}"))
+        for name in _plain_indexes(connection):  # some have conditions on them
+            connection.execute(text(f"DROP INDEX {name}"))
         # Others refer to a table, and the tables of a virtual one go with it.
         cascade = "" if connection.dialect.name == "sqlite" else " CASCADE"
         for table in sorted(newer.keys() - older.keys(), key=len):
             connection.execute(text(f"DROP TABLE IF EXISTS {table}{cascade}"))
-        for table, (known, known_indexes) in older.items():
-            columns, indexes = newer[table]
-            for index in indexes - known_indexes:
-                connection.execute(text(f"DROP INDEX {index}"))
-            for column in columns - known:
+        for table, columns in older.items():
+            for column in newer[table] - columns:
                 connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
-            for column in known - columns:
+            for column in columns - newer[table]:
                 connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column} BIGINT"))
+        for index in indexes:
+            if index.startswith("CREATE INDEX"):
+                connection.execute(text(index))
         connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
 
 
-def _shape(connection: Connection) -> dict[str, tuple[set[str], set[str]]]:
-    """The columns and the indexes of each table."""
+def _columns(connection: Connection) -> dict[str, set[str]]:
     inspector = inspect(connection)
     return {
-        table: (
-            {column["name"] for column in inspector.get_columns(table)},
-            {str(index["name"]) for index in inspector.get_indexes(table) if not index["unique"]},
-        )
+        table: {column["name"] for column in inspector.get_columns(table)}
         for table in inspector.get_table_names()
     }
+
+
+def _plain_indexes(connection: Connection) -> list[str]:
+    """The indexes that no constraint has made."""
+    inspector = inspect(connection)
+    return [
+        str(index["name"])
+        for table in inspector.get_table_names()
+        for index in inspector.get_indexes(table)
+        if not index["unique"]
+    ]
 
 
 def _make_older(lab: Lab) -> None:
