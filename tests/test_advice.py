@@ -126,7 +126,7 @@ INVALID_ARGUMENT: cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description
-INVALID_MISSION: engine/admission:check_kinds
+INVALID_MISSION: cli/load_mission:load_plans engine/admission:check_kinds
     cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:finder

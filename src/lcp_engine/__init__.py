@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lcp_engine.changes.show import FileNow, Forecast, Look
     from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.clock import Clock
-    from lcp_engine.core.job_states import State
+    from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.mission.plan import (
         StatedCondition,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Retry,
     )
     from lcp_engine.core.permits import RateLimit
+    from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
     from lcp_engine.core.policy import Explained, KindNames, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
     from lcp_engine.core.protocol.actions import (
         Action,
@@ -164,6 +165,7 @@ __all__ = [
     "FileQuotes",
     "Forecast",
     "Forked",
+    "GraphStep",
     "Hold",
     "Imported",
     "InvalidInput",
@@ -179,6 +181,7 @@ __all__ = [
     "LcpError",
     "LimitReached",
     "Limits",
+    "Link",
     "Look",
     "Looked",
     "Malformed",
@@ -191,6 +194,7 @@ __all__ = [
     "MissionSpec",
     "MissionStatus",
     "Names",
+    "Need",
     "Needs",
     "NotFound",
     "Opened",
@@ -199,6 +203,7 @@ __all__ = [
     "PathPolicy",
     "Permission",
     "Place",
+    "PlanGraph",
     "Planner",
     "PlannerError",
     "PlannerSpec",
@@ -253,7 +258,7 @@ _MODULES = {
     "changes.show": ("FileNow", "Forecast", "Look"),
     "changes.unified_diff": ("Diff",),
     "clock": ("Clock",),
-    "core.job_states": ("State",),
+    "core.job_states": ("Need", "State"),
     "core.kinds": ("KindRole",),
     "core.mission.plan": (
         "StatedCondition",
@@ -276,6 +281,7 @@ _MODULES = {
         "Retry",
     ),
     "core.permits": ("RateLimit",),
+    "core.plan_graph": ("GraphStep", "Link", "PlanGraph"),
     "core.policy": ("Explained", "KindNames", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
     "core.protocol.actions": (
         "Action",

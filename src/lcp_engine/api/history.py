@@ -20,10 +20,12 @@ from lcp_engine.store.host.liveness import runtime_place
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries, met
 from lcp_engine.store.queries.mission_spec import kind_settings
+from lcp_engine.store.queries.plan_graph import find_plan_graphs
 from lcp_engine.store.queries.records import ActiveRunner, Job, Mission
 from lcp_engine.store.queries.runners import find_runners
 
 if TYPE_CHECKING:
+    from lcp_engine.core.plan_graph import PlanGraph
     from lcp_engine.store.queries.mission_facts import Course, Facts
 
 P = ParamSpec("P")
@@ -126,6 +128,10 @@ class History:
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that began the sub-plan of each later turn of one, by the turn's job."""
         return self._read(history.find_steps, mission_id)
+
+    def plan_graphs(self, mission_id: int) -> list[PlanGraph]:
+        """The plans of the mission whose steps follow each other, as graphs. Raises `NOT_FOUND`."""
+        return self._read(find_plan_graphs, mission_id)
 
     def changes(self, mission_id: int) -> list[JsonObject]:
         """File effects of the mission in order, with their state."""

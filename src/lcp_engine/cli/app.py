@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "missions": ("missions", "List missions, newest first."),
         "show": ("missions", "Show a mission with its turns and jobs."),
         "watch": ("missions", "Follow events until the mission ends or waits."),
+        "plan": ("plan", "Check the plan of a file, show that of a mission as a graph."),
         "report": ("missions", "Report what a mission did, wrote and left open."),
         "changes": ("changes", "List the file changes of a mission."),
         "jobs": ("jobs", "List jobs."),

@@ -15,6 +15,7 @@ from lcp_engine.core.mission.parse import (
     mission_of,
     outline_mission,
     parse_mission,
+    parse_plan,
     parse_request,
 )
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
@@ -102,6 +103,21 @@ def _needs_planner(options: MissionOptions, text: str, source: str, base: Path) 
         return outline.planner is None
     parsed = _parse(text, source, options.variables or {}, settings, base=base, given=len(settings))
     return asks_planner(parsed, find_workers())
+
+
+def load_plans(file: str) -> MissionSpec:
+    """The mission that a file with a plan states, or an ExecutionPlan as a mission. Raises like `load`."""
+    text, source, _ = _read(file)
+    plan = parse_plan(text, source=source)
+    spec = load_spec(MissionOptions(file)) if plan is None else plan
+    if spec.plan is None:
+        raise LcpError(
+            ErrorCode.INVALID_MISSION,
+            f"{source}: plan: is missing",
+            advice="docs/plans.md shows how to state one.",
+        )
+    check_plans(spec, find_workers(), source=source)
+    return spec
 
 
 def _check_root(request: AgentRequest, root: Path, source: str) -> None:

@@ -64,7 +64,7 @@ def check_plans(spec: MissionSpec, workers: Workers, *, source: str = "mission")
     """Raise `INVALID_MISSION` for steps whose kind or params are not valid here; `source` names the mission."""
     faults = [
         f"{place}.steps[{nth}].{fault}"
-        for place, plan in _plans(spec)
+        for place, plan in plans_of(spec)
         for nth, step in enumerate(plan.steps)
         for fault in _faults_of(step, spec, workers)
     ]
@@ -76,7 +76,7 @@ def check_plans(spec: MissionSpec, workers: Workers, *, source: str = "mission")
 
 def asks_planner(spec: MissionSpec, workers: Workers) -> bool:
     """Whether a step of the mission's plans is answered by its planner."""
-    kinds = {step.tool for _, plan in _plans(spec) for step in plan.steps}
+    kinds = {step.tool for _, plan in plans_of(spec) for step in plan.steps}
     return any(kind in workers and workers[kind].executed_by is ExecutedBy.PLANNER for kind in kinds)
 
 
@@ -89,7 +89,7 @@ def prepare_plans(spec: MissionSpec, workers: Workers, root: str | None) -> list
             fallback=plan.fallback,
             steps=tuple(_prepare(plan, spec, workers, root)),
         )
-        for _, plan in _plans(spec)
+        for _, plan in plans_of(spec)
     ]
 
 
@@ -190,7 +190,7 @@ def show_as_held(ledger: Ledger, job: JobRow, sight: Sight) -> None:
         )
 
 
-def _plans(spec: MissionSpec) -> Iterator[tuple[str, StatedPlan]]:
+def plans_of(spec: MissionSpec) -> Iterator[tuple[str, StatedPlan]]:
     """The plans of a mission, each with its place."""
     if spec.plan is not None:
         yield "plan", spec.plan

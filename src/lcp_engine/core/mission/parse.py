@@ -213,6 +213,15 @@ def parse_request(text: str, *, source: str) -> AgentRequest | None:
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
+def parse_plan(text: str, *, source: str) -> MissionSpec | None:
+    """The mission of a bare ExecutionPlan (JSON or YAML), asked by a person; None if `text` is something else."""
+    stated = _read(text, source)
+    if "steps" not in stated or "goal" in stated or "plan" in stated:
+        return None
+    mission: dict[str, JsonValue] = {"goal": "Carry out the plan.", "planner": "human", "plan": stated}
+    return build_mission(mission, source=source)
+
+
 def mission_of(request: AgentRequest) -> str:
     """The text of a mission file with the goal of a request."""
     return json.dumps({"name": "request", "goal": request.input.replace("${", "$${")})
