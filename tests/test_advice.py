@@ -77,7 +77,7 @@ NOT_FOUND: cli/memory:_entries core/memory:unknown_root
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
     store/queries/history:find_job store/queries/history:known_id store/queries/mission_spec:missing_mission
-    store/queries/pages:find_turn
+    store/queries/pages:find_turn web/kinds:_asked
 NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined
     sandbox/file_access:_confined_thread sandbox/landlock:examine_isolation sandbox/landlock:isolates
 NOT_SHOWN: cli/approve_all:Candidate.why_left_out web/actions:approve_shown

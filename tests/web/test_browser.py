@@ -60,6 +60,9 @@ PAGES = (
         "/inbox",
         "/inbox/all",
         "/launch",
+        "/kinds",
+        "/kinds/search_files",
+        "/kinds/run_command",
     ),
 )
 CHECKS = (Path(__file__).parent / "checks.js").read_text()

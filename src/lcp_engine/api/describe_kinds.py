@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from lcp_engine.api.run_job import run_job
 from lcp_engine.core.protocol.envelopes import ToolDefinition, ToolExample, ToolParameter
+from lcp_engine.core.safe_text import json_line
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers
 from lcp_engine.workers.external import ExternalProgram
 
@@ -40,6 +42,78 @@ def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
         "rate_limit": None if worker.rate_limit is None else worker.rate_limit.model_dump(),
         "max_running": worker.max_running,
     }
+
+
+@dataclass(frozen=True)
+class KindField:
+    """A key of the params or of the result of a kind, in words."""
+
+    name: str
+    type: str
+    is_required: bool
+    description: str
+
+
+NO_FIELDS = "any"
+"""What is said of a schema that names no key."""
+NO_SCHEMA = "no schema can describe them"
+
+
+def fields_of(schema: JsonValue) -> Iterator[KindField]:
+    """The keys that a schema of `describe` names."""
+    stated = schema if isinstance(schema, dict) else {}
+    properties, required = stated.get("properties"), stated.get("required")
+    needed = required if isinstance(required, list) else []
+    for name, part in (properties if isinstance(properties, dict) else {}).items():
+        if isinstance(part, dict):
+            said = part.get("description")
+            yield KindField(name, _type(part), name in needed, said if isinstance(said, str) else "")
+
+
+def _type(schema: Mapping[str, JsonValue]) -> str:
+    branches = schema.get("anyOf")
+    if isinstance(branches, list):
+        words = [_type(branch) for branch in branches if isinstance(branch, dict)]
+        return " or ".join(word for word in words if word != "null")
+    if "const" in schema:
+        return json_line(schema["const"])
+    values = schema.get("enum")
+    if isinstance(values, list):
+        return " or ".join(json_line(value) for value in values)
+    kind = schema.get("type")
+    return kind if isinstance(kind, str) else "object" if "$ref" in schema else "any"
+
+
+def effects_in_words(described: Mapping[str, JsonValue]) -> str:
+    """Whether the jobs of a kind change anything; `described` is what `describe` returns."""
+    if described["writes"]:
+        return "writes files"
+    return "has effects" if described["has_effects"] else "has no effects"
+
+
+def executed_in_words(described: Mapping[str, JsonValue]) -> str:
+    """Who executes the jobs of a kind."""
+    by_role = {"planner": "by the mission's planner", "person": "by a person, who answers"}
+    if (by := by_role.get(str(described["executed_by"]))) is not None:
+        return by
+    if described["program"] is not None:
+        return "by a program, confined"
+    return "confined to the root" if described["is_confined"] else "in the runner's process"
+
+
+def needs_in_words(needs: JsonValue) -> str:
+    """What is there for the program of a kind."""
+    given = needs if isinstance(needs, dict) else {}
+    lists = {key: value for key, value in given.items() if isinstance(value, list) and value}
+    said = [
+        *(["a copy of the root"] if given.get("root") else []),
+        *(["network"] if given.get("network") else []),
+        *(f"{_WORDS[key]} {', '.join(map(str, value))}" for key, value in lists.items()),
+    ]
+    return "; ".join(said) or "nothing but the system's programs"
+
+
+_WORDS = {"environment": "the environment variables", "read": "to read"}
 
 
 def tool_definition(worker: Worker[BaseModel]) -> ToolDefinition:

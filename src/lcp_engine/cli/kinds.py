@@ -175,23 +175,13 @@ def _default(one: Mapping[str, JsonValue]) -> str:
 
 
 def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
+    from lcp_engine.api.describe_kinds import effects_in_words, executed_in_words
+
     yield f"{one['kind']}: {one_line(str(one['description']))}"
-    effects = "writes files" if one["writes"] else "has effects" if one["has_effects"] else "has no effects"
     held = "held for a person" if one["is_held"] else "run without asking"
-    where = {
-        "planner": "by the mission's planner",
-        "person": "by a person, who answers",
-    }.get(
-        str(one["executed_by"]),
-        "by a program, confined"
-        if one["program"] is not None
-        else "confined to the root"
-        if one["is_confined"]
-        else "in the runner's process",
-    )
-    yield f"  role        {one['role']}; it {effects}"
+    yield f"  role        {one['role']}; it {effects_in_words(one)}"
     yield f"  by default  {held}; permission level {one['permission']}"
-    yield f"  executed    {where}"
+    yield f"  executed    {executed_in_words(one)}"
     yield from _program(one["program"])
     yield (
         f"  limits      {one['timeout_seconds']:g} s an attempt, {one['max_attempts']} attempts, "
@@ -222,52 +212,22 @@ def _program(program: JsonValue) -> Iterator[str]:
     """The program that executes the jobs, and what is there for it."""
     if not isinstance(program, dict):
         return
+    from lcp_engine.api.describe_kinds import needs_in_words
+
     lives = "for many jobs" if program["long_lived"] else "for each job"
     most = f", at most {program['concurrency']} at once" if program["concurrency"] is not None else ""
     yield f"  program     {one_line(str(program['name']))}, started {lives}{most}"
-    yield f"  needs       {one_line(_needs(program['needs']))}"
+    yield f"  needs       {one_line(needs_in_words(program['needs']))}"
     if program["claims"] is not None:
         yield f"  claims      {one_line(str(program['claims']))} (as the server says; not trusted)"
 
 
-def _needs(needs: JsonValue) -> str:
-    given = needs if isinstance(needs, dict) else {}
-    lists = {key: value for key, value in given.items() if isinstance(value, list) and value}
-    said = [
-        *(["a copy of the root"] if given.get("root") else []),
-        *(["network"] if given.get("network") else []),
-        *(f"{_WORDS[key]} {', '.join(map(str, value))}" for key, value in lists.items()),
-    ]
-    return "; ".join(said) or "nothing but the system's programs"
-
-
-_WORDS = {"environment": "the environment variables", "read": "to read"}
-
-
 def _fields(schema: JsonValue) -> Iterator[str]:
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(schema, dict) or not isinstance(properties, dict) or not properties:
-        yield "    any" if schema else "    no schema can describe them"
-        return
-    required = schema.get("required")
-    needed = required if isinstance(required, list) else []
-    for key, part in properties.items():
-        if isinstance(part, dict):
-            said = part.get("description")
-            yield f"    {one_line(key)} ({_type(part)}{'' if key in needed else ', optional'})" + (
-                f": {one_line(said)}" if isinstance(said, str) else ""
-            )
+    from lcp_engine.api.describe_kinds import NO_FIELDS, NO_SCHEMA, fields_of
 
-
-def _type(schema: Mapping[str, JsonValue]) -> str:
-    branches = schema.get("anyOf")
-    if isinstance(branches, list):
-        words = [_type(branch) for branch in branches if isinstance(branch, dict)]
-        return " or ".join(word for word in words if word != "null")
-    if "const" in schema:
-        return json_line(schema["const"])
-    values = schema.get("enum")
-    if isinstance(values, list):
-        return " or ".join(json_line(value) for value in values)
-    kind = schema.get("type")
-    return kind if isinstance(kind, str) else "object" if "$ref" in schema else "any"
+    fields = list(fields_of(schema))
+    if not fields:
+        yield f"    {NO_FIELDS if schema else NO_SCHEMA}"
+    for field in fields:
+        said = f": {one_line(field.description)}" if field.description else ""
+        yield f"    {one_line(field.name)} ({field.type}{'' if field.is_required else ', optional'}){said}"

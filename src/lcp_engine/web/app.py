@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
-from lcp_engine.web import actions, changes, edit, events, inbox, jobs, launch, missions, undo
+from lcp_engine.web import actions, changes, edit, events, inbox, jobs, kinds, launch, missions, undo
 from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
 from lcp_engine.web.context import PACKAGE, PageContext
 from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
@@ -36,6 +36,9 @@ READ_ROUTES = (
     Route("/jobs/{job}/policy", jobs.policy),
     Route("/jobs/{job}/edit", edit.edit_form),
     Route("/jobs/{job}/undo", undo.undo_form),
+    Route("/kinds", kinds.kinds),
+    Route("/kinds/{kind}", kinds.kind),
+    Route("/kinds/{kind}/json", kinds.kind_json),
     Route("/inbox", inbox.inbox),
     Route("/inbox/all", inbox.decide_all_form),
     Route("/launch", launch.launch_form),

@@ -112,6 +112,7 @@ def show_job(
         events=events,
         note=request.query_params.get("note"),
         need=need,
+        has_kind=found.kind in engine.workers,
         question=_last_question(context, found) if look is not None and need is Need.REPLY else None,
         options=options_of(found.params),
         diffs=parts,
