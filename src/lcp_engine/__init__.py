@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lcp_engine.clock import Clock
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
+    from lcp_engine.core.memory import Entry
     from lcp_engine.core.mission.plan import (
         StatedCondition,
         StatedErrorHandling,
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
         ExecutedBy,
         FileEffect,
         Hold,
+        MemoryEffect,
         Outcome,
         Permission,
         Worker,
@@ -147,6 +149,7 @@ __all__ = [
     "Drift",
     "EarlierJob",
     "Engine",
+    "Entry",
     "ErrorAction",
     "ErrorCode",
     "ErrorType",
@@ -188,6 +191,7 @@ __all__ = [
     "Meaning",
     "Memory",
     "MemoryEdit",
+    "MemoryEffect",
     "MemoryUse",
     "Mission",
     "MissionComplete",
@@ -267,6 +271,7 @@ _MODULES = {
         "StatedRetry",
         "StatedStep",
     ),
+    "core.memory": ("Entry",),
     "core.mission.spec": (
         "AcceptCheck",
         "Commands",
@@ -358,6 +363,7 @@ _MODULES = {
         "ExecutedBy",
         "FileEffect",
         "Hold",
+        "MemoryEffect",
         "Outcome",
         "Permission",
         "Worker",

@@ -101,7 +101,7 @@ def offered(schema: object) -> set[str]:
 
 
 def test_a_custom_kind_is_offered_before_anything_is_read() -> None:
-    assert offered(reply_schema(asked())) == {"list_files", "search_web"}
+    assert offered(reply_schema(asked())) == {"list_files", "remember", "search_web"}
     alone = tuple(kind for kind in KINDS if kind.name in ("search_web", "ask_user"))
     assert offered(reply_schema(asked(kinds=alone))) == {"search_web", "ask_user"}
 
@@ -134,7 +134,7 @@ def test_every_built_in_kind_is_described_and_its_examples_pass(kind: str) -> No
     worker = BUILT_IN[kind]
     assert worker.description
     assert worker.examples
-    assert worker.role is not KindRole.OTHER
+    assert worker.role is not KindRole.OTHER or worker.remembers
     assert list(failed_examples(worker, BUILT_IN)) == []
     for example in worker.examples:
         if not example.is_run:

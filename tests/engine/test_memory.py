@@ -177,3 +177,43 @@ def test_what_is_remembered_is_there_if_the_end_of_the_mission_is(lab: Lab) -> N
     lab.work()
     assert (lab.mission().status, len(remembered(lab))) == ("completed", 1)
     assert lab.engine.job(job.id).attempt == 2
+
+
+def note(title: str, **params: JsonValue) -> Object:
+    job: Object = {"kind": "remember", "params": {"title": title, "content": "Use make db.", **params}}
+    return {"ok": True, "action": "create_followup_jobs", "new_jobs": [job]}
+
+
+PROPOSES: Object = {"propose": True, "write": False, "tags": ["nightly"]}
+
+
+def test_a_planner_proposes_an_entry_if_its_mission_lets_it(lab: Lab) -> None:
+    lab.run(note("Tests need a database", files=["Makefile"], importance=8), DONE, memory=PROPOSES)
+    (entry,) = lab.engine.memory.entries(root=lab.root)
+    assert (entry.source, entry.title, entry.files, entry.importance) == (
+        "planner_note", "Tests need a database", ("Makefile",), 8,
+    )  # fmt: skip
+    assert (entry.tags, entry.mission_id, entry.job_id) == (("note", "nightly"), 1, lab.jobs()[0].id)
+    lab.run(note("Another"), DONE, memory=NO_WRITE)
+    (job,) = lab.jobs(2)
+    assert job.error is not None
+    assert (job.state, job.error["error_code"]) == ("failed", "NOT_ALLOWED")
+    assert lab.engine.memory.roots() == {str(lab.root): 1}
+    assert lab.engine.replay(1).is_same
+
+
+def test_policy_decides_about_proposals_as_about_any_kind(lab: Lab) -> None:
+    rules: list[Object] = [{"kinds": ["remember"], "do": "hold"}]
+    lab.run(note("Held"), DONE, memory=PROPOSES, policy=[*rules])
+    assert (lab.states(), lab.engine.memory.roots()) == (["held"], {})
+    lab.engine.approve(lab.jobs()[0].id)
+    lab.work()
+    assert lab.engine.memory.roots() == {str(lab.root): 1}
+    lab.run(note("Secret", files=[".env"]), note(" "), DONE, memory=PROPOSES)
+    assert lab.states(2) == ["rejected", "failed"]
+
+
+def test_an_entry_is_stored_once_whatever_dies(lab: Lab) -> None:
+    lab.launch(note("Once"), DONE, memory=PROPOSES)
+    lab.work(max_claim=1)
+    assert [one.title for one in lab.engine.memory.entries()] == ["Once"]

@@ -307,6 +307,8 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
         if verdict is Verdict.DENY or is_refused or (worker.command is not None and not spec.commands.allow):
             continue
+        if worker.remembers and not spec.memory.propose:
+            continue
         is_held = (
             verdict is Verdict.HOLD
             or worker.permission is not Permission.USER

@@ -13,11 +13,11 @@ from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End
-from lcp_engine.core.memory import MOST_CONTENT, MOST_FILES, MOST_TITLE, Entry, tidy_path
+from lcp_engine.core.memory import MOST_CONTENT, MOST_FILES, MOST_TAGS, MOST_TITLE, Entry, tidy_path
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, AnalysisResult, Malformed, MissionComplete
-from lcp_engine.engine.memory import clean
-from lcp_engine.errors import LcpError
+from lcp_engine.engine.memory import RootPlace, add, clean
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import memories
 from lcp_engine.store.changes import written_paths
 from lcp_engine.store.db.json_text import from_json, to_json
@@ -103,6 +103,24 @@ def keep_message(ledger: Ledger, mission: MissionRow, text: str, by: str) -> Non
     _keep(ledger, mission, _Note(Lesson.CORRECTION, text, f"{by} said: {text.strip()}"), None, by)
 
 
+def keep_proposal(ledger: Ledger, job: JobRow, entry: Entry) -> Failed | None:
+    """Remember what a planner proposes (`remember`), or say why not."""
+    mission = ledger.mission(job.mission_id)
+    spec = spec_of(mission.spec)
+    if not spec.memory.propose or mission.root is None:
+        advice = "Set memory.propose to true in the mission file, or `lcp memory add` the entry."
+        message = f"mission {mission.id} does not let its planner propose entries of memory"
+        return Failed(ErrorCode.NOT_ALLOWED, message, advice=advice)
+    tags = tuple(dict.fromkeys((*entry.tags, *spec.memory.tags)))[:MOST_TAGS]
+    root = known_root(ledger.tx, mission.id)
+    place = RootPlace(mission.root, None if root is None else root.identity)
+    try:
+        add(ledger, place, replace(entry, tags=tags), Origin(mission_id=mission.id, job_id=job.id))
+    except LcpError as refused:
+        return refused.failed
+    return None
+
+
 def _keep(
     ledger: Ledger, mission: MissionRow, note: _Note, job: JobRow | None, by: str | None = None
 ) -> None:
@@ -128,7 +146,7 @@ def _keep(
         return
     known = memories.open_root(ledger.tx, mission.root, None if root is None else root.identity)
     origin = Origin(author=by, mission_id=mission.id, job_id=None if job is None else job.id)
-    memories.add_entry(ledger.tx, known.id, replace(kept, tags=kept.tags[:20]), origin)
+    memories.add_entry(ledger.tx, known.id, replace(kept, tags=kept.tags[:MOST_TAGS]), origin)
 
 
 def _title(text: str) -> str:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
+from lcp_engine.core.memory import Entry
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import storable, to_json
-from lcp_engine.workers.base import Applied, FileEffect, Hold, Outcome, Worker
+from lcp_engine.workers.base import Applied, FileEffect, Hold, MemoryEffect, Outcome, Worker
 from lcp_engine.workers.external import Answered
 
 MAX_RESULT = 256 * 1024 * 1024
@@ -32,6 +33,8 @@ class Succeeded:
     result: str
     written_bytes: int | None = None
     stderr: str | None = None
+    memory: Entry | None = None
+    """What the job leaves in the memory of the root."""
 
 
 def outcome_of(
@@ -106,6 +109,8 @@ def _checked(worker: Worker[BaseModel], who: str, outcome: object) -> Succeeded 
         case Answered(answer, stderr):
             checked = _checked(worker, who, answer)
             return replace(checked, stderr=stderr or None) if isinstance(checked, Succeeded) else checked
+        case MemoryEffect(entry, made):
+            return Succeeded(_stored(worker, who, made), memory=entry)
         case _:
             return Succeeded(_stored(worker, who, outcome))
 

@@ -18,6 +18,7 @@ from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import agent_error, paid_tokens
+from lcp_engine.engine.lessons import keep_proposal
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
 from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh
 from lcp_engine.engine.reply import apply_reply
@@ -119,7 +120,11 @@ def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool
     job = finished.job
     mission = ledger.mission(job.mission_id)
     match finished.outcome:
-        case Succeeded(result, written, stderr):
+        case Succeeded(result, written, stderr, proposed):
+            if proposed is not None and ledger.is_leased(job):
+                refused = keep_proposal(ledger, job, proposed)
+                if refused is not None:
+                    return _fail(ledger, job, refused, finished.backoff, jitter)
             if not ledger.move(job, SUCCEED, result=result, is_leased=True):
                 return False
             ledger.attempted(job, SUCCEED.event, stderr=stderr)
@@ -162,8 +167,9 @@ def rescue(
 
 
 def _is_plain(finished: FinishedJob) -> bool:
-    """Whether it is a success that changed no file."""
-    return isinstance(finished.outcome, Succeeded) and finished.outcome.written_bytes is None
+    """Whether it is a success that changed no file and left no entry of memory."""
+    outcome = finished.outcome
+    return isinstance(outcome, Succeeded) and outcome.written_bytes is None and outcome.memory is None
 
 
 def _succeed_all(ledger: Ledger, finished: Sequence[FinishedJob]) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.memory import Entry
 from lcp_engine.core.mission.spec import KindSettings
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Verdict
@@ -244,7 +245,16 @@ class Hold:
     """A plug-in may give a sentence."""
 
 
-Outcome: TypeAlias = BaseModel | FileEffect | Hold | Failed
+@dataclass(frozen=True)
+class MemoryEffect:
+    """An entry of memory that a worker returns and the engine stores together with the job's success (R18)."""
+
+    entry: Entry
+    result: BaseModel
+    """The job's result."""
+
+
+Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Hold | Failed
 
 
 @dataclass(frozen=True)
@@ -318,6 +328,8 @@ class Worker(Generic[P]):
     """The program that the job runs, with its arguments, if the mission allows it; `execute` is not called then."""
     program: ExternalProgram | None = None
     """The program that executes the jobs, in any language; `execute` is not called then."""
+    remembers: bool = False
+    """Whether jobs leave entries of memory (`MemoryEffect`): for missions that let their planner propose them."""
     judged_as: tuple[str, ...] = ()
     """Kinds whose rules are about this one, too, since it does to files what they do."""
     denied_as: tuple[str, ...] = ()
@@ -416,6 +428,7 @@ class Worker(Generic[P]):
             included_in=self.included_in,
             command=None if command is None else lambda params: command(mine(params)),
             program=self.program,
+            remembers=self.remembers,
             judged_as=self.judged_as,
             denied_as=self.denied_as,
             confined=self.confined,

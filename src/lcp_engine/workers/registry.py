@@ -23,6 +23,7 @@ from lcp_engine.workers import (
     move_file,
     read_file,
     recall,
+    remember,
     run_command,
     search_files,
     write_file,
@@ -49,6 +50,7 @@ _BUILT_IN = (
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
     recall.WORKER.for_any_params(),
+    remember.WORKER.for_any_params(),
 )
 UNDO_KIND = "undo"
 """The kind of the engine's own jobs, which no planner can request."""

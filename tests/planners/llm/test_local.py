@@ -189,7 +189,9 @@ def test_without_weights_it_says_where_to_get_them(monkeypatch: pytest.MonkeyPat
 
 def question(root: Path) -> Question:
     kinds = tuple(
-        kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values() if worker.command is None
+        kind_of(worker, is_held=worker.has_effects)
+        for worker in BUILT_IN.values()
+        if worker.command is None and not worker.remembers
     )
     goal = "List the files of this project."
     return Question(1, 1, 1, goal, str(root), goal, kinds=kinds)

@@ -27,7 +27,9 @@ from lcp_engine.workers.registry import BUILT_IN
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 MODELS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BUILT_IN.items()}
 KINDS = tuple(
-    kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values() if worker.command is None
+    kind_of(worker, is_held=worker.has_effects)
+    for worker in BUILT_IN.values()
+    if worker.command is None and not worker.remembers
 )
 GOAL = "Describe what this project does, in REPORT.md."
 

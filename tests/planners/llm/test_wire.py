@@ -26,7 +26,9 @@ Schema: TypeAlias = dict[str, JsonValue]
 
 MODELS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BUILT_IN.items()}
 KINDS = tuple(
-    kind_of(worker, is_held=worker.has_effects) for worker in BUILT_IN.values() if worker.command is None
+    kind_of(worker, is_held=worker.has_effects)
+    for worker in BUILT_IN.values()
+    if worker.command is None and not worker.remembers
 )
 FILES = ("README.md", "src/a.py", "src/b.py", "docs/long.md")
 ENDS = {"analysis_result", "mission_complete", "error"}

@@ -313,6 +313,9 @@ class MemoryUse(_Frozen):
     write: bool = Field(
         default=True, description="What it found, what people said and why it failed is remembered."
     )
+    propose: bool = Field(
+        default=False, description="The planner may propose entries, with jobs of the kind `remember`."
+    )
     tags: tuple[Annotated[str, Field(min_length=1, max_length=50)], ...] = Field(
         default=(),
         max_length=10,
