@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,16 @@ import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 import lcp_engine
-from lcp_engine.api.describe_kinds import describe, failed_examples
+from lcp_engine.api.describe_kinds import describe, failed_examples, tool_definition
 from lcp_engine.core.kinds import CHANGES, KindRole
+from lcp_engine.core.permits import RateLimit
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import Question, SeenJob
 from lcp_engine.planners.llm.prompt import for_context, system_message, write_prompt
 from lcp_engine.planners.llm.reply_schema import reply_schema
 from lcp_engine.workers.base import Example, Worker
+from lcp_engine.workers.external import kinds_in
 from lcp_engine.workers.registry import BUILT_IN, find_workers, register
 
 SOURCE = Path(lcp_engine.__file__).parent
@@ -333,3 +336,58 @@ def test_what_a_prompt_leaves_out_of_any_kind_is_said_in_it(kind: str) -> None:
         is_change = next(one.role for one in KINDS if one.name == kind) in CHANGES
         said = ("left out", "cut here", "[cut]", "more; list a part of the tree")
         assert is_change or any(words in prompt.text for words in said)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"max_running": 0}, "its max_running is 0; a whole number from 1 to 10000 is expected"),
+        ({"max_running": -1}, "its max_running is -1"),
+        ({"max_running": True}, "its max_running is True"),
+        ({"max_running": float("nan")}, "its max_running is nan"),
+        ({"max_running": 10**6}, "its max_running is 1000000"),
+        (
+            {"rate_limit": {"requests_per_minute": 60}},
+            "its rate_limit is {'requests_per_minute': 60}; a RateLimit",
+        ),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(limit: dict[str, object], said: str) -> None:
+    with pytest.raises(LcpError) as refused:
+        register(replace(SEARCH, **limit))  # type: ignore[arg-type]  # fields of Worker
+    assert said in str(refused.value)
+
+
+def test_a_tool_definition_and_a_description_have_the_rate() -> None:
+    limited = replace(SEARCH, rate_limit=RateLimit(requests_per_minute=90.5, burst=3), max_running=2)
+    assert tool_definition(limited).as_json()["rate_limit"] == {"requests_per_minute": 90, "burst": 3}
+    described = describe(limited)
+    assert described["rate_limit"] == {"requests_per_minute": 90.5, "burst": 3}
+    assert described["max_running"] == 2
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        (
+            {"rate_limit": {"requests_per_minute": 0}},
+            "rate_limit.requests_per_minute: Input should be greater",
+        ),
+        (
+            {"rate_limit": {"requests_per_minute": 60, "bursts": 2}},
+            "is not a known key; did you mean 'burst'?",
+        ),
+        ({"max_running": 0}, "max_running: Input should be greater than or equal to 1"),
+    ],
+)
+def test_a_file_of_kinds_with_a_wrong_limit_is_refused(stated: dict[str, JsonValue], said: str) -> None:
+    with pytest.raises(LcpError, match=re.escape(said)):
+        [*kinds_in({"define": {"command": "/bin/cat", **stated}}, Path.cwd())]
+
+
+def test_a_file_of_kinds_states_limits() -> None:
+    stated: JsonValue = {
+        "define": {"command": "/bin/cat", "rate_limit": {"requests_per_minute": 6}, "max_running": 4}
+    }
+    (worker,) = kinds_in(stated, Path.cwd())
+    assert (worker.rate_limit, worker.max_running) == (RateLimit(requests_per_minute=6), 4)

@@ -13,6 +13,8 @@ from pydantic import BaseModel, JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from lcp_engine.api.run_job import run_job
+from lcp_engine.core.permits import RateLimit
+from lcp_engine.core.protocol import envelopes
 from lcp_engine.core.protocol.envelopes import ToolDefinition, ToolExample, ToolParameter
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers
@@ -134,7 +136,15 @@ def tool_definition(worker: Worker[BaseModel]) -> ToolDefinition:
         examples=[ToolExample(input=dict(one.params), output=dict(one.result)) for one in worker.examples]
         or None,
         permission_level=worker.permission.value,
+        rate_limit=_rate_limit(worker.rate_limit),
     )
+
+
+def _rate_limit(rate: RateLimit | None) -> envelopes.RateLimit | None:
+    """A rate in whole requests a minute, never more than there are."""
+    if rate is None:
+        return None
+    return envelopes.RateLimit(requests_per_minute=int(rate.requests_per_minute), burst=rate.burst)
 
 
 def _parameter(name: str, schema: JsonValue, *, is_required: bool) -> ToolParameter:
