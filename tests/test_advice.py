@@ -39,7 +39,8 @@ DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
 FILE_SYSTEM: api/mcp_tools:keep_tools
     sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
-    store/maintenance/backup:back_up
+    store/maintenance/backup:_naming_full_disk store/maintenance/backup:back_up
+    store/maintenance/backups:keep_backups
 INVALID_ARGUMENT: api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
@@ -117,7 +118,8 @@ DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner sto
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes
-FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database api/run_job:_apply sandbox/root:refusal
+FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database cli/doctor:_upkeep
+    api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
 INVALID_ARGUMENT: cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects core/memory:entry_key

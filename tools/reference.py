@@ -31,6 +31,7 @@ from lcp_engine.core.mission.spec import (
 )
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.upkeep import Backups, Checks, Retention
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -84,7 +85,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         FileQuotes,
         ResultSpec,
     ),
-    "The configuration file": (ConfigFile, CapSettings),
+    "The configuration file": (ConfigFile, CapSettings, Retention, Backups, Checks),
 }
 KEYS: Mapping[type[BaseModel], str] = {
     PlannerSpec: "planner",

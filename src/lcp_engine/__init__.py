@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.protocol.request import AgentRequest, RequestMetadata, RequestProject
     from lcp_engine.core.reasons import Reason, ReasonCode
+    from lcp_engine.core.upkeep import Backups, Checks, Retention, Upkeep
     from lcp_engine.engine.memory import Imported
     from lcp_engine.engine.schedules import Overlap
     from lcp_engine.errors import (
@@ -132,7 +133,9 @@ __all__ = [
     "AgentRequest",
     "AnalysisResult",
     "Applied",
+    "Backups",
     "Caps",
+    "Checks",
     "Clock",
     "Commands",
     "Conflict",
@@ -225,6 +228,7 @@ __all__ = [
     "RequestMetadata",
     "RequestProject",
     "ResultSpec",
+    "Retention",
     "Retry",
     "Root",
     "Rule",
@@ -244,6 +248,7 @@ __all__ = [
     "TurnFact",
     "Undo",
     "UndoneFact",
+    "Upkeep",
     "Verdict",
     "Worker",
     "Workers",
@@ -301,6 +306,7 @@ _MODULES = {
     ),
     "core.protocol.request": ("AgentRequest", "RequestMetadata", "RequestProject"),
     "core.reasons": ("Reason", "ReasonCode"),
+    "core.upkeep": ("Backups", "Checks", "Retention", "Upkeep"),
     "api.run_job": ("JobResult", "run_job"),
     "engine.memory": ("Imported",),
     "engine.schedules": ("Overlap",),

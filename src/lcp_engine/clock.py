@@ -30,6 +30,11 @@ def since_start() -> Micros:
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
+def micros(length: timedelta) -> Micros:
+    """A length of time in microseconds."""
+    return length // timedelta(microseconds=1)
+
+
 def iso(at: Micros) -> str:
     """`at` as ISO 8601 with offset, to the microsecond."""
     return (_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds")

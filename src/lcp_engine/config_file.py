@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.summaries import nearest
+from lcp_engine.core.upkeep import Backups, Checks, Retention, StatedBackups, StatedChecks, StatedRetention
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -93,6 +94,19 @@ class ConfigFile(BaseModel):
         default=(),
         description="Files with kinds of jobs of your own, Python or YAML (kinds.md), relative to this file.",
     )
+    retention: StatedRetention = Field(
+        default=None,
+        description="Runners remove missions that ended so long ago, such as `30d`, once a day (database.md); without "
+        "it, all stay.",
+    )
+    backup: StatedBackups = Field(
+        default=None,
+        description="Runners make backups regularly and keep the newest, such as `daily, keep 7` (database.md).",
+    )
+    check: StatedChecks = Field(
+        default=None,
+        description="Runners check the database regularly, such as `weekly` (database.md).",
+    )
 
 
 def parse_config(text: str, path: Path) -> ConfigFile:
@@ -111,7 +125,13 @@ def parse_config(text: str, path: Path) -> ConfigFile:
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {_explain(refused)}") from refused
 
 
-_MODELS: Mapping[str, type[BaseModel]] = {"policy": Rule, "caps": CapSettings}
+_MODELS: Mapping[str, type[BaseModel]] = {
+    "policy": Rule,
+    "caps": CapSettings,
+    "retention": Retention,
+    "backup": Backups,
+    "check": Checks,
+}
 
 
 def _explain(refused: ValidationError) -> str:

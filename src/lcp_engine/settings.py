@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lcp_engine.config_file import ConfigFile
     from lcp_engine.core.policy import Rule
+    from lcp_engine.core.upkeep import Upkeep
     from lcp_engine.workers.base import Caps
 
 _Default = TypeVar("_Default", bound=float | None)
@@ -42,6 +43,8 @@ class Settings:
     """Files with kinds of jobs."""
     commands_read: tuple[Path, ...] = ()
     """What commands may read and execute beside the system's programs."""
+    beside: Path = Path()
+    """The directory of the configuration file."""
 
     @property
     def policy(self) -> tuple[Rule, ...]:
@@ -59,6 +62,19 @@ class Settings:
     def on_wait(self) -> tuple[str, ...]:
         """The command that a runner starts when a mission begins to wait for a person."""
         return () if self.stated is None else self.stated.on_wait
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What runners do regularly for the database."""
+        from lcp_engine.core.upkeep import Upkeep
+
+        stated = self.stated
+        if stated is None:
+            return Upkeep()
+        backup = stated.backup
+        if backup is not None and backup.to is not None:
+            backup = backup.model_copy(update={"to": str(self.beside / Path(backup.to).expanduser())})
+        return Upkeep(retention=stated.retention, backup=backup, check=stated.check)
 
     @property
     def planners(self) -> Mapping[str, Mapping[str, JsonValue]]:
@@ -87,6 +103,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         stated=stated,
         workers=_workers(given, stated, config.parent),
         commands_read=_beside(config.parent, () if stated is None else stated.commands_read),
+        beside=config.parent,
     )
 
 

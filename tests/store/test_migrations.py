@@ -27,7 +27,7 @@ from lcp_engine.store.version import HEAD
 
 TABLES = {
     "missions", "plans", "jobs", "attempts", "reviews", "approvals", "events", "turns", "blobs", "changes", "runners",
-    "probes", "schedules", "results", "edges", "stated_plans", "limits",
+    "probes", "schedules", "results", "edges", "upkeep", "stated_plans", "limits",
 }  # fmt: skip
 
 _ROWS_OF_0001 = (

@@ -31,6 +31,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.recurrence import read_recurrence
+from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.engine import missions, schedules
 from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
@@ -83,6 +84,8 @@ class Engine(History):
     - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
       `Isolation.AUTO`. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on a kernel without Landlock. The plain
       strings "off", "auto" and "require" mean the same.
+    - `upkeep`: what runners for all missions do regularly for the database: retention, backups, integrity checks.
+      Default: nothing.
 
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
     for an unknown isolation, and for a place that commands must not read.
@@ -104,6 +107,7 @@ class Engine(History):
         on_wait: Sequence[str] = (),
         commands_read: Sequence[str | os.PathLike[str]] = (),
         isolation: Isolation | str = Isolation.OFF,
+        upkeep: Upkeep | None = None,
     ) -> None:
         isolation = isolation_named(isolation, "isolation")
         options = Options(
@@ -117,6 +121,7 @@ class Engine(History):
             on_wait=on_wait,
             commands_read=commands_read,
             isolation=isolation,
+            upkeep=upkeep or Upkeep(),
         )
         self.instance = open_instance(database_url, options)
         super().__init__(self.instance.database, isolation, self.instance.runtime)

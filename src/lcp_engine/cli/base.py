@@ -98,6 +98,7 @@ class Invocation:
                 on_wait=settings.on_wait,
                 commands_read=settings.commands_read,
                 isolation=settings.isolation,
+                upkeep=settings.upkeep,
             )
         with engine:
             yield engine

@@ -14,6 +14,7 @@ from lcp_engine.cli.base import Count, Invocation, LcpGroup, naming, pass_invoca
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, number_column, print_table
+from lcp_engine.cli.upkeep import upkeep_facts
 from lcp_engine.clock import SECOND
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size
@@ -198,11 +199,14 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
     with naming(url):
         held = overview(url, busy)
         found = measure(url, busy) if sizes or held.bytes <= _SMALL else None
+        upkeep = [*upkeep_facts(url, invocation.settings, busy)]
     if invocation.json:
         tables = found and {table.name: {"rows": table.rows, "bytes": table.bytes} for table in found}
-        print_json({**asdict(held), "tables": tables})
+        print_json({**asdict(held), "tables": tables, "upkeep": {fact.duty: fact.json for fact in upkeep}})
         return Exit.DONE
     _print_overview(held)
+    for fact in upkeep:
+        print_out(f"{fact.duty:<9} {one_line(fact.text)}")
     if found is None:
         if not invocation.quiet:
             print_err("--sizes measures its tables, which reads the whole database")

@@ -16,6 +16,7 @@ from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.cli.upkeep import upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import one_line
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from lcp_engine.core.protocol.result_schema import ResultSchema
     from lcp_engine.planners.base import Question
     from lcp_engine.planners.environment import PlannerEnvironment
+    from lcp_engine.settings import Settings
     from lcp_engine.workers.base import Workers
 
 
@@ -124,6 +126,7 @@ def _examine(
         "settings", f"{config_path()}{'' if config_path().exists() else ' (does not exist; defaults apply)'}"
     )
     yield from examine_installation(url, shown_url(url), os.environ)
+    yield from _guarded("upkeep", lambda: _upkeep(url, settings))
     yield examine_isolation(settings.isolation)
     if (why := cannot_confine()) is not None:
         yield doubtful("commands", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
@@ -243,6 +246,31 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
     yield well("database", f"{shown} is consistent, writable, at version {version}")
     for weakness in weaknesses(url, BUSY_SECONDS):
         yield doubtful("durability", weakness.fact, weakness.advice)
+
+
+def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
+    """What runners do regularly, and whether backups have a directory."""
+    from lcp_engine.store.maintenance.check import find_version
+    from lcp_engine.store.version import HEAD
+
+    backup = settings.upkeep.backup
+    if backup is not None and backup.to is not None and not os.access(backup.to, os.W_OK | os.X_OK):
+        fact = "is not writable" if Path(backup.to).is_dir() else "is not a directory"
+        yield broken(
+            "backup",
+            Failed(
+                ErrorCode.FILE_SYSTEM,
+                f"backup.to {backup.to} {fact}; an existing, writable directory is expected",
+                advice="Create it, or name another one in config.yaml.",
+            ),
+        )
+    if find_version(url, BUSY_SECONDS) != HEAD:
+        return
+    for one in upkeep_facts(url, settings, BUSY_SECONDS):
+        if one.is_well:
+            yield well(one.duty, one.text)
+        else:
+            yield doubtful(one.duty, one.text, "Correct what it names; runners try again by themselves.")
 
 
 def _new_database(url: str, shown: str) -> Finding:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.engine.admission import Admission
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.sandbox.installed_programs import readable_place
@@ -28,6 +29,7 @@ from lcp_engine.store.host.shared_clock import open_shared_clock
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
 from lcp_engine.store.host.writer_queue import open_writer_queue
 from lcp_engine.store.ledger import Ledger, ledger_of
+from lcp_engine.store.maintenance.backups import backup_directory
 from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
 
@@ -49,6 +51,7 @@ class Options:
     on_wait: Sequence[str] = ()
     commands_read: Sequence[str | os.PathLike[str]] = ()
     isolation: Isolation = Isolation.OFF
+    upkeep: Upkeep = field(default_factory=Upkeep)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Instance:
     commands_read: tuple[str, ...] = ()
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
+    url: str = ""
+    upkeep: Upkeep = field(default_factory=Upkeep)
 
     def read(self, query: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return `query(tx, …)`, all of it read from one state of the database."""
@@ -105,7 +110,13 @@ def open_instance(url: str, options: Options) -> Instance:
     return Instance(
         database,
         Admission(
-            workers, tuple(options.user_rules), (*_engine_files(database.backend), str(runtime.resolve()))
+            workers,
+            tuple(options.user_rules),
+            (
+                *_engine_files(database.backend),
+                str(runtime.resolve()),
+                str(backup_directory(database.backend, options.upkeep.backup).resolve()),
+            ),
         ),
         notifier,
         runtime,
@@ -115,6 +126,8 @@ def open_instance(url: str, options: Options) -> Instance:
         commands_read,
         options.isolation,
         options.clock or system_clock,
+        url,
+        options.upkeep,
     )
 
 

@@ -387,8 +387,21 @@ class Runner:
                     self._unless_stopping(scheduler.launch_due),
                     partial(scheduler.seconds_until_due, WATCH_SECONDS),
                 )
+                self._add_upkeep(timing)
             timing.start()
         self._timing.follow_clock()
+
+    def _add_upkeep(self, timing: Timing) -> None:
+        from lcp_engine.runner.upkeep import Housekeeper
+
+        housekeeper = Housekeeper(self._instance, self._leases.runner_id, self._is_stopping)
+        for one in housekeeper.rounds():
+            timing.add(
+                one.duty,
+                self._unless_stopping(partial(housekeeper.do, one)),
+                partial(housekeeper.seconds_until_due, one),
+                quick=False,
+            )
 
     def _stop_timing(self) -> None:
         if self._timing is not None:

@@ -525,6 +525,23 @@ INDEX_OF_TERMS = {
     "postgresql": (f"CREATE INDEX ix_memories_terms ON memories USING gin ({TERMS_ON_POSTGRES})",),
 }
 """The index of the terms of memories by database, which metadata cannot describe."""
+upkeep = Table(
+    "upkeep",
+    metadata,
+    Column("duty", Text, primary_key=True),
+    Column("due_at", Micros, nullable=False),
+    Column("next_at", Micros, nullable=False),
+    Column("runner_id", Id),
+    Column("done_at", Micros),
+    Column("found", Text),
+    _counter("failures"),
+    Column("failed_at", Micros),
+    Column("error", Text),
+    sqlite_with_rowid=False,
+)
+"""What runners do for the database itself: what is due at `due_at` is begun at `next_at`, which is later after a
+failure, and then belongs to `runner_id` for as long as that lives. `found` is the result of the last success, `error`
+what went wrong since."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lcp_engine.clock import Clock, Micros, steady_clock
@@ -16,6 +17,8 @@ from lcp_engine.store.db.transaction import Connection, Lend
 
 BUSY_SECONDS = 30.0
 AGAIN_SECONDS = 0.005
+_STEPS = 100_000
+"""Instructions of SQLite's machine, some milliseconds, after which a statement finds out whether it is interrupted."""
 LOG_PAGES = 4000
 """Pages in the WAL at which a commit checkpoints it, which delays the writers that wait.
 
@@ -52,6 +55,8 @@ class Sqlite:
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, sweeps: bool = False) -> None:
         self.path = path
+        self.is_stopping: Callable[[], bool] | None = None
+        """Interrupts a long statement."""
         self._sweeps = sweeps
         self._busy_seconds = busy_seconds
 
@@ -182,7 +187,7 @@ class Sqlite:
         return True
 
     def _open(self, mode: str) -> sqlite3.Connection:
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode={mode}",
             uri=True,
             timeout=self._busy_seconds,
@@ -190,3 +195,6 @@ class Sqlite:
             check_same_thread=False,
             cached_statements=256,
         )
+        if self.is_stopping is not None:
+            connection.set_progress_handler(self.is_stopping, _STEPS)
+        return connection

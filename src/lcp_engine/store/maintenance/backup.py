@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sqlite3
 import subprocess
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite
 from lcp_engine.store.maintenance.check import opened
 
+_LOOK_SECONDS = 0.2
 _DEBIAN = Path("/usr/lib/postgresql")
 """Where Debian keeps the programs of each PostgreSQL version."""
 
@@ -27,15 +30,16 @@ def back_up(
     force: bool = False,
     environment: Mapping[str, str] = os.environ,
     busy_seconds: float = BUSY_SECONDS,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> int:
     """Copy the database at `url` into `file`, readable by this user alone; the size in bytes.
 
     One consistent state is copied, and no writer waits for it. The file appears whole or not at all. SQLite gives a
     SQLite file, PostgreSQL an archive of pg_dump (custom format). Raises `WRONG_STATE` for a file that is there
     already (unless `force`), `INVALID_ARGUMENT` for the database itself, `PATH_NOT_FOUND` without its directory,
-    `NOT_A_FILE`, `FILE_SYSTEM`, and `DATABASE_FAILED` where the copy cannot be made.
+    `NOT_A_FILE`, `FILE_SYSTEM`, and `DATABASE_FAILED` where the copy cannot be made, also because it `is_stopping`.
     """
-    with opened(url, busy_seconds) as database:
+    with opened(url, busy_seconds, is_stopping) as database:
         try:
             _check_target(database, file, force=force)
         except OSError as error:
@@ -50,7 +54,7 @@ def back_up(
         temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
         try:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            _copy(database, url, temporary, environment)
+            _copy(database, url, temporary, environment, is_stopping)
             return _put(temporary, file, force=force)
         except OSError as error:
             message = f"backup {str(file)!r} cannot be written: {error.strerror}"
@@ -82,16 +86,36 @@ def _there_already(file: Path) -> LcpError:
     )
 
 
-def _copy(database: Database, url: str, file: Path, environment: Mapping[str, str]) -> None:
+def _copy(
+    database: Database,
+    url: str,
+    file: Path,
+    environment: Mapping[str, str],
+    is_stopping: Callable[[], bool],
+) -> None:
     if not isinstance(database.backend, Sqlite):
-        _dump(url, file, environment)
+        _dump(url, file, environment, is_stopping)
         return
-    with database.explained(), closing(database.backend.connect()) as connection:
+    with _naming_full_disk(file), database.explained(), closing(database.backend.connect()) as connection:
         # Reads one state, as any reader does: in WAL mode writers go on meanwhile.
         connection.cursor().execute("VACUUM INTO :file", {"file": str(file)})
 
 
-def _dump(url: str, file: Path, environment: Mapping[str, str]) -> None:
+@contextmanager
+def _naming_full_disk(file: Path) -> Iterator[None]:
+    """SQLite says of the copy, too, that its disk is full."""
+    try:
+        yield
+    except LcpError as error:
+        cause = error.__cause__
+        if not (isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode == sqlite3.SQLITE_FULL):
+            raise
+        free = shutil.disk_usage(file.parent).free
+        message = f"a backup in {str(file.parent)!r} needs space on its disk; {free} bytes are free"
+        raise LcpError(ErrorCode.FILE_SYSTEM, message) from error
+
+
+def _dump(url: str, file: Path, environment: Mapping[str, str], is_stopping: Callable[[], bool]) -> None:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     parts = conninfo_to_dict(url.replace("postgresql+psycopg://", "postgresql://", 1))
@@ -106,16 +130,38 @@ def _dump(url: str, file: Path, environment: Mapping[str, str]) -> None:
         f"--dbname={place}",
     ]
     own = {**environment, "LC_ALL": "C", **({} if secret is None else {"PGPASSWORD": str(secret)})}
-    done = subprocess.run(  # noqa: S603 -- pg_dump, as this user would run it
-        command, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        said = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
+    with no_forks():
+        dumping = subprocess.Popen(  # noqa: S603 -- pg_dump, as this user would run it
+            command,
+            env=own,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    said = " ".join(_wait(dumping, is_stopping).split())
+    if dumping.returncode != 0:
+        said = said or f"it ended with {dumping.returncode}"
         raise LcpError(
             ErrorCode.DATABASE_FAILED,
             f"pg_dump could not copy the database; it says: {said}",
             advice="Correct what pg_dump names.",
         )
+
+
+def _wait(program: subprocess.Popen[str], is_stopping: Callable[[], bool]) -> str:
+    """Wait for a program and end it once it `is_stopping`; what it says."""
+    try:
+        while True:
+            try:
+                return program.communicate(timeout=_LOOK_SECONDS)[1]
+            except subprocess.TimeoutExpired:
+                if is_stopping():
+                    program.terminate()
+    except BaseException:  # an interrupt, too: nothing goes on writing
+        program.kill()
+        program.wait()
+        raise
 
 
 def _pg_dump(environment: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -46,14 +46,18 @@ def find_version(url: str, busy_seconds: float = BUSY_SECONDS) -> str | None:
 
 
 def check_database(
-    url: str, busy_seconds: float = BUSY_SECONDS, *, kept_bytes: int | None = None
+    url: str,
+    busy_seconds: float = BUSY_SECONDS,
+    *,
+    kept_bytes: int | None = None,
+    is_stopping: Callable[[], bool] | None = None,
 ) -> list[str]:
     """The faults of the database, a sentence each, at most `MOST_FAULTS`; others may use it meanwhile.
 
     `kept_bytes` is the size up to which contents that are replaced are kept. Raises `DATABASE_FAILED` if there is no
-    database.
+    database, or, with SQLite, once it `is_stopping`.
     """
-    with opened(url, busy_seconds) as database:
+    with opened(url, busy_seconds, is_stopping) as database:
         broken = database.read(_broken_pages)
         if broken:
             return broken
@@ -85,9 +89,13 @@ def measure(url: str, busy_seconds: float = BUSY_SECONDS) -> list[TableSize]:
 
 
 @contextmanager
-def opened(url: str, busy_seconds: float) -> Iterator[Database]:
-    """The database as it is, not created or upgraded."""
+def opened(
+    url: str, busy_seconds: float, is_stopping: Callable[[], bool] | None = None
+) -> Iterator[Database]:
+    """The database as it is, not created or upgraded; `is_stopping` interrupts statements of SQLite."""
     backend = make_backend(url, busy_seconds)
+    if isinstance(backend, Sqlite):
+        backend.is_stopping = is_stopping
     if isinstance(backend, Sqlite) and not backend.path.is_file():
         message = f"database {backend.path} does not exist"
         raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=OTHER_DATABASE)

@@ -89,12 +89,19 @@ class Pruned:
 
 
 def prune(
-    database: Database, *, ended_before: Micros, keep: int = 0, preimages: bool = False, dry_run: bool = False
+    database: Database,
+    *,
+    ended_before: Micros,
+    keep: int = 0,
+    preimages: bool = False,
+    dry_run: bool = False,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Pruned:
     """Delete the missions that ended before a time and have nothing open, and contents without references.
 
     The `keep` missions that ended last stay, and so do those whose changes of files could still be undone, unless
-    `preimages` says that these may go too. Their ids and keys are never used again.
+    `preimages` says that these may go too. Their ids and keys are never used again. Once it `is_stopping`, the rest is
+    left to the next prune.
     """
     wanted, kept = database.read(
         lambda tx: choose(tx, ended_before=ended_before, keep=keep, preimages=preimages)
@@ -103,8 +110,9 @@ def prune(
         return Pruned(len(wanted), kept)
     count = 0
     for at in range(0, len(wanted), _MARKED_AT_ONCE):
-        count += database.write(partial(_mark, missions=wanted[at : at + _MARKED_AT_ONCE]))
-    with sweep(database) as sweeping:
+        if not is_stopping():
+            count += database.write(partial(_mark, missions=wanted[at : at + _MARKED_AT_ONCE]))
+    with sweep(database, is_stopping=is_stopping) as sweeping:
         marked = database.read(_marked)
         rows = sweeping.remove(
             [Work(range(1, last + 1), partial(_remove_events, mission=mission)) for mission, last in marked]
@@ -292,7 +300,9 @@ class Work(Generic[K]):
 
 
 @contextmanager
-def sweep(database: Database, watch: Watch = time.perf_counter) -> Iterator[Sweep]:
+def sweep(
+    database: Database, watch: Watch = time.perf_counter, is_stopping: Callable[[], bool] = lambda: False
+) -> Iterator[Sweep]:
     """Delete rows while others use the database, over a connection of its own; `watch` is a clock in seconds.
 
     What was removed is on the disk after the next `Database.write`; until then a power cut may bring some of it back.
@@ -301,7 +311,7 @@ def sweep(database: Database, watch: Watch = time.perf_counter) -> Iterator[Swee
     own.writer_queue = database.writer_queue.for_another_thread()
     try:
         with closing(own.backend.connect()) as flushing:
-            yield Sweep(own, flushing, watch)
+            yield Sweep(own, flushing, watch, is_stopping)
     finally:
         own.close()
 
@@ -317,8 +327,11 @@ class _Place(NamedTuple):
 class Sweep:
     """Removes rows of one database; `sweep` makes it."""
 
-    def __init__(self, database: Database, flushing: Connection, watch: Watch) -> None:
+    def __init__(
+        self, database: Database, flushing: Connection, watch: Watch, is_stopping: Callable[[], bool]
+    ) -> None:
         self._watch = watch
+        self._is_stopping = is_stopping
         self._database = database
         self._flushing = flushing
         self._since_flush = 0
@@ -327,7 +340,7 @@ class Sweep:
     def remove(self, works: Sequence[Work[K]]) -> int:
         """Do all of it; the number of rows that went."""
         count, place = 0, _Place(0, 0, 1)
-        while place.work < len(works):
+        while place.work < len(works) and not self._is_stopping():
             done, place = self._database.write(partial(self._go_on, works=works, place=place))
             count += done
             self._flush_at_times()

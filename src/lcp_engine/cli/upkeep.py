@@ -1,0 +1,67 @@
+"""Say when retention, backup and integrity check were done last, and when they are next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lcp_engine.cli.output import local_time
+from lcp_engine.core.json_values import JsonValue
+from lcp_engine.core.summaries import size
+
+if TYPE_CHECKING:
+    from lcp_engine.settings import Settings
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One duty, in a sentence and as JSON; `is_well` if its last try succeeded and found no faults."""
+
+    duty: str
+    text: str
+    is_well: bool
+    json: JsonValue
+
+
+def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
+    """Every duty that the configuration states. The database is at the newest version."""
+    from lcp_engine.runner.upkeep import rhythms
+    from lcp_engine.store.maintenance.check import opened
+    from lcp_engine.store.upkeep import duties
+
+    stated = rhythms(settings.upkeep)
+    if not stated:
+        return
+    with opened(url, busy_seconds) as database:
+        known = database.read(duties)
+    for duty, every in stated.items():
+        row = known.get(duty)
+        if row is None:
+            yield Fact(duty, "not done yet: a runner for all missions (`lcp work`) does it", True, None)
+            continue
+        shown = row.json(every)
+        found = shown["found"]
+        about = found if isinstance(found, dict) else {}
+        last = f"last {local_time(_text(shown['last_at']))}{_said(about)}" if found else "not done yet"
+        text = f"{last}; next {local_time(_text(shown['next_at']))}"
+        if row.error:
+            text = f"failed {local_time(_text(shown['failed_at']))}: {row.error}; {text}"
+        yield Fact(duty, text, not (row.error or about.get("faults")), shown)
+
+
+def _said(found: Mapping[str, JsonValue]) -> str:
+    """What was found last."""
+    match found:
+        case {"file": str(file), "bytes": int(count)}:
+            return f", {file} has {size(count)}"
+        case {"missions": int(count)}:
+            return f", {count:,} missions removed"
+        case {"faults": int(count), "first": first}:
+            return f", {count:,} faults, such as: {first}" if count else ", no faults"
+        case _:
+            return ""
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
