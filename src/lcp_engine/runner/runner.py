@@ -1,6 +1,6 @@
 """Execute jobs: threads claim, execute and settle them; a watchdog renews leases, times out and rescues.
 
-What is due at times, such as schedules, is done by threads of its own (`timing`).
+What is due at times, such as schedules, is done by threads of its own (`timetable`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 if TYPE_CHECKING:
-    from lcp_engine.runner.timing import Timing
+    from lcp_engine.runner.timetable import Timetable
 
 POLL_SECONDS = 1.0
 """How often a runner checks for jobs that no signal announced."""
@@ -128,7 +128,7 @@ class Runner:
         self._kinds = _MissionKinds(instance.database, self._workers)
         self._executor = Executor(instance, self._leases.settle, roots)
         self._maintenance = Maintenance(instance, confined, self._host, launches=mission_id is None)
-        self._timing: Timing | None = None
+        self._timetable: Timetable | None = None
         self._flush_seconds = FLUSH_SECONDS
         self._quick_seconds = QUICK_SECONDS
 
@@ -150,7 +150,7 @@ class Runner:
             leaving.callback(self._idle.close)
             leaving.callback(watch_for_deaths(self._instance.runtime, self._rescue_at_once))
             leaving.callback(self._maintenance.finish)
-            leaving.callback(self._stop_timing)
+            leaving.callback(self._stop_timetable)
             self._maintenance.run_due(self._leases.runner_id)
             for _ in range(self._threads):
                 self._open_lane()
@@ -376,36 +376,38 @@ class Runner:
 
     def _keep_time(self) -> None:
         """Have done what is due at times. What was due at the start is done; a runner that ends soon loads nothing."""
-        if self._timing is None:
-            from lcp_engine.runner.timing import Timing
+        if self._timetable is None:
+            from lcp_engine.runner.timetable import Timetable
 
-            self._timing = timing = Timing(self._note_untimely)
-            timing.add("hold timeouts", self._unless_stopping(self._maintenance.expire_holds), _each_second)
+            self._timetable = timetable = Timetable(self._note_untimely)
+            timetable.add(
+                "hold timeouts", self._unless_stopping(self._maintenance.expire_holds), _each_second
+            )
             if (scheduler := self._maintenance.scheduler) is not None:
-                timing.add(
+                timetable.add(
                     "due schedules",
                     self._unless_stopping(scheduler.launch_due),
                     partial(scheduler.seconds_until_due, WATCH_SECONDS),
                 )
-                self._add_upkeep(timing)
-            timing.start()
-        self._timing.follow_clock()
+                self._add_upkeep(timetable)
+            timetable.start()
+        self._timetable.follow_clock()
 
-    def _add_upkeep(self, timing: Timing) -> None:
+    def _add_upkeep(self, timetable: Timetable) -> None:
         from lcp_engine.runner.upkeep import Housekeeper
 
         housekeeper = Housekeeper(self._instance, self._leases.runner_id, self._is_stopping)
         for one in housekeeper.rounds():
-            timing.add(
+            timetable.add(
                 one.duty,
                 self._unless_stopping(partial(housekeeper.do, one)),
                 partial(housekeeper.seconds_until_due, one),
                 quick=False,
             )
 
-    def _stop_timing(self) -> None:
-        if self._timing is not None:
-            self._timing.stop()
+    def _stop_timetable(self) -> None:
+        if self._timetable is not None:
+            self._timetable.stop()
 
     def _unless_stopping(self, work: Callable[[], None]) -> Callable[[], None]:
         return lambda: None if self._stopping else work()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.json_values import JsonObject, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
-from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 
@@ -43,7 +43,7 @@ def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
 def kind_settings(tx: Tx, mission_id: int) -> dict[str, JsonObject]:
     """What a mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
     spec, _ = spec_and_root(tx, mission_id)
-    stated = object_in(from_json(spec).get("kinds") or {})
+    stated = object_in(json.loads(spec).get("kinds") or {})
     return {kind: _stated(object_in(settings)) for kind, settings in stated.items()}
 
 

@@ -20,33 +20,33 @@ from lcp_engine import Engine
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.recurrence import first_due, go_on, read_cron
 from lcp_engine.runner.runner import Runner
-from lcp_engine.runner.timing import Later, Timing
+from lcp_engine.runner.timetable import Later, Timetable
 
 ZURICH = ZoneInfo("Europe/Zurich")
 SOON = 60.0
 """Seconds: longer than any of it takes."""
 HANGS = """
 import threading
-from lcp_engine.runner.timing import Timing
+from lcp_engine.runner.timetable import Timetable
 begun = threading.Event()
-timing = Timing(print)
-timing.add("hangs", lambda: begun.set() or threading.Event().wait(), lambda: 0.001)
-timing.start()
+timetable = Timetable(print)
+timetable.add("hangs", lambda: begun.set() or threading.Event().wait(), lambda: 0.001)
+timetable.start()
 begun.wait()
 """
 
 
 def test_works_are_done_again_and_again_until_the_end() -> None:
     done: SimpleQueue[str] = SimpleQueue()
-    timing = Timing(lambda error: None)
-    timing.add("often", lambda: done.put("often"), lambda: 0.001)
-    timing.add("slowly", lambda: done.put("slowly"), lambda: 0.001, quick=False)
-    timing.start()
+    timetable = Timetable(lambda error: None)
+    timetable.add("often", lambda: done.put("often"), lambda: 0.001)
+    timetable.add("slowly", lambda: done.put("slowly"), lambda: 0.001, quick=False)
+    timetable.start()
     seen = set[str]()
     while seen != {"often", "slowly"}:
         seen.add(done.get(timeout=SOON))
-    timing.stop()
-    assert not [thread for thread in threading.enumerate() if thread.name in ("lcp-timing", "APScheduler")]
+    timetable.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name in ("lcp-timetable", "APScheduler")]
 
 
 def test_a_slow_work_delays_no_quick_one_and_is_not_begun_twice() -> None:
@@ -56,16 +56,16 @@ def test_a_slow_work_delays_no_quick_one_and_is_not_begun_twice() -> None:
         begun.put(None)
         door.wait(SOON)
 
-    timing = Timing(lambda error: None)
-    timing.add("slow", slow, lambda: 0.001, quick=False)
-    timing.start()
+    timetable = Timetable(lambda error: None)
+    timetable.add("slow", slow, lambda: 0.001, quick=False)
+    timetable.start()
     begun.get(timeout=SOON)
-    timing.add("quick", lambda: done.put(None), lambda: 0.001)
+    timetable.add("quick", lambda: done.put(None), lambda: 0.001)
     for _ in range(20):
         done.get(timeout=SOON)
     assert begun.empty()
     door.set()
-    timing.stop()
+    timetable.stop()
 
 
 def test_what_a_work_raises_is_told_and_the_others_go_on() -> None:
@@ -75,13 +75,13 @@ def test_what_a_work_raises_is_told_and_the_others_go_on() -> None:
     def fail() -> None:
         raise MemoryError
 
-    timing = Timing(told.put)
-    timing.add("fails", fail, lambda: 0.001)
-    timing.add("works", lambda: done.put(None), lambda: 0.001)
-    timing.start()
+    timetable = Timetable(told.put)
+    timetable.add("fails", fail, lambda: 0.001)
+    timetable.add("works", lambda: done.put(None), lambda: 0.001)
+    timetable.start()
     assert [type(told.get(timeout=SOON)) for _ in range(2)] == [MemoryError] * 2
     done.get(timeout=SOON)
-    timing.stop()
+    timetable.stop()
 
 
 def test_a_work_that_hangs_keeps_no_process_from_ending() -> None:
@@ -103,15 +103,15 @@ def test_a_clock_that_is_set_back_delays_nothing() -> None:
         asked[0] += 1
         return 3600 if asked[0] == 1 else 0.001
 
-    timing = Timing(lambda error: None, lambda: time.time() - back[0])
-    timing.add("rare", lambda: done.put(None), seconds)
-    timing.start()
-    timing.follow_clock()
+    timetable = Timetable(lambda error: None, lambda: time.time() - back[0])
+    timetable.add("rare", lambda: done.put(None), seconds)
+    timetable.start()
+    timetable.follow_clock()
     assert asked == [1]
     back[0] = 3600
-    timing.follow_clock()
+    timetable.follow_clock()
     done.get(timeout=SOON)
-    timing.stop()
+    timetable.stop()
 
 
 def test_a_runner_launches_what_becomes_due_and_ends_without_a_thread_of_it(
@@ -135,7 +135,7 @@ def test_a_runner_launches_what_becomes_due_and_ends_without_a_thread_of_it(
         running.join(SOON)
         assert len(engine.missions()) >= 3
         assert not [
-            thread for thread in threading.enumerate() if thread.name in ("lcp-timing", "APScheduler")
+            thread for thread in threading.enumerate() if thread.name in ("lcp-timetable", "APScheduler")
         ]
 
 

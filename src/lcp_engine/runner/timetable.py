@@ -24,7 +24,7 @@ END_SECONDS = 5.0
 _STEP_SECONDS = 1.0
 
 
-class Timing:
+class Timetable:
     """Does works again and again, each when it is due, until `stop`; calls `failed` with what one raises.
 
     `quick` works are done one after the other in one thread, the others in a second one: a backup delays no launch.
@@ -37,7 +37,7 @@ class Timing:
         self._wall = wall
         self._offset = wall() - time.monotonic()
         # It says at each due time that the last work is still under way, for as long as a database is away.
-        logger = logging.getLogger("lcp_engine.timing")
+        logger = logging.getLogger("lcp_engine.timetable")
         logger.setLevel(logging.ERROR)
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
@@ -97,7 +97,7 @@ class OneThread(BaseExecutor):  # type: ignore[misc] # apscheduler has no types
     def __init__(self) -> None:
         super().__init__()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="lcp-timing", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="lcp-timetable", daemon=True)
 
     def start(self, scheduler: BackgroundScheduler, alias: str) -> None:
         super().start(scheduler, alias)
