@@ -10,7 +10,14 @@ PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "src" / "lcp_engine"
 PAGES = [*sorted((PROJECT / "docs").glob("*.md")), PROJECT / "README.md", PROJECT / "CONTRIBUTING.md"]
 # Files that missions write into their root.
-DELIVERABLES = {"docs/PATH.md", "docs/TODO.md", "docs/refactor-plan.md", "docs/OVERVIEW.md"}
+DELIVERABLES = {
+    "docs/PATH.md",
+    "docs/TODO.md",
+    "docs/refactor-plan.md",
+    "docs/OVERVIEW.md",
+    "RELEASE_NOTES.md",
+    "KNOWN_ISSUES.md",
+}
 FOLDERS = sorted(
     {
         *(path.name for path in PACKAGE.iterdir() if path.is_dir()),

@@ -7,7 +7,31 @@ from lcp_engine.runner.lane import Lane
 from lcp_engine.store.row_types import job_row
 
 JOB = job_row(
-    (1, 1, None, None, None, None, "quick", "{}", "work", "running", None, 0, None, 0, 1, 0, 0, 3, 1, 0, None)
+    (
+        1,
+        1,
+        None,
+        None,
+        None,
+        None,
+        "quick",
+        "{}",
+        "work",
+        "running",
+        None,
+        0,
+        None,
+        0,
+        1,
+        0,
+        0,
+        3,
+        1,
+        0,
+        None,
+        0,
+        None,
+    )
 )
 QUICK_SECONDS = 0.02
 

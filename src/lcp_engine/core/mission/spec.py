@@ -414,6 +414,11 @@ class MissionSpec(_Frozen):
     @model_validator(mode="after")
     def _falls_back_to_its_plans(self) -> MissionSpec:
         fault = check_fallbacks(self.plan, self.fallback_plans)
+        if self.plan is not None and (self.accept or self.result is not None):
+            name = "accept" if self.accept else "result"
+            fault = (
+                f"{name}: is about a planner's last reply, and a plan ends without one; state a step instead"
+            )
         if fault is not None:
             raise PydanticCustomError(RULE, "{said}", {"said": fault})
         return self

@@ -1,0 +1,103 @@
+"""The shipped plan: parallel steps, a condition, a fallback, references and a step for the planner, exactly once."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.shipped_missions.conftest import Twin, spec_of
+
+from lcp_engine import Engine, Verdict
+from lcp_engine.store.maintenance.check import check_database
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+    from tests.shipped_missions.conftest import Stage
+
+NOTES: JsonValue = {"ok": True, "action": "analysis_result", "summary": "- It counts words."}
+GIVES_UP: JsonValue = {"ok": False, "action": "error", "error": "no words"}
+CHANGELOG = "# Changelog\n\n## 1.0\n\n- Count words.\n"
+
+
+def test_the_notes_are_written_in_the_words_of_the_planner(stage: Stage) -> None:
+    (stage.root / "CHANGELOG.md").write_text(CHANGELOG)
+    mission = stage.run("release-notes", Twin({}, [NOTES]))
+    assert (mission.outcome, mission.turns) == ("plan_complete", 1)
+    assert (stage.root / "RELEASE_NOTES.md").read_text() == "# Release notes\n\n- It counts words.\n"
+    assert "The project has 2 open points" in (stage.root / "KNOWN_ISSUES.md").read_text()
+
+    assert stage.engine.replay(mission.id).is_same
+
+
+def test_without_open_points_nothing_is_listed(stage: Stage) -> None:
+    (stage.root / "CHANGELOG.md").write_text(CHANGELOG)
+    for file in ("README.md", "src/tally/main.py"):
+        (stage.root / file).write_text("# Tally\n")
+    mission = stage.run("release-notes", Twin({}, [NOTES]))
+    assert mission.outcome == "plan_complete"
+    assert not (stage.root / "KNOWN_ISSUES.md").exists()
+
+
+def test_where_the_planner_gives_up_the_changelog_is_copied(stage: Stage) -> None:
+    (stage.root / "CHANGELOG.md").write_text(CHANGELOG)
+    mission = stage.run("release-notes", Twin({}, [GIVES_UP]))
+    assert mission.outcome == "plan_complete"
+    assert "the fallback plan-5a0c7f5e" in str(mission.summary)
+    assert (stage.root / "RELEASE_NOTES.md").read_text() == f"# Release notes\n\n{CHANGELOG}\n"
+    assert stage.engine.replay(mission.id).is_same
+
+
+def test_without_a_changelog_the_mission_fails_and_says_what_was_missing(stage: Stage) -> None:
+    mission = stage.run("release-notes", Twin({}, [NOTES]))
+    assert (mission.status, mission.outcome) == ("failed", "job_failed")
+    assert "$output.step-001.files[0]: $output.step-001.files is a list of 0" in str(mission.summary)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("replies", [[NOTES], [GIVES_UP]], ids=["plan", "fallback"])
+@pytest.mark.parametrize("seed", range(3))
+def test_runners_killed_at_random_do_every_step_exactly_once(
+    tmp_path: Path, seed: int, replies: list[JsonValue]
+) -> None:
+    root, url, chance = tmp_path / "root", f"sqlite:///{tmp_path}/lcp.db", random.Random(seed)
+    root.mkdir()
+    (root / "CHANGELOG.md").write_text(CHANGELOG)
+    (root / "README.md").write_text("# Tally\n\nTODO: say how it is installed.\n")
+    spec = spec_of("release-notes", Twin({}, replies))
+    free = spec.model_copy(
+        update={"policy": tuple(rule.model_copy(update={"do": Verdict.AUTO}) for rule in spec.policy[:2])}
+    )
+    with Engine(url) as engine:
+        mission_id = engine.launch(free, root=root).id
+        command = [sys.executable, "-m", "lcp_engine", "--db", url, "work", "--until-idle"]
+        for _ in range(30):
+            runner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                runner.wait(chance.uniform(0.4, 1.6))
+            except subprocess.TimeoutExpired:
+                runner.kill()
+            runner.wait()
+            if engine.mission(mission_id).status.has_ended:
+                break
+        deadline = time.monotonic() + 60
+        while not engine.mission(mission_id).status.has_ended and time.monotonic() < deadline:
+            engine.work(until_idle=True)
+        mission = engine.mission(mission_id)
+        assert mission.outcome == "plan_complete", mission.summary
+        done = Counter(
+            event["job_id"] for event in engine.events(mission_id) if event["event"] == "succeeded"
+        )
+        assert set(done.values()) == {1}
+        applied = Counter(
+            change["path"] for change in engine.changes(mission_id) if change["state"] == "applied"
+        )
+        assert set(applied.values()) == {1}
+        assert (root / "RELEASE_NOTES.md").read_text().startswith("# Release notes\n\n")
+        assert engine.replay(mission_id).is_same
+    assert check_database(url, kept_bytes=10) == []
