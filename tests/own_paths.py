@@ -23,7 +23,7 @@ FILES = {
     "outside/hidden.txt": f"{CANARY}\n",
     "root-twin/hidden.txt": f"{CANARY}\n",
 }
-MAY_CHANGE = ("write_file", "move_file")
+MAY_CHANGE = ("write_file", "move_file", "make_directory")
 LEAKS = (CANARY, "root:x:0:0", "hidden.txt")
 Case = dict[str, JsonValue]
 

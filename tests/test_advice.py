@@ -28,11 +28,11 @@ GENERAL = """
 *: workers/external:_model runner/confined/external:_Job._error
     core/policy:_named changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
     engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed
-    replay/reenact:_failure runner/undo:_check_done
+    replay/reenact:_failure runner/undo:_done
 BINARY: cli/decide:_read sandbox/new_content:compose sandbox/new_content:edit sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED: core/decide:_go_on
 CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:LocalFile._conflict
-    web/undo:undo
+    sandbox/entries:LocalDirectory.put sandbox/entries:LocalDirectory.remove web/undo:undo
 DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
@@ -86,14 +86,14 @@ NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
 NO_WORKER: engine/approvals:worker_of
 OUT_OF_MEMORY: runner/confined/pool:_death
 PATH_DENIED: engine/acceptance:_open
-PATH_EXISTS: workers/base:FileEffect.check_free
+PATH_EXISTS: sandbox/entries:check_directory workers/base:FileEffect.check_free
 PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/new_content:edit sandbox/root:refusal
     settings:resolve_root
     store/maintenance/backup:_check_target web/launch:_directory workers/base:FileEffect.compose
 PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
 RUNNER_DIED: engine/settle:rescue
 TIMEOUT: runner/confined/pool:_timeout runner/confined/remote_files:Steps.take runner/runner:Runner._check_lanes
-    sandbox/atomic_write:LocalFile._check_time
+    sandbox/atomic_write:Local._check_time
 WORKER_DIED: runner/confined/external:_Running.__init__
     runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 CANARY = "CANARY"
 """Content of every file that no job may reveal."""
 READ, WRITE, LIST = "read_file", "write_file", "list_files"
-SEARCH, EDIT, DELETE, MOVE = "search_files", "edit_file", "delete_file", "move_file"
-CHANGES = (WRITE, EDIT, DELETE, MOVE)
+SEARCH, EDIT, DELETE, MOVE, MAKE = "search_files", "edit_file", "delete_file", "move_file", "make_directory"
+CHANGES = (WRITE, EDIT, DELETE, MOVE, MAKE)
 FILES = {
     "root/a.txt": "in\n",
     "root/secret.txt": "in\n",
@@ -141,6 +141,11 @@ RACES = (
          {"rel_path": "f", "new_path": "d/g"},
          (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("fresh", "root/d/g", ""), ("unlink", "root/d/g"),
           ("fresh", "root/f", "in\n")), OUT),
+    Race("a directory turns into a link out, one is made in it", MAKE, {"rel_path": "d/made/deeper"},
+         (*_exchange("d", "d.alt"), *_exchange("d", "d.alt"), ("rmtree", "root/d/made")), OUT),
+    Race("a directory that is to be made turns into a link out", MAKE, {"rel_path": "made"},
+         (("mkdir", "root/made"), ("rename", "root/made", "root/g"), ("symlink", "../outside/new", "root/made"),
+          ("unlink", "root/made"), ("rmtree", "root/g"))),
     Race("a file turns into a hard link of one outside, it is edited", EDIT, {"rel_path": "f", **EDITED}, HARD),
     Race("a file turns into a hard link of one outside, it is replaced", WRITE,
          {"rel_path": "f", "content": "new\n"}, HARD),

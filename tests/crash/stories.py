@@ -153,7 +153,11 @@ WORK = _spec(
         ("break", {}),
         ("agent_plan", {"user_prompt": "Write c.txt.", "scope": "step"}),
     ),
-    _followup(_write("sub/c.txt", "c\n"), _write("sub/e.txt", "e\n")),
+    _followup(
+        _write("sub/c.txt", "c\n"),
+        _write("sub/e.txt", "e\n"),
+        ("make_directory", {"rel_path": "sub/made/empty"}),
+    ),
     {"ok": True, "action": "analysis_result", "summary": "c.txt is there"},
     _followup(
         _write("held/d.txt", "d\n"),
@@ -193,6 +197,7 @@ CHANGE = _spec(
         _write("log.txt", "one\n", "append"),
         _write("new/deep/c.txt", "c\n"),
         _write("new/d.txt", "d\n"),
+        ("make_directory", {"rel_path": "made/empty"}),
     ),
     _followup(
         _write("a.txt", "B\n", "append"),

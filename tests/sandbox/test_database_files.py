@@ -20,8 +20,8 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.api.run_job import run_job
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import read_unlocked
 from lcp_engine.sandbox.database_files import OwnFiles
+from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2
 from lcp_engine.store.db.database import Database

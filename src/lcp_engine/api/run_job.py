@@ -161,6 +161,8 @@ def apply_effect(effect: FileEffect, root: Root, caps: Caps, files: FileAccess =
         content = None if before is None else before.data
         data = effect.compose(content, caps.write_bytes, is_there=before is not None)
         result = effect.result(applied_of(before, data))
+        if effect.is_done(is_there=before is not None):
+            return result
         for moved in new:
             effect.check_free(is_there=moved.read_within(0) is not None)
             file.check_removable()

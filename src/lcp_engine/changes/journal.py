@@ -260,6 +260,10 @@ class Journal:
         if isinstance(before, Hold):
             write.outcome = before
             return
+        if effect.is_done(is_there=before is not None):
+            applied = applied_of(before, b"")
+            write.outcome = Succeeded(to_json(effect.result(applied).model_dump(mode="json")), 0)
+            return
         write.refusal = self._drift(write.source, None if before is None else before.sha256)
         if write.refusal is not None:
             return

@@ -60,7 +60,7 @@ class Preview:
             diff = replacing(self.path, self.unread, self.after)
         else:
             diff = diff_bytes(self.path, self.before, self.after)
-        if self.after is None or not self.mode & 0o111:
+        if self.after is None or not self.mode & 0o111 or self.path.endswith("/"):
             return diff
         kept = f"the file is executable (mode {self.mode:04o}) and stays so"
         return replace(diff, note="; ".join(filter(None, [diff.note, kept])))

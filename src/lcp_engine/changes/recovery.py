@@ -46,6 +46,8 @@ from lcp_engine.workers.registry import UNDO_KIND
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
 MOVE = "move"
 """The mode of the two changes of a move: a new file, and then the old one, which is removed."""
+LEFT = "left"
+"""What an undo does to a directory that is not empty."""
 UNDO_SECONDS = 3600.0
 
 
@@ -73,6 +75,11 @@ def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFil
         for change in sorted(left, key=lambda change: not is_decided(change))
     }
     _close(database, left, states)
+
+
+def is_directory(change: ChangeRow) -> bool:
+    """Whether it is the change of a directory."""
+    return change.path.endswith("/")
 
 
 def is_decided(change: ChangeRow) -> bool:
@@ -113,10 +120,8 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
     """
     is_last = job.failures + 1 >= job.max_attempts
     errors: dict[int, Failed] = {}
-    # What comes back comes first: what was moved is always in one place.
-    intents = sorted(
-        database.read(lambda tx: changes_of(tx, job.id)), key=lambda one: one.sha256_after is None
-    )
+    # The newest change is taken back first: what was moved is always in one place, and directories are empty by then.
+    intents = reversed(database.read(lambda tx: changes_of(tx, job.id)))
     for change in intents:
         if change.state != INTENT:
             continue
@@ -184,7 +189,7 @@ def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
     except LcpError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
-        return CONFLICT
+        return VOID if is_directory(change) else CONFLICT
     return APPLIED
 
 
@@ -283,9 +288,14 @@ def _remove_empty_directories(
 
 def _outcome(job: JobRow, changes: Sequence[ChangeRow], errors: Mapping[int, Failed]) -> Succeeded | Failed:
     conflicts = [change for change in changes if change.state == CONFLICT]
-    void = [change for change in changes if change.state == VOID]
+    left = [change for change in changes if change.state == VOID and is_directory(change)]
+    left = [change for change in left if change.id not in errors]
+    void = [change for change in changes if change.state == VOID and change not in left]
     if not conflicts and not void:
-        done = [(change.path, what(change.sha256_before, change.sha256_after)) for change in changes]
+        done = [
+            (change.path, LEFT if change in left else what(change.sha256_before, change.sha256_after))
+            for change in changes
+        ]
         files: list[JsonValue] = [{"path": path, "change": change} for path, change in done]
         summary = _summary([change for _, change in done])
         return Succeeded(
@@ -307,6 +317,6 @@ def _outcome(job: JobRow, changes: Sequence[ChangeRow], errors: Mapping[int, Fai
 
 def _summary(done: Sequence[str]) -> str:
     """How many files were restored, put back and removed."""
-    words = {"changed": "restored", "created": "put back", "removed": "removed"}
+    words = {"changed": "restored", "created": "put back", "removed": "removed", LEFT: "left"}
     counts = ((done.count(change), word) for change, word in words.items())
     return ", ".join(f"{count} {word}" for count, word in counts if count)

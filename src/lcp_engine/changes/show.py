@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import partial
 
 from lcp_engine.changes.preview import Previews
-from lcp_engine.changes.recovery import MOVE
+from lcp_engine.changes.recovery import MOVE, is_directory
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
@@ -233,6 +233,8 @@ def _difference(instance: Instance, first: ChangeRow, last: ChangeRow, moved: Ma
 
 
 def _compare(instance: Instance, last: ChangeRow, old: str | None, new: str | None) -> Diff:
+    if is_directory(last):
+        return diff_bytes(last.path, None if old is None else b"", None if new is None else b"")
     before = None if old is None else _kept(instance, old)
     if old is not None and before is None:
         return Diff(last.path, note=_BEFORE_IS_GONE)
@@ -246,7 +248,7 @@ def show_restored(instance: Instance, root: KnownRoot, path: str, now: str | Non
     """What restoring a file changes, by the hashes of its contents; None where there is no file."""
     contents: list[bytes | None] = []
     for sha in (now, then):
-        content = None if sha is None else _kept(instance, sha)
+        content = None if sha is None else b"" if path.endswith("/") else _kept(instance, sha)
         if sha is not None and content is None:
             content = _on_disk(instance, root, path)
             if content is None or sha256(content) != sha:

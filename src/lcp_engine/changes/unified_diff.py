@@ -54,6 +54,8 @@ def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
 
     Very large files and binary content get one sentence; text that replaces binary content is shown.
     """
+    if path.endswith("/"):
+        return Diff(path, note=_of_directory(before, after))
     if before == after:
         return Diff(
             path, note="nothing changes" if before is not None else "there is no file, before and after"
@@ -72,6 +74,16 @@ def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
         note = f"replaces binary content: {sizes}"
         return replace(shown, note="; ".join(filter(None, [note, shown.note])))
     return _diff_texts(path, before, after, (codecs[0], codecs[1]))
+
+
+def _of_directory(before: bytes | None, after: bytes | None) -> str:
+    if (before is None) == (after is None):
+        return (
+            "the directory is there already; nothing changes"
+            if after is not None
+            else "there is no directory"
+        )
+    return "a new directory" if before is None else "the directory is removed"
 
 
 def replacing(path: str, size: int, after: bytes | None) -> Diff:

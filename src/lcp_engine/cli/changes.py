@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 _STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}
 _CONTINUED = "\u00a6"
 
-_WORDS = {"created": "put back", "changed": "restored", "removed": "removed"}
+_WORDS = {
+    "created": "put back",
+    "changed": "restored",
+    "removed": "removed",
+    "left": "left: it is not empty",
+}
 
 
 @click.command(
@@ -274,7 +279,9 @@ def _path(change: Mapping[str, JsonValue]) -> str:
 
 
 def _sizes(change: Mapping[str, JsonValue]) -> str:
-    """The sizes before and after; - where there is no file."""
+    """The sizes before and after; - where there is no file, or a directory."""
+    if str(change["path"]).endswith("/"):
+        return "-"
     both = (
         change["size_before"],
         None if change["sha256_after"] is None else change["size_bytes"],

@@ -31,6 +31,8 @@ class KindRole(StrEnum):
     """It deletes the file that its params name."""
     MOVES = "moves"
     """It moves the file that its params name to `new_path`."""
+    MAKES = "makes"
+    """It makes the directory that its params name."""
     FINDS = "finds"
     """It finds lines in the files of the root."""
     RECALLS = "recalls"
@@ -45,7 +47,7 @@ class KindRole(StrEnum):
     OTHER = "other"
 
 
-CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS, KindRole.DELETES, KindRole.MOVES})
+CHANGES = frozenset({KindRole.WRITES, KindRole.EDITS, KindRole.DELETES, KindRole.MOVES, KindRole.MAKES})
 ON_FILES = frozenset({KindRole.LISTS, KindRole.READS, *CHANGES})
 """What a planner learns from these, it learns about files of the root."""
 

@@ -196,6 +196,10 @@ def _deleted(_: Object) -> str:
     return "deleted"
 
 
+def _made(result: Object) -> str:
+    return "made" if result.get("created") else "was there already"
+
+
 def _moved(result: Object) -> str:
     return f"moved to {result.get('new_path')}"
 
@@ -254,6 +258,7 @@ _GISTS: Mapping[str, Callable[[Object], str]] = {
     "create_followup_jobs": _asked,
     "delete_file_result": _deleted,
     "edit_file_result": _edited,
+    "make_directory_result": _made,
     "move_file_result": _moved,
     "write_file": _asked,
     "list_files_result": _count_files,

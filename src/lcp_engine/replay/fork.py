@@ -239,6 +239,9 @@ def _path_of(instance: Instance, past: Archive, root: Root, job: PastJob) -> str
 
 def _compare_content(path: str, job: PastJob, sha: str | None, root: Root) -> Iterator[Drift]:
     try:
+        if path.endswith("/"):
+            yield from _compare_directory(path, job, sha, root)
+            return
         opened = root.open_file(path)
         try:
             data = read_bytes(opened.descriptor, opened.size, MOST_BYTES, path)
@@ -250,6 +253,17 @@ def _compare_content(path: str, job: PastJob, sha: str | None, root: Root) -> It
         return
     if sha256(data) != sha:
         yield Drift(path, "new" if sha is None else "changed", job.id, job.kind)
+
+
+def _compare_directory(path: str, job: PastJob, sha: str | None, root: Root) -> Iterator[Drift]:
+    try:
+        os.close(root.open_directory(path.removesuffix("/")))
+    except OSError:
+        if sha is not None:
+            yield Drift(path, "gone", job.id, job.kind)
+    else:
+        if sha is None:
+            yield Drift(path, "new", job.id, job.kind)
 
 
 def _compare_result(

@@ -16,11 +16,12 @@ from lcp_engine.changes.show import show_restored
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN
+from lcp_engine.core.json_values import list_in
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
-from lcp_engine.sandbox.atomic_write import Digest, LockedFile, temporary_name
+from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import FileAccess, confined_threads
 from lcp_engine.sandbox.locks import Held, RootedPath, Wait
 from lcp_engine.sandbox.root import Root
@@ -117,7 +118,8 @@ def undo(
     if dry_run:
         return Undo(scope.mission_id, None, files, dry_run=True, resumed=resumed)
     _carry_out(instance, scope.mission_id)
-    _check_done(instance, decided)
+    done = _done(instance, decided)
+    files = tuple({**file, "change": done.get(str(file["path"]), file["change"])} for file in files)
     return Undo(scope.mission_id, decided, files, resumed=resumed)
 
 
@@ -417,6 +419,8 @@ def _check(scope: Scope, wanted: Sequence[Restoration], found: Sequence[Held]) -
             continue
         if digest is not None:
             modes[one.file] = digest.mode
+        if digest is None and one.path.endswith("/") and one.sha256_then is None:
+            continue  # a directory that is gone already
         if (None if digest is None else digest.sha256) != one.sha256_now:
             faults[one.path] = _difference(one, is_there=digest is not None)
     if faults:
@@ -446,6 +450,8 @@ def _keep(instance: Instance, scope: Scope, one: Restoration, held: Held) -> Non
     if one.sha256_now is None or not isinstance(held, LockedFile):
         return
     current, sha = held.read(None), one.sha256_now
+    if current is None and one.path.endswith("/"):  # as `_check` found it
+        current = Current(b"", sha, 0)
     if current is None or current.sha256 != sha:  # a program that takes no locks may write at any time
         raise _refusal(scope, {one.path: _difference(one, is_there=current is not None)})
     data = current.data
@@ -517,8 +523,11 @@ def _carry_out(instance: Instance, mission_id: int) -> None:
     Runner(instance, mission_id=mission_id, kinds=(UNDO.kind,), until_idle=True).run()
 
 
-def _check_done(instance: Instance, job_id: int) -> None:
-    """Raises the error of an undo that failed."""
-    error = instance.database.read(lambda tx: find_job(tx, job_id))["error"]
+def _done(instance: Instance, job_id: int) -> dict[str, JsonValue]:
+    """What an undo did to each file, by its path. Raises the error of one that failed."""
+    job = instance.database.read(lambda tx: find_job(tx, job_id))
+    error, result = job["error"], job["result"]
     if isinstance(error, dict):
         raise LcpError(ErrorCode(str(error["error_code"])), str(error["user_message"]))
+    files = list_in(result.get("files")) if isinstance(result, dict) else []
+    return {str(file["path"]): file["change"] for file in files if isinstance(file, dict)}

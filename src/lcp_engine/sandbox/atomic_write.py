@@ -22,7 +22,7 @@ from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.directories import status_of
 from lcp_engine.sandbox.paths import MAX_NAME
 from lcp_engine.sandbox.read_text import read_bytes
-from lcp_engine.sandbox.root import Root, not_a_file, refusal
+from lcp_engine.sandbox.root import not_a_file, refusal
 
 _TEMPORARY = re.compile(r"\.lcp-[0-9a-f]{32}\.tmp")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -181,31 +181,43 @@ class LockedFile(ABC):
         """
 
 
-def _step(
-    method: Callable[Concatenate[LocalFile, P], T],
-) -> Callable[Concatenate[LocalFile, P], T]:
-    """Have a method run where the file's `run` calls it."""
-
-    @wraps(method)
-    def step(self: LocalFile, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self.run is run_here:  # a quick way for what is called most
-            return method(self, *args, **kwargs)
-        return self.run(partial(method, self, *args, **kwargs))
-
-    return step
-
-
-class LocalFile(LockedFile):
+class Local(LockedFile):
     """A file in a `directory` that this process has locked; every step is called with `run`."""
 
     def __init__(self, path: str, directory: int, made: tuple[str, ...] = (), run: Run = run_here) -> None:
         super().__init__(path, made)
         self.run = run
-        self._name = path.rpartition("/")[2]
+        self._name = split(path)[1]
         self._directory = directory
+
+    def _check_time(self, until: Micros | None) -> None:
+        if until is not None and since_start() > until:
+            raise LcpError(ErrorCode.TIMEOUT, f"{self.path!r} was not written in time")
+
+
+S = TypeVar("S", bound=Local)
+
+
+def step(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Have a method run where the file's `run` calls it."""
+
+    @wraps(method)
+    def called(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.run is run_here:  # a quick way for what is called most
+            return method(self, *args, **kwargs)
+        return self.run(partial(method, self, *args, **kwargs))
+
+    return called
+
+
+class LocalFile(Local):
+    """A regular file."""
+
+    def __init__(self, path: str, directory: int, made: tuple[str, ...] = (), run: Run = run_here) -> None:
+        super().__init__(path, directory, made, run)
         self._look: _Look | None = None
 
-    @_step
+    @step
     def read(self, cap: int | None) -> Current | None:
         with self._opened(self._name) as opened:
             if opened is None:
@@ -214,7 +226,7 @@ class LocalFile(LockedFile):
             descriptor, status = opened
             return self._noted(read_bytes(descriptor, status.st_size, cap, self.path), status)
 
-    @_step
+    @step
     def read_within(self, most: int) -> Current | int | None:
         with self._opened(self._name) as opened:
             if opened is None:
@@ -225,7 +237,7 @@ class LocalFile(LockedFile):
                 return status.st_size
             return self._noted(read_bytes(descriptor, status.st_size, None, self.path), status)
 
-    @_step
+    @step
     def digest(self) -> Digest | None:
         return self._digest()
 
@@ -259,10 +271,6 @@ class LocalFile(LockedFile):
         if (None if digest is None else digest.sha256) != look.sha256:
             raise self._conflict()
 
-    def _check_time(self, until: Micros | None) -> None:
-        if until is not None and since_start() > until:
-            raise LcpError(ErrorCode.TIMEOUT, f"{self.path!r} was not written in time")
-
     def _conflict(self) -> LcpError:
         message = f"{self.path!r} was changed by another program while it was about to be written"
         return LcpError(ErrorCode.CONFLICT, message)
@@ -290,7 +298,7 @@ class LocalFile(LockedFile):
         finally:
             os.close(descriptor)
 
-    @_step
+    @step
     def put(
         self, data: bytes, temporary: str, mode: int | None = None, *, until: Micros | None = None
     ) -> None:
@@ -312,19 +320,15 @@ class LocalFile(LockedFile):
         except OSError as error:
             raise refusal(error, self.path) from error
 
-    @_step
+    @step
     def sync(self) -> None:
-        try:
-            os.fsync(self._directory)
-        except OSError as error:
-            raise refusal(error, self.path) from error
+        sync_directory(self._directory, self.path)
 
-    @_step
+    @step
     def check_removable(self) -> None:
-        if not os.access(".", os.W_OK | os.X_OK, dir_fd=self._directory, effective_ids=True):
-            raise refusal(OSError(errno.EACCES, os.strerror(errno.EACCES)), self.path)
+        check_writable(self._directory, self.path)
 
-    @_step
+    @step
     def remove(self, temporary: str, *, until: Micros | None = None) -> None:
         try:
             if self._look is None:
@@ -341,7 +345,7 @@ class LocalFile(LockedFile):
         except OSError as error:
             raise refusal(error, self.path) from error
 
-    @_step
+    @step
     def mend(self, temporary: str, before: str | None, after: str | None) -> None:
         if not is_temporary(temporary):
             raise ValueError(f"{temporary!r} is not a name of temporary_name()")
@@ -457,6 +461,24 @@ class LocalFile(LockedFile):
             return None
 
 
+def split(path: str) -> tuple[str, str]:
+    """The directory that a path lies in, and its name there."""
+    parent, _, name = path.removesuffix("/").rpartition("/")
+    return parent, name
+
+
+def sync_directory(directory: int, path: str) -> None:
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        raise refusal(error, path) from error
+
+
+def check_writable(directory: int, path: str) -> None:
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True):
+        raise refusal(OSError(errno.EACCES, os.strerror(errno.EACCES)), path)
+
+
 def _sha256_of(descriptor: int) -> str:
     with os.fdopen(descriptor, "rb", closefd=False) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -468,30 +490,6 @@ def _keep_owner_and_mode(descriptor: int, before: os.stat_result) -> None:
         with suppress(PermissionError):  # only root may give files away; the mode matters more
             os.fchown(descriptor, before.st_uid, before.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
-
-
-def read_unlocked(root: Root, path: str, cap: int | None) -> Snapshot | None:
-    """The file at `path`, None if there is none; nothing is locked or created. Refuses the paths that `lock` refuses.
-
-    Reads at most `cap` bytes into memory; the hash covers the whole file.
-    """
-    parent, _, name = path.rpartition("/")
-    check_name(name, path)
-    try:
-        directory = root.open_directory(parent)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise refusal(error, path) from error
-    try:
-        file = LocalFile(path, directory)
-        seen = file.read(None) if cap is None else file.read_within(cap)
-        if isinstance(seen, int):
-            digest = file.digest()
-            return None if digest is None else Snapshot(digest.sha256, seen, None, digest.mode)
-        return None if seen is None else Snapshot(seen.sha256, len(seen.data), seen.data, seen.mode)
-    finally:
-        os.close(directory)
 
 
 def check_name(name: str, path: str) -> None:

@@ -61,6 +61,16 @@ def remove_empty(root: Root, directories: Iterable[str]) -> None:
             continue  # it holds something, is gone, or is no longer a directory
 
 
+def remove_free(directory: int, name: str) -> None:
+    """Remove an empty directory, unless a writer holds its lock. Raises OSError, such as EAGAIN then."""
+    here = keep_from_children(step_into(directory, name))
+    try:
+        fcntl.flock(here, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(name, dir_fd=directory)
+    finally:
+        unlock_and_close(here)
+
+
 def is_at(root: Root, path: str, descriptor: int) -> bool:
     """Whether an open directory is the one at `path`: it may have been removed before its lock was granted."""
     try:

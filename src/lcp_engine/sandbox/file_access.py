@@ -17,8 +17,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import Run, Snapshot, read_unlocked, run_here
+from lcp_engine.sandbox.atomic_write import Run, Snapshot, run_here
 from lcp_engine.sandbox.directories import remove_empty
+from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.landlock import Isolation, isolates, restrict_to
 from lcp_engine.sandbox.locks import LockedFiles, RootedPath, Wait, lock
 from lcp_engine.sandbox.root import Root
@@ -38,7 +39,7 @@ class FileAccess(Protocol):
         """Like `locks.lock`."""
 
     def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None:
-        """Like `atomic_write.read_unlocked`."""
+        """Like `entries.read_unlocked`."""
 
     def remove_empty(self, root: Root, directories: Iterable[str]) -> None:
         """Like `directories.remove_empty`."""

@@ -21,8 +21,15 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from lcp_engine.clock import Micros
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.atomic_write import LocalFile, LockedFile, Run, check_name, run_here
+from lcp_engine.sandbox.atomic_write import (
+    LockedFile,
+    Run,
+    check_name,
+    run_here,
+    split,
+)
 from lcp_engine.sandbox.directories import is_at, open_parent, remove_made, status_of
+from lcp_engine.sandbox.entries import check_directory, local
 from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.root import Root, not_a_file, refusal
 
@@ -121,7 +128,7 @@ class _LocalFiles:
         self._run = run
         self._directories: dict[_Key, int | LcpError] = {}
         self._made: list[tuple[Root, str]] = []
-        self._writable: list[tuple[Root, LocalFile]] = []
+        self._writable: list[tuple[Root, LockedFile]] = []
         self._waits_until = 0.0
         self._seen: set[str] = set()
         self._above: set[str] = set()
@@ -205,7 +212,7 @@ class _LocalFiles:
 
     def _open_parents(self, files: Sequence[RootedPath]) -> None:
         for _, path in files:
-            check_name(path.rpartition("/")[2], path)
+            check_name(split(path)[1], path)
         for root, path in files:
             key = _key(root, path)
             if key not in self._directories:
@@ -221,7 +228,9 @@ class _LocalFiles:
 
     def _is_distinct(self, path: str) -> bool:
         """Whether a file is none of those before it, is beneath none, and none is beneath it."""
-        alike = unicodedata.normalize("NFKC", path).casefold()  # a file system may take these for the same
+        alike = unicodedata.normalize(
+            "NFKC", path.removesuffix("/")
+        ).casefold()  # a file system may take these for the same
         above = {alike[:at] for at, character in enumerate(alike) if character == "/"}
         is_distinct = self._seen.isdisjoint({alike, *above}) and alike not in self._above
         self._seen.add(alike)
@@ -229,7 +238,7 @@ class _LocalFiles:
         return is_distinct
 
     def _lock_to_write(self, root: Root, path: str) -> LockedFile | None:
-        check_name(path.rpartition("/")[2], path)
+        check_name(split(path)[1], path)
         key = _key(root, path)
         if key not in self._directories and len(self._directories) == MOST_DIRECTORIES:
             return None
@@ -241,7 +250,7 @@ class _LocalFiles:
             unlock_and_close(descriptor)
         assert isinstance(known, int)
         made = tuple(one for where, one in self._made if where is root and path.startswith(f"{one}/"))
-        file = LocalFile(path, known, made, self._run)
+        file = local(path, known, made, self._run)
         self._writable.append((root, file))
         return file
 
@@ -328,7 +337,7 @@ class _LocalFiles:
 
     def _existing(self, root: Root, path: str) -> Held:
         found = self._directories[_key(root, path)]
-        return found if isinstance(found, LcpError) else LocalFile(path, found, run=self._run)
+        return found if isinstance(found, LcpError) else local(path, found, run=self._run)
 
 
 def _flock_until(descriptor: int, end: float) -> bool:
@@ -351,14 +360,14 @@ def _flock_until(descriptor: int, end: float) -> bool:
 
 def _open_directory(root: Root, path: str) -> int | LcpError:
     try:
-        return keep_from_children(root.open_directory(path.rpartition("/")[0]))
+        return keep_from_children(root.open_directory(split(path)[0]))
     except OSError as error:
         return refusal(error, path)
 
 
 def _check_target(directory: int, path: str) -> None:
-    status = status_of(directory, path.rpartition("/")[2])
-    if status is None or stat.S_ISREG(status.st_mode):
+    status = status_of(directory, split(path)[1])
+    if status is None or (stat.S_ISREG(status.st_mode) and not path.endswith("/")):
         return
     if stat.S_ISLNK(status.st_mode):
         raise LcpError(
@@ -366,8 +375,10 @@ def _check_target(directory: int, path: str) -> None:
             f"{path!r} is a symbolic link, which is not written through",
             advice="Name the file that the link leads to, if it is beneath the root.",
         )
-    raise not_a_file(path, status.st_mode)
+    if not path.endswith("/"):
+        raise not_a_file(path, status.st_mode)
+    check_directory(path, status.st_mode)
 
 
 def _key(root: Root, path: str) -> _Key:
-    return root.path, path.rpartition("/")[0]
+    return root.path, split(path)[0]

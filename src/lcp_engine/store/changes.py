@@ -258,8 +258,9 @@ def changed_paths(tx: Tx, mission_id: int) -> list[str]:
 
 
 def written_paths(tx: Tx, mission_id: int) -> list[str]:
-    """The paths of `changed_paths` where the mission left a file."""
-    return sorted(path for path, sha in _last_hashes(tx, mission_id).items() if sha is not None)
+    """The paths of `changed_paths` where the mission left a file; a directory is none."""
+    left = (path for path, sha in _last_hashes(tx, mission_id).items() if sha is not None)
+    return sorted(path for path in left if not path.endswith("/"))
 
 
 def _last_hashes(tx: Tx, mission_id: int) -> dict[str, str | None]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from pydantic import BaseModel, JsonValue
 
@@ -99,7 +99,9 @@ class Context:
             return Hold(ruling.reason.text)
         return None
 
-    def to_change(self, find: Callable[[Names], Place]) -> Place | Hold | Failed:
+    def to_change(
+        self, find: Callable[[Names], Place], *, is_directory: bool = False
+    ) -> Place | Hold | Failed:
         """The place of a file that a job is to change, which is not opened; or why it is not to be changed."""
         try:
             place = find(self.names)
@@ -108,7 +110,7 @@ class Context:
             self.root.check_place(place)
         except LcpError as error:
             return error.failed
-        if place.is_directory or not place.path:
+        if not is_directory and (place.is_directory or not place.path):
             message = f"{place.shown or '.'!r} is named as a directory, a file is needed"
             return Failed(ErrorCode.NOT_A_FILE, message)
         return place
@@ -175,7 +177,7 @@ def applied_of(before: FoundFile | None, after: bytes | None) -> Applied:
     )
 
 
-Mode: TypeAlias = Literal["overwrite", "append", "edit", "delete", "move"]
+Mode: TypeAlias = Literal["overwrite", "append", "edit", "delete", "move", "make_directory"]
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,9 @@ class FileEffect:
     """A change of one file that a worker returns and the runner applies exactly once (R20)."""
 
     path: str
-    """Relative to the mission's root, resolved and checked, with `/`."""
+    """Relative to the mission's root, resolved and checked, with `/`; in mode make_directory it ends in one."""
     content: str
-    """The text to write; empty in modes delete and move. Byte order mark, encoding and line ends of a file are kept."""
+    """The text to write, if the mode needs one. Byte order mark, encoding and line ends of a file are kept."""
     mode: Mode
     result: Callable[[Applied], BaseModel]
     """Makes the job's result once the change is applied."""
@@ -206,6 +208,10 @@ class FileEffect:
         """Whether the new file depends on the content of the current one."""
         return self.mode in ("append", "edit", "move")
 
+    def is_done(self, *, is_there: bool) -> bool:
+        """Whether nothing is left to do, since the directory to make is there."""
+        return self.mode == "make_directory" and is_there
+
     def check_free(self, *, is_there: bool) -> None:
         """Raises `PATH_EXISTS` if a move would replace a file."""
         if is_there:
@@ -223,12 +229,15 @@ class FileEffect:
         if self.mode == "delete":
             return None
         try:
-            if self.mode == "move":
-                data = before or b""
-            elif self.mode == "edit":
-                data = edit(before, self.replaced, self.content, everywhere=self.everywhere)
-            else:
-                data = compose(before, self.content, self.mode)
+            match self.mode:
+                case "move" | "make_directory":
+                    data = before or b""
+                case "edit":
+                    data = edit(before, self.replaced, self.content, everywhere=self.everywhere)
+                case "overwrite" | "append" as mode:
+                    data = compose(before, self.content, mode)
+                case _:
+                    assert_never(self.mode)
         except LcpError as error:
             failed = error.failed
             raise LcpError.of(replace(failed, message=f"{self.path!r}: {failed.message}")) from error

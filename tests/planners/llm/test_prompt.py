@@ -21,6 +21,7 @@ from lcp_engine.engine.admission import kind_of
 from lcp_engine.planners.base import Correction, Question, Said, SeenJob, SeenMemory
 from lcp_engine.planners.llm.chat import about_tokens
 from lcp_engine.planners.llm.job_text import fenced
+from lcp_engine.planners.llm.known_files import known_of
 from lcp_engine.planners.llm.prompt import Prompt, for_context, system_message, write_prompt
 from lcp_engine.workers.registry import BUILT_IN
 
@@ -217,8 +218,15 @@ def test_a_small_context_is_kept_for_files() -> None:
     def left_out(tokens: int) -> set[str]:
         return all_kinds - {kind.name for kind in for_context(question, tokens).kinds}
 
-    assert left_out(2999) == {"delete_file", "edit_file", "move_file", "recall", "search_files"}
-    assert left_out(3000) == left_out(4999) == {"delete_file", "move_file"}
+    assert left_out(2999) == {
+        "delete_file",
+        "edit_file",
+        "make_directory",
+        "move_file",
+        "recall",
+        "search_files",
+    }
+    assert left_out(3000) == left_out(4999) == {"delete_file", "make_directory", "move_file"}
     assert left_out(5000) == set()
     assert "edit_file" not in write_prompt(question, budget_tokens=2999).text
     assert "edit_file" in write_prompt(question, budget_tokens=3000).text
@@ -387,3 +395,13 @@ def test_memory_is_fenced_with_its_titles_and_cut_to_what_is_left() -> None:
     assert section.endswith("- 1 more note is left out here\n")
     without = Question(mission_id=1, number=1, turn=1, goal="G", root="/r", prompt="G")
     assert "memory" not in write_prompt(without, budget_tokens=3_000).messages[1].content
+
+
+def test_what_was_read_of_a_file_is_known_under_the_name_it_was_moved_to() -> None:
+    move: dict[str, JsonValue] = {"rel_path": "src/oven.py", "new_path": "src/stove.py"}
+    moved = job(4, "move_file", move, {"path": "src/oven.py", "new_path": "src/stove.py"})
+    question = asked(results=(LIST, README, OVEN, moved))
+    known = known_of(question)
+    assert (known.read, known.unread) == (("README.md", "src/stove.py"), ("src/plan.py",))
+    prompt = write_prompt(question, budget_tokens=8000).text
+    assert '- move_file "src/oven.py" to "src/stove.py": moved\n' in prompt

@@ -105,7 +105,8 @@ _ACTIONS: dict[str, type[CreateFollowupJobs | WriteFile | AnalysisResult | Missi
 _NAMES = (*_ACTIONS, "error")
 _RESULTS = (
     "list_files_result", "read_file_result", "search_files_result", "write_file_result", "edit_file_result",
-    "delete_file_result", "move_file_result", "run_command_result", "ask_user_result", "recall_result",
+    "delete_file_result", "move_file_result", "make_directory_result",
+    "run_command_result", "ask_user_result", "recall_result",
 )  # fmt: skip
 NOT_KINDS = {*_NAMES, *_RESULTS} - {"write_file"}
 _COMMON = ("ok", "action", "commentary")

@@ -73,6 +73,8 @@ def _state(root: Root, file: Written) -> DiskState | None:
 
 
 def _state_of_file(root: Root, file: Written) -> DiskState | None:
+    if file.path.endswith("/"):
+        return _state_of_directory(root, file.path)
     try:
         opened = root.open_file(file.path)
     except LcpError as error:
@@ -85,6 +87,16 @@ def _state_of_file(root: Root, file: Written) -> DiskState | None:
         return None
     finally:
         os.close(opened.descriptor)
+
+
+def _state_of_directory(root: Root, path: str) -> DiskState:
+    try:
+        os.close(root.open_directory(path.removesuffix("/")))
+    except FileNotFoundError:
+        return DiskState.GONE
+    except OSError:
+        return DiskState.CHANGED
+    return DiskState.AS_WRITTEN
 
 
 def _hash(descriptor: int) -> str:

@@ -308,6 +308,8 @@ def _unfulfilled_line(job: JobFact) -> str:
 def _file_line(file: FileFact) -> str:
     if file.sha256 is None:
         return f"{code(file.path)} deleted (job {file.job_id}){disk_note(file.disk)}"
+    if file.path.endswith("/"):
+        return f"{code(file.path)} made (job {file.job_id}){disk_note(file.disk)}"
     if file.created:
         how = "created" + ("" if file.changes == 1 else f", changed {_again(file.changes - 1)}")
     else:

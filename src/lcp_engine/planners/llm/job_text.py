@@ -192,6 +192,8 @@ def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
         return "deleted"
     if role is KindRole.MOVES:
         return "moved"
+    if role is KindRole.MAKES:
+        return "made" if result.get("created", True) else "was there already"
     if role in CHANGES:
         size = result.get("size_bytes")
         return "written" + (f", it has {_counted(size, 'byte')} now" if isinstance(size, int) else "")

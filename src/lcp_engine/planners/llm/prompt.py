@@ -117,6 +117,7 @@ _NEEDS_ROOM = {
     KindRole.EDITS: (3000, KindRole.WRITES),
     KindRole.DELETES: (5000, KindRole.WRITES),
     KindRole.MOVES: (5000, KindRole.WRITES),
+    KindRole.MAKES: (5000, KindRole.WRITES),
     KindRole.RECALLS: (3000, KindRole.READS),
 }
 """From how many tokens on a kind is offered, and what can be done in its stead.

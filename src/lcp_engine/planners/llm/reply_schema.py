@@ -316,6 +316,8 @@ def _others(
             return None if moves is None else _fixed(moves, {"new_path": _files(question, kind.name)})
         case KindRole.WRITES if not question.writable.get(kind.name, (ROOT,)):
             return None
+        case KindRole.MAKES if kind.name in question.writable:
+            return None  # what may be written are files
         case KindRole.OTHER:
             return params
         case _:
