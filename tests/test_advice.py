@@ -52,7 +52,8 @@ INVALID_ARGUMENT: api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     cli/load_mission:_read
     cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
     core/mission/parse:parse_mission
-    core/protocol/read_reply:reader_of core/recurrence:_refuse engine/approvals:answer engine/messages:_plan
+    core/protocol/read_reply:reader_of core/recurrence:_refuse
+    engine/approvals:answer engine/approvals:_filled engine/messages:_plan
     engine/messages:spoken engine/missions:enqueue engine/question:_check_reply api/run_job:_opened
     engine/schedules:add_schedule planners/llm/keys:read_variables planners/llm/options:_key planners/llm/options:_parse
     planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__
@@ -110,7 +111,7 @@ OWN = """
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
     sandbox/root_identity:open_known
-CONFLICT: engine/memory:edit engine/memory:take_in
+CONFLICT: engine/memory:edit engine/memory:take_in engine/approvals:answer
     engine/approvals:_decided runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
     store/db/postgres:Postgres._prepare store/host/liveness:_make_private store/host/liveness:_open_full

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
@@ -126,3 +127,89 @@ def test_held_shows_questions_with_options_and_what_answers_them(lcp: Lcp) -> No
     assert "expires" in held
     (job,) = json.loads(lcp("held", "--json").out)
     assert job["expires_at"] > job["created_at"]
+
+
+FIELDS: JsonValue = [
+    {"id": "version", "label": "Version", "required": True, "help": "Three numbers."},
+    {
+        "id": "channel",
+        "type": "select",
+        "label": "Channel",
+        "options": ["stable", "beta"],
+        "default": "stable",
+    },
+    {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web"]},
+    {"id": "day", "type": "date", "label": "Day"},
+]
+
+
+@pytest.fixture
+def form(lcp: Lcp) -> Lcp:
+    """One mission that waits with question 2, which has a form."""
+    ask = lcp.ask("ask_user", question="What shall it be?", fields=FIELDS)
+    assert lcp("run", lcp.mission(ask, lcp.complete), "--root", "root").code == 3
+    return lcp
+
+
+def test_a_form_is_filled_in_and_its_values_are_the_result(form: Lcp) -> None:
+    held = form("held").out
+    assert "channel (stable|beta): Channel" in held
+    assert "`lcp answer 2 --form KEY=VALUE … [TEXT]`" in held
+    given = (
+        "--form",
+        "version=2.0",
+        "--form",
+        "parts=cli",
+        "--form",
+        "parts=web",
+        "--form",
+        "day=2026-01-31",
+    )
+    answered = form("answer", 2, *given, "soon, please")
+    assert answered.out == (
+        "job 2 answered: Version: 2.0; Channel: stable; Parts: cli, web; Day: 2026-01-31; soon, please\n"
+    )
+    result = form("job", 2, "--json").object["result"]
+    assert isinstance(result, dict)
+    assert result["values"] == {
+        "version": "2.0", "channel": "stable", "parts": ["cli", "web"], "day": "2026-01-31",
+    }  # fmt: skip
+    assert result["words"] == "soon, please"
+    assert form("answer", 2, *given, "soon, please", "-q").out.startswith("job 2 was already answered")
+    assert form("answer", 2, *given).code == 5
+    assert form("work", "--until-idle", "-q").code == 0
+    assert form("replay", 1).code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--form", "versoin=2"), "job 2: versoin: the form has no such field; did you mean 'version'?"),
+        (("--form", "day=2026-01-31"), "job 2: version: text is required; nothing was entered"),
+        (("--form", "version=2", "--form", "channel=betta"), "did you mean 'beta'?"),
+        (
+            ("--form", "version=2", "--form", "version=3"),
+            "job 2: version: text is expected; found ['2', '3']",
+        ),
+        (("--form", "version"), "--form"),
+        ((), "TEXT or --file FILE is needed"),
+    ],
+)
+def test_a_form_that_is_not_filled_in_is_one_line_and_decides_nothing(
+    form: Lcp, given: tuple[str, ...], said: str
+) -> None:
+    refused = form("answer", 2, *given)
+    assert refused.code == 2
+    assert said in refused.err
+    assert form("job", 2, "--json").object["state"] == "held"
+
+
+def test_words_alone_answer_a_question_with_a_form(form: Lcp) -> None:
+    assert form("answer", 2, "whatever you like", "-q").out == "job 2 answered: whatever you like\n"
+    result = form("job", 2, "--json").object["result"]
+    assert isinstance(result, dict)
+    assert "values" not in result
+
+
+def test_a_question_without_a_form_takes_none(asking: Lcp) -> None:
+    assert "job 2 has no form" in asking("answer", 2, "--form", "a=b").err

@@ -432,3 +432,71 @@ def test_an_invalid_reply_is_submitted_only_after_a_yes(relaying: Lcp) -> None:
         assert "not-there.json" in terminal.expect(SEAT)
         terminal.type("\x04")
         assert terminal.end() == 3
+
+
+FORM: dict[str, JsonValue] = {
+    "question": "What shall it be?",
+    "fields": [
+        {"id": "version", "label": "Version", "required": True, "help": "Three numbers."},
+        {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", "beta"], "default": "stable"},
+        {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web", "docs"]},
+        {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 10},
+    ],
+}  # fmt: skip
+WAYS = "your answer? [f,w,l,q,?] "
+
+
+def values(lcp: Lcp) -> JsonValue:
+    result = lcp("job", 2, "--json").object["result"]
+    assert isinstance(result, dict)
+    return result.get("values")
+
+
+def test_a_form_is_filled_in_field_by_field(lcp: Lcp) -> None:
+    together(lcp, ("ask_user", FORM))
+    with Terminal(lcp, *RUN) as terminal:
+        terminal.expect(WAYS)
+        terminal.answer("f")
+        assert "1 of 4: Version\r\n    Three numbers." in terminal.expect("text: ")
+        terminal.answer("")
+        assert "text is required; nothing was entered" in terminal.expect("text: ")
+        terminal.answer("2.0")
+        terminal.expect("number or value [stable]: ")
+        terminal.answer("")
+        terminal.expect("3) docs")
+        terminal.expect("commas between: ")
+        terminal.answer("1, doc")
+        terminal.expect("a number from 1 to 10: ")
+        terminal.answer("eleven")
+        assert "found 'eleven'" in terminal.expect("a number from 1 to 10: ")
+        terminal.answer("3")
+        terminal.expect("(empty: nothing): ")
+        terminal.answer("soon")
+        assert terminal.end() == 0
+    assert values(lcp) == {"version": "2.0", "channel": "stable", "parts": ["cli", "docs"], "seats": 3}
+
+
+def test_ctrl_d_in_a_form_returns_to_the_question_before(lcp: Lcp) -> None:
+    together(lcp, ("ask_user", FORM))
+    with Terminal(lcp, *RUN) as terminal:
+        terminal.expect(WAYS)
+        terminal.answer("f")
+        terminal.expect("text: ")
+        terminal.type("\x04")
+        terminal.expect(WAYS)
+        terminal.answer("w")
+        terminal.expect("in your own words: ")
+        terminal.answer("as you like")
+        assert terminal.end() == 0
+    assert values(lcp) is None
+
+
+def test_ctrl_c_in_a_form_interrupts_and_decides_nothing(lcp: Lcp) -> None:
+    together(lcp, ("ask_user", FORM))
+    with Terminal(lcp, *RUN) as terminal:
+        terminal.expect(WAYS)
+        terminal.answer("f")
+        terminal.expect("text: ")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert lcp("job", 2, "--json").object["state"] == "held"

@@ -142,3 +142,87 @@ def test_blank_words_are_refused(house: House, path: str) -> None:
     answer = house.post(path, {"words": "  "})
     assert answer.status == 422
     assert "is blank; a text is expected" in answer.words
+
+
+FIELDS: list[JsonValue] = [
+    {"id": "version", "label": "<b>Version</b>", "required": True, "help": "Three numbers."},
+    {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", "beta"], "default": "stable"},
+    {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web"]},
+    {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 10},
+    {"id": "public", "type": "checkbox", "label": "Public", "default": True},
+    {"id": "day", "type": "date", "label": "Day"},
+]  # fmt: skip
+
+
+def _ask_form(house: House) -> int:
+    house.run(house.ask(house.job("ask_user", question="What shall it be?", fields=FIELDS)), house.complete)
+    return house.engine.jobs(states=["held"])[-1].id
+
+
+def _result(house: House, job_id: int) -> dict[str, JsonValue]:
+    result = house.engine.job(job_id).result
+    assert result is not None
+    return result
+
+
+def test_a_form_is_a_form_on_the_page_with_labels_help_and_defaults(house: House) -> None:
+    job_id = _ask_form(house)
+    for path in (f"/jobs/{job_id}", "/inbox"):
+        text = house.get(path).text
+        assert "<b>Version" not in text
+        assert f'<label for="field-{job_id}-version">' in text
+        assert f'aria-describedby="field-{job_id}-version-help"' in text
+        assert '<option value="stable" selected>' in text
+        assert 'name="field.public" value="yes" checked' in text
+        assert 'type="date"' in text
+
+
+def test_what_is_filled_in_becomes_typed_values(house: House) -> None:
+    job_id = _ask_form(house)
+    shown = house.shown(f"/jobs/{job_id}", "question")
+    sent: dict[str, str | list[str]] = {
+        "way": "form", "answer": "soon", "field.version": "2.0", "field.channel": "beta",
+        "field.parts": ["cli", "web"], "field.seats": "3", "field.day": "2026-01-31",
+    }  # fmt: skip
+    assert "Answered" in house.post(f"/jobs/{job_id}/answer", {**sent, **shown}).words
+    assert _result(house, job_id)["values"] == {
+        "version": "2.0", "channel": "beta", "parts": ["cli", "web"], "seats": 3, "public": False, "day": "2026-01-31",
+    }  # fmt: skip
+    assert _result(house, job_id)["words"] == "soon"
+
+
+def test_what_does_not_fit_is_said_beside_its_field_and_all_that_was_typed_stays(house: House) -> None:
+    job_id = _ask_form(house)
+    sent = {
+        "way": "form",
+        "answer": "my words",
+        "field.seats": "eleven",
+        "field.day": "31.1.",
+        "field.channel": "beta",
+    }
+    answer = house.post(f"/jobs/{job_id}/answer", sent)
+    assert answer.status == 422
+    assert "3 fields of the form cannot be read; nothing was submitted" in answer.words
+    assert "Text is required; nothing was entered" in answer.words
+    for kept in ('value="eleven"', 'value="31.1."', '<option value="beta" selected>', "my words"):
+        assert kept in answer.text
+    assert f'aria-describedby="field-{job_id}-seats-fault" aria-invalid="true"' in answer.text
+    assert 'name="field.public" value="yes" checked' not in answer.text
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_words_alone_answer_a_form_and_an_empty_answer_keeps_what_was_typed(house: House) -> None:
+    job_id = _ask_form(house)
+    empty = house.post(f"/jobs/{job_id}/answer", {"way": "words", "answer": "", "field.version": "2.0"})
+    assert (empty.status, 'value="2.0"' in empty.text) == (422, True)
+    house.post(f"/jobs/{job_id}/answer", {"way": "words", "answer": "as you like", "field.version": "2.0"})
+    assert _result(house, job_id)["answer"] == "as you like"
+    assert "values" not in _result(house, job_id)
+
+
+def test_an_answer_is_bound_to_the_question_that_was_shown(house: House) -> None:
+    job_id = _ask_form(house)
+    sent = {"way": "form", "answer": "", "field.version": "2.0", "question": "another"}
+    refused = house.post(f"/jobs/{job_id}/answer", sent)
+    assert (refused.status, house.engine.job(job_id).state) == (409, "held")
+    assert "is not the one that was shown" in refused.words

@@ -332,14 +332,27 @@ class Engine(History):
         """
         return self.instance.write(reject, known_id("job", job_id), reason, by=by or user_name())
 
-    def answer(self, job_id: int, text: str, *, by: str | None = None, words: bool = False) -> bool:
+    def answer(
+        self,
+        job_id: int,
+        text: str = "",
+        *,
+        by: str | None = None,
+        words: bool = False,
+        form: Mapping[str, JsonValue] | None = None,
+        shown: str | None = None,
+    ) -> bool:
         """Answer a held question (R13). False if it was given the same answer before.
 
         If the question has options, `text` may be the number of one, or the beginning of exactly one; `words` takes it
-        as the person's own words (R14). Raises `NOT_FOUND`, `WRONG_STATE`, and `INVALID_ARGUMENT`, also for a number
-        that no option has and the beginning of several.
+        as the person's own words (R14). `form` fills in the question's form, by the ids of its fields, with JSON values
+        or with what a person typed; `text` is then added to it. `shown` is the fingerprint of the question that the
+        person saw (`question_shown`). Raises `NOT_FOUND`, `WRONG_STATE`, `CONFLICT`, and `INVALID_ARGUMENT`, also for a
+        number that no option has, the beginning of several, and a form that is not filled in.
         """
-        return self.instance.write(answer, known_id("job", job_id), text, by=by or user_name(), words=words)
+        return self.instance.write(
+            answer, known_id("job", job_id), text, by=by or user_name(), words=words, form=form, shown=shown
+        )
 
     def say(self, mission_id: int, text: str, *, job_id: int | None = None, by: str | None = None) -> None:
         """Send the planner a message, perhaps about a job, for its next turn; it decides nothing (R14).

@@ -424,6 +424,7 @@ def _scalar(text: str) -> JsonValue:
         "lcp answer 12 --words 7                 your own words, not the seventh option",
         "lcp answer 12 --file answer.txt",
         "lcp answer 12 - < answer.txt",
+        "lcp answer 12 --form version=2.0 --form day=2026-01-31      fill in the question's form",
         "lcp answer 14 --file reply.json         submit the reply of a human planner",
     ),
 )
@@ -431,19 +432,34 @@ def _scalar(text: str) -> JsonValue:
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--file", metavar="FILE", help="Read the answer from FILE; - is stdin.")
 @click.option("--words", is_flag=True, help="Your own words, even if they look like the choice of an option.")
+@click.option(
+    "--form",
+    "entered",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Fill in a field of the question's form; several times for several fields, or several values of one.",
+)
 @pass_invocation
 def answer_command(
-    invocation: Invocation, *, job: int, text: str | None, file: str | None, words: bool
+    invocation: Invocation,
+    *,
+    job: int,
+    text: str | None,
+    file: str | None,
+    words: bool,
+    entered: Sequence[str],
 ) -> int:
     """Answer question J, or submit the reply to turn J of a human planner.
 
     If the question has options, give the number or the unique beginning of one, or an answer of your own. A number of
-    no option, and a beginning of several, is refused unless --words says that it is meant. The same answer twice is
-    harmless. Exit code 5: the question was answered differently before.
+    no option, and a beginning of several, is refused unless --words says that it is meant. If it has a form, --form
+    fills in its fields; what is left out has its default. TEXT alone, your own words, answers it as well, and beside
+    --form it is added. The same answer twice is harmless. Exit code 5: the question was answered differently before.
     """
-    said = read_words(text, file)
+    form = _entered(entered)
+    said = "" if form and text is None and file is None else read_words(text, file)
     with invocation.engine() as engine:
-        is_new = engine.answer(job, said, words=words)
+        is_new = engine.answer(job, said, words=words, form=form or None)
         answered = engine.job(job)
         if invocation.json:
             print_json(answered.json)
@@ -487,6 +503,15 @@ def say_command(
     return Exit.DONE
 
 
+def _entered(stated: Sequence[str]) -> dict[str, JsonValue]:
+    """What --form fills in: a text for each key, or a list for one that is stated several times."""
+    found: dict[str, list[JsonValue]] = {}
+    for one in stated:
+        for key, value in pairs([one], "--form").items():
+            found.setdefault(key, []).append(value)
+    return {key: values[0] if len(values) == 1 else values for key, values in found.items()}
+
+
 def read_words(text: str | None, file: str | None) -> str:
     """The text of an argument, a file or stdin. Raises a usage error unless exactly one of them is given."""
     if (text is None) == (file is None):
@@ -524,6 +549,8 @@ def _read(file: str) -> str:
 def _shown(job: Job) -> str:
     """The stored answer, with the option that it selected."""
     result = job.result or {}
+    if result.get("values") is not None:
+        return one_line(shortened(str(result["answer"]).replace("\n", "; "), 300))
     answer = one_line(shortened(str(result.get("answer")), 100))
     if result.get("option") is not None:
         return f"{answer} (option {result['option']})"

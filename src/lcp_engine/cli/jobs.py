@@ -250,7 +250,8 @@ def is_question(job: Job, awaited: Collection[int]) -> bool:
 
 def answer_with(job: Job) -> str:
     """The command that answers a question."""
-    return f"`lcp answer {job.id} {'TEXT' if job.kind == QUESTION else '--file REPLY'}`"
+    way = "TEXT" if job.kind == QUESTION else "--file REPLY"
+    return f"`lcp answer {job.id} {'--form KEY=VALUE … [TEXT]' if job.params.get('fields') else way}`"
 
 
 def question_text(job: Job) -> str:

@@ -38,13 +38,17 @@ from lcp_engine.cli.terminal import (
 )
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.actions import Malformed
+from lcp_engine.core.protocol.question_form import FieldOption, Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, ReasonCode, explain_reason
 from lcp_engine.core.safe_text import block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration
+from lcp_engine.engine.approvals import pick, question_shown
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import KIND as ASK_USER
+from lcp_engine.workers.ask_user import fields_of
 
+_WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice("later"), Choice("quit"))
 MOST_LINES = 20
 """Lines of a diff, or of params, that are shown before the question."""
 NO_REASON = "a person said no"
@@ -180,8 +184,11 @@ class JobPrompt:
         """Ask the planner's question; an empty line postpones it."""
         options = job.params.get("options")
         count = len(options) if isinstance(options, list) else 0
+        fields = fields_of(job.params)
         print_line(block(f"\njob {job.id}{place}: {as_question(job.params)}"))
         self._say_expiry(job)
+        if fields:
+            return self._ask_for_form(job, fields)
         how = f"1 to {count}, or your own words" if count else "your answer"
         while True:
             words = read_line(f"{how} (empty: later): ")
@@ -191,8 +198,39 @@ class JobPrompt:
             if decided is not None:
                 return decided
 
-    def _answer(self, job: Job, words: str) -> PromptResult | None:
-        return self._try(job, lambda: self._engine.answer(job.id, words))
+    def _ask_for_form(self, job: Job, fields: Sequence[FormField]) -> PromptResult:
+        """Ask how the person wants to answer a question with a form, until it is answered or postponed."""
+        print_legend(_WAYS)
+        while True:
+            match choose("your answer?", _WAYS):
+                case "fill":
+                    decided = self._fill_in(job, fields)
+                case "words":
+                    words = _read_optional("  in your own words: ")
+                    decided = self._answer(job, words, words=True) if words else None
+                case "quit":
+                    raise Closed
+                case _:
+                    return PromptResult.LATER
+            if decided is not None:
+                return decided
+
+    def _fill_in(self, job: Job, fields: Sequence[FormField]) -> PromptResult | None:
+        """Ask for each field, then for words; Ctrl-D returns to the question before."""
+        entered: dict[str, JsonValue] = {}
+        for place, asked in enumerate(fields, 1):
+            value = _read_field(asked, f"{place} of {len(fields)}")
+            if isinstance(value, _Left):
+                return None
+            entered[asked.id] = value
+        words = _read_optional("  anything else, in your own words (empty: nothing): ")
+        return None if words is None else self._answer(job, words, words=True, form=entered)
+
+    def _answer(
+        self, job: Job, text: str, *, words: bool = False, form: Mapping[str, JsonValue] | None = None
+    ) -> PromptResult | None:
+        shown = question_shown(job.params)
+        return self._try(job, lambda: self._engine.answer(job.id, text, words=words, form=form, shown=shown))
 
     def _introduce(self, job: Job, place: str) -> None:
         """Show the job, why it is held, and the beginning of what it would change."""
@@ -355,6 +393,46 @@ def _counted(diffs: Sequence[Diff]) -> str:
         sum(counts) for counts in ([diff.added for diff in diffs], [diff.removed for diff in diffs])
     )
     return f"  +{added:,} -{removed:,}" if added or removed else ""
+
+
+class _Left(Enum):
+    """The person pressed Ctrl-D at a field."""
+
+    LEFT = auto()
+
+
+def _read_field(asked: FormField, place: str) -> JsonValue | _Left:
+    """Read the value of one field; nothing typed takes its default, and what does not fit is asked again."""
+    print_line(block(f"  {place}: {asked.label}{'' if asked.required else ' (optional)'}"))
+    if asked.help:
+        print_line(block(f"    {asked.help}"))
+    options = asked.options or ()
+    for number, option in enumerate(options, 1):
+        print_line(block(f"    {number}) {option.shown}"))
+    usual = "" if asked.default is None else f" [{one_line(asked.shown(asked.default))}]"
+    how = {"select": "number or value", "multi_select": "numbers or values, with commas between"}
+    while True:
+        typed = _read_optional(f"    {how.get(asked.type, asked.expectation)}{usual}: ")
+        if typed is None:
+            return _Left.LEFT
+        entered: JsonValue = typed
+        if options:
+            words = [word.strip() for word in typed.split(",")] if asked.type == "multi_select" else [typed]
+            chosen: list[JsonValue] = [_chosen(options, word) for word in words if word]
+            entered = chosen if asked.type == "multi_select" else "".join(map(str, chosen))
+        match fill_in([asked], {asked.id: entered}):
+            case Filled(values):
+                return values.get(asked.id)
+            case Unfilled(problems):
+                print_line(f"    {one_line(problems[0].message)}")
+
+
+def _chosen(options: Sequence[FieldOption], word: str) -> str:
+    """The value of the option that a word names: by its number, its value, its label, or the beginning of one."""
+    for names in ([one.value for one in options], [one.shown for one in options]):
+        if (number := pick(names, word)) is not None:
+            return options[number - 1].value
+    return word
 
 
 def _read_optional(question: str) -> str | None:

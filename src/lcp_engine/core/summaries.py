@@ -86,12 +86,29 @@ def _patterns(patterns: Sequence[JsonValue], root: JsonValue) -> Shown:
 
 
 def as_question(params: Object) -> str:
-    """A question to a person, with one option on each line."""
-    options = params.get("options")
+    """A question to a person, with one option or field of its form on each line."""
+    options, fields = params.get("options"), params.get("fields")
     listed = options if isinstance(options, list) else []
-    return "\n".join(
-        [str(params.get("question")), *(f"  {number}) {one}" for number, one in enumerate(listed, 1))]
+    lines = [f"  {number}) {one}" for number, one in enumerate(listed, 1)]
+    lines += (
+        [_field_line(field) for field in fields if isinstance(field, dict)]
+        if isinstance(fields, list)
+        else []
     )
+    return "\n".join([str(params.get("question") or params.get("title")), *lines])
+
+
+def _field_line(field: Object) -> str:
+    """A field of a form: its key, what it takes, and what it asks."""
+    options = field.get("options")
+    values = (
+        [one.get("value") if isinstance(one, dict) else one for one in options]
+        if isinstance(options, list)
+        else []
+    )
+    taken = "|".join(map(str, values)) or field.get("type") or "text"
+    needed = ", required" if field.get("required") is True else ""
+    return f"  {field.get('id')} ({taken}{needed}): {field.get('label')}"
 
 
 def gist(result: Object | None) -> str:

@@ -333,6 +333,7 @@ def kind_of(worker: Worker[BaseModel], *, is_held: bool) -> Kind:
         shows=worker.shows,
         example=worker.examples[0].params if worker.examples else None,
         included_in=worker.included_in,
+        brief_params=worker.brief_params,
     )
 
 

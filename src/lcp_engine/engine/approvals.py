@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os.path import normpath
 
 from pydantic import BaseModel, JsonValue
@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.job_states import ANSWER, APPROVE, APPROVE_BLOCKED, REJECT, Role, State
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Verdict
+from lcp_engine.core.protocol.question_form import Filled, Unfilled, as_words, fill_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import subject_of
@@ -42,7 +43,7 @@ from lcp_engine.store.people import (
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.workers.ask_user import KIND, AskUserResult
+from lcp_engine.workers.ask_user import KIND, AskUserResult, fields_of
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 from lcp_engine.workers.params import FileParams
 
@@ -184,13 +185,26 @@ def _rejection(ledger: Ledger, job: JobRow, reason: Reason) -> str:
     return agent_error(failed, ledger.mission(job.mission_id).uid, ledger.tx.now)
 
 
-def answer(ledger: Ledger, job_id: int, text: str, *, by: str, words: bool = False) -> bool:
+def answer(
+    ledger: Ledger,
+    job_id: int,
+    text: str,
+    *,
+    by: str,
+    words: bool = False,
+    form: Mapping[str, JsonValue] | None = None,
+    shown: str | None = None,
+) -> bool:
     """Complete a question with a person's answer, or take the reply of a planner that is a person (R21).
 
     False if it was given the same answer before, which is harmless. The number of an option, or the beginning of
     exactly one, selects it; with `words` only its whole text does, and any other answer is in the person's own words
-    (R14). Raises `NOT_FOUND`; `INVALID_ARGUMENT` for a blank or too long answer, and for a number or a beginning that
-    selects no option; `WRONG_STATE` for a job that is not a question, or that was decided otherwise.
+    (R14). `form` is what was entered in the question's form, by the ids of its fields; `text` is then what the person
+    adds, perhaps nothing. `shown` is the fingerprint of the question that the person saw.
+
+    Raises `NOT_FOUND`; `INVALID_ARGUMENT` for a blank or too long answer, for a number or a beginning that selects no
+    option, and for a form that is not filled in; `WRONG_STATE` for a job that is not a question, or that was decided
+    otherwise; `CONFLICT` if the question is not the one that was shown.
     """
     ledger.lock(job.mission_id for job in find_jobs(ledger.tx, [job_id]))
     job = ledger.job(job_id)
@@ -199,6 +213,12 @@ def answer(ledger: Ledger, job_id: int, text: str, *, by: str, words: bool = Fal
     if job.kind != KIND:
         message = f"job {job_id} is a {job.state} {job.kind}; only questions can be answered"
         raise LcpError(ErrorCode.WRONG_STATE, message)
+    if shown is not None and shown != question_shown(from_json(job.params)):
+        message = f"the question of job {job_id} is not the one that was shown; nothing was answered"
+        advice = f"Look at the question again (`lcp job {job_id}`), then answer it."
+        raise LcpError(ErrorCode.CONFLICT, message, advice=advice)
+    if form is not None:
+        return _settle_question(ledger, job, _filled(job, form, text, by))
     said = spoken(text, f"the answer to job {job_id}")
     options = _options(job)
     number = _find(options, said) if words else pick(options, said)
@@ -207,11 +227,42 @@ def answer(ledger: Ledger, job_id: int, text: str, *, by: str, words: bool = Fal
         way = f"`lcp answer {job_id} --words {shlex.quote(said)}` answers in your own words"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"job {job_id} {problem}; the options are {listed}; {way}")
     chosen = said if number is None else options[number - 1].strip()
-    result = AskUserResult(answer=chosen, option=number, by=by)
+    return _settle_question(ledger, job, AskUserResult(answer=chosen, option=number, by=by))
+
+
+def question_shown(params: Mapping[str, JsonValue]) -> str:
+    """The fingerprint of a question, to which an answer is bound."""
+    return fingerprint(KIND, params)
+
+
+def _filled(job: JobRow, form: Mapping[str, JsonValue], text: str, by: str) -> AskUserResult:
+    """The answer with the values of a form. Raises `INVALID_ARGUMENT`."""
+    fields = fields_of(from_json(job.params))
+    if not fields:
+        message = f"job {job.id} has no form; it is answered with `lcp answer {job.id} TEXT`"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    match fill_in(fields, form):
+        case Unfilled(problems):
+            lines = [f"{problem.path}: {problem.message}" for problem in problems]
+            more = f"; and {len(lines) - _MOST_NAMED} more" if len(lines) > _MOST_NAMED else ""
+            message = f"job {job.id}: {'; '.join(lines[:_MOST_NAMED])}{more}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message, {"problems": [*lines]})
+        case Filled(values):
+            words = spoken(text, f"the answer to job {job.id}") if text.strip() else None
+            told = "\n".join(part for part in (as_words(fields, values), words) if part)
+            return AskUserResult(answer=told or "nothing was entered", values={**values}, words=words, by=by)
+
+
+_MOST_NAMED = 3
+
+
+def _settle_question(ledger: Ledger, job: JobRow, result: AskUserResult) -> bool:
+    """Complete the question; False if it was completed in the same way before."""
     if job.state is not State.HELD:
-        return _is_known(ledger, job, result.answer)
-    ledger.move(job, ANSWER, result=to_json(result.model_dump()))
-    data: dict[str, JsonValue] = {"by": by, "decision": "answer", "option": result.option}
+        return _is_known(ledger, job, result)
+    of_form = {"values", "words"} if result.values is None else set[str]()
+    ledger.move(job, ANSWER, result=to_json(result.model_dump(exclude=of_form)))
+    data: dict[str, JsonValue] = {"by": result.by, "decision": "answer", "option": result.option}
     ledger.note(ledger.mission(job.mission_id), "decided", job.id, data)
     keep_answer(ledger, job, result.answer, by)
     after_settling(ledger, job)
@@ -257,14 +308,14 @@ def _options(job: JobRow) -> list[str]:
     return [str(option) for option in options] if isinstance(options, list) else []
 
 
-def _is_known(ledger: Ledger, job: JobRow, answer: str) -> bool:
+def _is_known(ledger: Ledger, job: JobRow, answer: AskUserResult) -> bool:
     """False if the answer is the one that was given before. Raises `WRONG_STATE` for any other."""
     result = ledger.result(job.id)
     if job.state is not State.SUCCEEDED or result is None:
         message = f"job {job.id} is {job.state}; only held jobs can be answered"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     before = from_json(result)
-    if before.get("answer") == answer:
+    if (before.get("answer"), before.get("values")) == (answer.answer, answer.values):
         return False
     message = f"job {job.id} is {job.state}; {before.get('by')} has given another answer"
     raise LcpError(ErrorCode.WRONG_STATE, message)

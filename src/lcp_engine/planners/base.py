@@ -161,6 +161,8 @@ class Kind:
     """Params of such a job."""
     included_in: str | None = None
     """A kind that can do all that this one can."""
+    brief_params: type[BaseModel] | None = None
+    """A model of the most important params; None if all are."""
 
 
 @dataclass(frozen=True)

@@ -387,8 +387,11 @@ def _decide(scratch: Scratch, event: PastEvent) -> None:
             reason = str(event.data.get("reason", ""))
             scratch.write(approvals.reject, job_id, reason, by=by)
         case "answer":
-            text = str(from_json(past.result or "{}").get("answer", ""))
-            scratch.write(answer, job_id, text, by=by, words=True)
+            result = from_json(past.result or "{}")
+            values = result.get("values")
+            form = values if isinstance(values, dict) else None
+            said = result.get("answer") if form is None else result.get("words")
+            scratch.write(answer, job_id, str(said or ""), by=by, words=True, form=form)
         case "reply":
             reply = _reply_of_person(scratch, event)
             scratch.write(_bring_reply, job_id, reply, by)

@@ -9,14 +9,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import object_in
 from lcp_engine.core.protocol.actions import Malformed
+from lcp_engine.core.protocol.question_form import Unfilled, fill_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
-from lcp_engine.web.jobs import Need, need_of, options_of, show_job
+from lcp_engine.web.jobs import Need, entered_in, need_of, options_of, show_job
 from lcp_engine.web.missions import show_mission
+from lcp_engine.workers.ask_user import fields_of
 
 MOST_FAULTS = 10
 NOTHING_SHOWN = Sight("", None, None, 0)
@@ -75,17 +78,46 @@ def retry(context: PageContext, request: Request, form: Form) -> Response:
 def answer(context: PageContext, request: Request, form: Form) -> Response:
     """Answer a question, or give the reply of a turn (R13); free text takes precedence over an option (R14)."""
     job_id = number(request.path_params["job"])
-    text = form.text("answer")
+    text, typed = form.text("answer"), _typed(context, job_id, form)
+    if typed and form.text("way") == "form":
+        return _fill_in(context, request, form, job_id)
     if text and not form.text("anyway") and (problem := _fault_of(context, job_id, text)):
-        entered = {"answer": text, "invalid": "yes"}
+        entered: dict[str, JsonValue] = {"answer": text, "invalid": "yes"}
         return show_job(context, request, status=422, problem=problem, entered=entered)
     try:
         said = text or _option(context, job_id, form.text("option"))
-        decided = context.engine.answer(job_id, said, words=True)  # an option is sent as its whole text
+        shown = form.text("question") or None
+        # An option is sent as its whole text.
+        decided = context.engine.answer(job_id, said, words=True, shown=shown)
     except LcpError as refused:
-        return show_job(
-            context, request, status=status_of(refused), problem=str(refused), entered={"answer": text}
+        entered = {"answer": text, **typed}
+        return show_job(context, request, status=status_of(refused), problem=str(refused), entered=entered)
+    return to_job(job_id, "answered" if decided else "answered_before", form)
+
+
+def _typed(context: PageContext, job_id: int, form: Form) -> dict[str, JsonValue]:
+    """What was entered in the form of a question, as `form`; nothing if it has none."""
+    fields = fields_of(context.engine.job(job_id).params)
+    return {"form": {field.id: entered_in(form, field) for field in fields}} if fields else {}
+
+
+def _fill_in(context: PageContext, request: Request, form: Form, job_id: int) -> Response:
+    """Answer a question with its form; what does not fit is shown beside its field, and all that was typed stays."""
+    text, typed = form.text("answer"), _typed(context, job_id, form)
+    entered: dict[str, JsonValue] = {"answer": text, **typed}
+    read = fill_in(fields_of(context.engine.job(job_id).params), object_in(typed["form"]))
+    if isinstance(read, Unfilled):
+        entered["faults"] = {problem.path: problem.message for problem in read.problems}
+        count = len(read.problems)
+        problem = (
+            f"{count} field{'' if count == 1 else 's'} of the form cannot be read; nothing was submitted"
         )
+        return show_job(context, request, status=422, problem=problem, entered=entered)
+    try:
+        shown = form.text("question") or None
+        decided = context.engine.answer(job_id, text, words=True, form=read.values, shown=shown)
+    except LcpError as refused:
+        return show_job(context, request, status=status_of(refused), problem=str(refused), entered=entered)
     return to_job(job_id, "answered" if decided else "answered_before", form)
 
 

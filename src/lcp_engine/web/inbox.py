@@ -31,7 +31,7 @@ from lcp_engine.web.forms import (
     shown_value,
     to_inbox,
 )
-from lcp_engine.web.jobs import Need, is_shown, need_of, options_of, read_filter
+from lcp_engine.web.jobs import AskedForm, Need, asked_form, is_shown, need_of, options_of, read_filter
 
 JOBS = 50
 MOST_DECIDED = 1000
@@ -182,6 +182,10 @@ class Row:
     @property
     def options(self) -> list[str]:
         return options_of(object_in(self.job["params"]))
+
+    @property
+    def asked(self) -> AskedForm | None:
+        return asked_form(object_in(self.job["params"])) if self.need is Need.ANSWER else None
 
     @property
     def shown_name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
@@ -16,12 +17,15 @@ from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
+from lcp_engine.engine.approvals import question_shown
 from lcp_engine.web.changes import Excerpt, excerpt
 from lcp_engine.web.context import LONGEST, PageContext, context_of
-from lcp_engine.web.forms import cursor, number, shown_value
+from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.workers import ask_user
+from lcp_engine.workers.ask_user import fields_of
 from lcp_engine.workers.base import Workers
 from lcp_engine.workers.registry import UNDO_KIND
 
@@ -33,7 +37,7 @@ CHARACTERS_OF_JOB = 200_000
 LARGEST_EDIT = 256 * 1024
 """Params with more characters are not edited in a browser: percent-encoded they exceed the limit of a request."""
 
-Entered: TypeAlias = Mapping[str, str]
+Entered: TypeAlias = Mapping[str, JsonValue]
 NOTHING: Entered = MappingProxyType({})
 
 
@@ -61,6 +65,58 @@ def options_of(params: Mapping[str, JsonValue]) -> list[str]:
     """The options of a question."""
     options = params.get("options")
     return [str(option) for option in options] if isinstance(options, list) else []
+
+
+@dataclass(frozen=True)
+class AskedField:
+    """A field of a question's form as a page shows it."""
+
+    field: FormField
+    entered: JsonValue
+    fault: str
+
+    @property
+    def value(self) -> str:
+        """What a field for text contains."""
+        return "" if self.entered is None else str(self.entered)
+
+    def has(self, value: str) -> bool:
+        """Whether an option is chosen."""
+        return value in self.entered if isinstance(self.entered, list) else value == self.entered
+
+
+@dataclass(frozen=True)
+class AskedForm:
+    """A question's form; `shown` is the fingerprint of the question, to which an answer is bound."""
+
+    fields: Sequence[AskedField]
+    shown: str
+
+
+def asked_form(params: Mapping[str, JsonValue], entered: Entered = NOTHING) -> AskedForm | None:
+    """The form of a question, with what was `entered` in it or else the defaults; None if it has none."""
+    typed, faults = entered.get("form"), entered.get("faults")
+    values = typed if isinstance(typed, dict) else None
+    told = faults if isinstance(faults, dict) else {}
+    fields = [
+        AskedField(
+            field, field.default if values is None else values.get(field.id), str(told.get(field.id, ""))
+        )
+        for field in fields_of(params)
+    ]
+    return AskedForm(fields, question_shown(params)) if fields else None
+
+
+def entered_in(form: Form, field: FormField) -> JsonValue:
+    """What was entered in a field; a browser sends nothing for a box that is not ticked."""
+    name = f"field.{field.id}"
+    match field.type:
+        case "multi_select":
+            return [*form.fields.get(name, [])]
+        case "checkbox":
+            return name in form.fields
+        case _:
+            return form.text(name)
 
 
 def jobs(request: Request) -> Response:
@@ -115,6 +171,7 @@ def show_job(
         has_kind=found.kind in engine.workers,
         question=_last_question(context, found) if look is not None and need is Need.REPLY else None,
         options=options_of(found.params),
+        asked=asked_form(found.params, entered) if need is Need.ANSWER else None,
         diffs=parts,
         caveat="" if look is None else look.caveat,
         shown=""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from lcp_engine.core.kinds import QUESTION
+from lcp_engine.core.protocol.actions import RULE
+from lcp_engine.core.protocol.question_form import MOST_FIELDS, FormField
 from lcp_engine.workers.base import Example, ExecutedBy, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
@@ -17,7 +21,7 @@ MOST_OPTIONS = 20
 _Words = Annotated[ContentText, Field(min_length=1)]
 
 
-class AskUserParams(Params):
+class BriefQuestion(Params):
     """A question; a person may pick one of `options` or answer in words of their own."""
 
     question: _Words = Field(description="What a person is asked.")
@@ -26,12 +30,72 @@ class AskUserParams(Params):
     )
 
 
+class AskUserParams(BriefQuestion):
+    """A question with a form: the person fills in `fields`, or answers in words of their own all the same."""
+
+    fields: list[FormField] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_FIELDS,
+        description="At most 20 fields to fill in; words of one's own are always possible.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_form(cls, value: JsonValue) -> JsonValue:
+        """Read a form of seed 004, `{"type": "form", "title": …, "fields": […]}`: its title is the question."""
+        if not isinstance(value, dict) or value.get("type") != "form":
+            return value
+        rest = {key: part for key, part in value.items() if key not in _OF_FORM}
+        titles = [value[key] for key in ("title", "description") if isinstance(value.get(key), str)]
+        return {"question": "\n".join(map(str, titles)), **rest} if titles else rest
+
+    @field_validator("fields")
+    @classmethod
+    def _name_each_once(cls, fields: list[FormField] | None) -> list[FormField] | None:
+        known: dict[str, int] = {}
+        for index, field in enumerate(fields or ()):
+            if field.id in known:
+                places = {"id": field.id, "first": known[field.id], "second": index}
+                message = "the id '{id}' is that of fields[{first}] and of fields[{second}]; each has its own"
+                raise PydanticCustomError(RULE, message, places)
+            known[field.id] = index
+        return fields
+
+    @model_validator(mode="after")
+    def _asks_in_one_way(self) -> AskUserParams:
+        if self.options and self.fields:
+            raise PydanticCustomError(
+                RULE, "options and fields are both given; a select in fields has options, too"
+            )
+        return self
+
+
+_OF_FORM = ("type", "id", "title", "description", "submit_label", "optional")
+
+
+def fields_of(params: Mapping[str, JsonValue]) -> tuple[FormField, ...]:
+    """The fields that a question asks for; none if it asks for none, or its params are not valid."""
+    if not params.get("fields"):
+        return ()
+    try:
+        return tuple(AskUserParams.model_validate(dict(params)).fields or ())
+    except ValidationError:
+        return ()
+
+
 class AskUserResult(Result):
-    """What a person answered; `option` is the number of the option that it is, from 1."""
+    """What a person answered; `option` is the number of the option that it is, from 1.
+
+    `values` are those of the form by the ids of its fields, `words` what the person added to it; `answer` then has a
+    line for each value, and these words.
+    """
 
     action: Literal["ask_user_result"] = "ask_user_result"
     answer: str
     option: int | None = None
+    values: dict[str, JsonValue] | None = None
+    words: str | None = None
     by: str
 
 
@@ -45,10 +109,26 @@ WORKER = Worker(
     description="Ask a person; the answer comes with a later turn.",
     has_effects=False,
     executed_by=ExecutedBy.PERSON,
+    brief_params=BriefQuestion,
     examples=(
         Example(
             params={"question": "Which licence?", "options": ["MIT", "Apache-2.0"]},
             result={"answer": "MIT", "option": 1, "by": "Ann"},
+            is_run=False,
+        ),
+        Example(
+            params={
+                "question": "What shall the release be?",
+                "fields": [
+                    {"id": "version", "type": "text", "label": "Version", "required": True},
+                    {"id": "day", "type": "date", "label": "Day", "default": "2026-12-01"},
+                ],
+            },
+            result={
+                "answer": "Version: 2.0\nDay: 2026-12-01",
+                "values": {"version": "2.0", "day": "2026-12-01"},
+                "by": "Ann",
+            },
             is_run=False,
         ),
     ),

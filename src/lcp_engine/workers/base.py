@@ -333,6 +333,8 @@ class Worker(Generic[P]):
     examples: tuple[Example, ...] = ()
     included_in: str | None = None
     """A kind that can do all that this one can: a model that may use both is offered only that one."""
+    brief_params: type[BaseModel] | None = None
+    """A model of the most important params, for planners with little room; it accepts nothing that `params` refuses."""
     command: Callable[[P], tuple[str, ...]] | None = None
     """The program that the job runs, with its arguments, if the mission allows it; `execute` is not called then."""
     program: ExternalProgram | None = None
@@ -434,6 +436,7 @@ class Worker(Generic[P]):
             role=self.role,
             shows=self.shows,
             examples=self.examples,
+            brief_params=self.brief_params,
             included_in=self.included_in,
             command=None if command is None else lambda params: command(mine(params)),
             program=self.program,

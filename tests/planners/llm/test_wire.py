@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue
@@ -438,6 +438,7 @@ def test_whatever_a_schema_allows_is_valid_lcp_and_keeps_the_rules(
     value = data.draw(values(schema))
     Draft202012Validator(schema).validate(value)
     action = read_reply(json.dumps(value), MODELS)
+    assume(not _repeats_an_id(action))  # no schema can say that each field of a form has an id of its own
     assert not isinstance(action, Malformed), action.errors
     assert action.warnings == ()
     if narrow:
@@ -451,12 +452,19 @@ def test_whatever_a_universal_schema_allows_is_translated(data: st.DataObject, q
     value = data.draw(values(schema))
     Draft202012Validator(schema).validate(value)
     action = read_universal(json.dumps(value), MODELS)
+    assume(not _repeats_an_id(action))
     assert not isinstance(action, Malformed), action.errors
     if isinstance(value, dict) and value["response_type"] == "custom":
         assert action.warnings == ()
         _keeps_the_rules(question, action)
     if question.last_turn is not None:
         assert action.action in ENDS
+
+
+def _repeats_an_id(action: object) -> bool:
+    return isinstance(action, Malformed) and all(
+        "there twice" in error.message or "has its own" in error.message for error in action.errors
+    )
 
 
 def _keeps_the_rules(question: Question, action: object) -> None:

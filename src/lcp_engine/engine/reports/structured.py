@@ -6,23 +6,26 @@ The forms offer what a person can decide on each held job. The response follows 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.json_values import int_in, list_in
 from lcp_engine.core.kinds import QUESTION
+from lcp_engine.core.protocol import question_form
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import subject_of
 from lcp_engine.engine.reports.markdown import Section, sections, standing, title, words
 from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, JobFact
 from lcp_engine.store.queries.records import Mission, MissionStatus
+from lcp_engine.workers.ask_user import fields_of
 
 Milestone: TypeAlias = Literal["25%", "50%", "75%", "100%"]
 Emotion: TypeAlias = Literal["neutral", "encouraging", "celebratory", "supportive", "informative"]
 Kind: TypeAlias = Literal["educational", "conversational", "assessment", "summary", "error"]
+FieldType: TypeAlias = Literal["radio", "checkbox", "select", "text", "textarea", "number"]
 _Block: TypeAlias = Literal["list", "info", "warning"]
 
 MILESTONES: tuple[tuple[int, Milestone], ...] = ((100, "100%"), (75, "75%"), (50, "50%"), (25, "25%"))
@@ -82,7 +85,7 @@ class FormField(_Part):
     """One thing to fill in. `options` are needed where something is chosen."""
 
     id: str = Field(pattern="^[a-z][a-z0-9_]*$")
-    type: Literal["radio", "checkbox", "select", "text", "textarea", "number"]
+    type: FieldType
     label: str
     required: bool = False
     options: list[Option] | None = None
@@ -371,17 +374,19 @@ def form_of(job: JobFact, mission_id: int) -> Form:
 def commands_for(job: JobFact) -> list[str]:
     """The commands that decide on a held job, the most likely first."""
     if job.kind == QUESTION:
-        return [f"lcp answer {job.id} TEXT"]
+        way = " ".join(f"--form {field.id}=VALUE" for field in fields_of(job.params)) or "TEXT"
+        return [f"lcp answer {job.id} {way}"]
     reject = f"lcp reject {job.id} --reason TEXT"
     return [reject] if job.reason == ReasonCode.NO_WORKER else [f"lcp approve {job.id}", reject]
 
 
 def _answer(job: JobFact, mission_id: int) -> Form:
     choices = _choices(job.params.get("options"))
-    own = "Or in your own words" if choices else "Your answer"
+    own = "Or in your own words" if choices or job.params.get("fields") else "Your answer"
     fields = [FormField(id="answer", type="textarea", label=own, help_text=f"lcp answer {job.id} TEXT")]
     if choices:
         fields.insert(0, FormField(id="choice", type="radio", label="Your choice", options=choices))
+    fields = [*(_of_question(field, job.id) for field in fields_of(job.params)), *fields]
     return Form(
         id=f"job_{job.id}",
         title=f"Question {job.id}",
@@ -389,6 +394,31 @@ def _answer(job: JobFact, mission_id: int) -> Form:
         fields=[*fields, _message(mission_id)],
         submit_label="Answer",
     )
+
+
+def _of_question(field: question_form.FormField, job_id: int) -> FormField:
+    """A field of the question itself, in the types that this format has."""
+    options = [Option(value=option.value, label=option.shown) for option in field.options or ()]
+    if field.type == "checkbox":
+        options = [Option(value="yes", label="Yes"), Option(value="no", label="No")]
+    command = f"lcp answer {job_id} --form {field.id}=VALUE"
+    return FormField(
+        id=f"form_{field.id}",
+        type=_TYPES[field.type],
+        label=field.label,
+        required=field.required,
+        options=options or None,
+        placeholder=None if field.default is None else field.shown(field.default),
+        help_text=f"{field.help} ({command})" if field.help else f"{field.expectation} ({command})",
+        min=field.min,
+        max=field.max,
+    )
+
+
+_TYPES: Mapping[str, FieldType] = {
+    "text": "text", "number": "number", "select": "radio", "multi_select": "checkbox", "checkbox": "radio",
+    "date": "text",
+}  # fmt: skip
 
 
 def _choices(options: JsonValue) -> list[Option]:

@@ -109,9 +109,14 @@ def for_context(question: Question, tokens: int) -> Question:
     """The question without kinds that a model with few tokens of context can do without: files need the room."""
     roles = {kind.role for kind in question.kinds}
     spared = {role for role, (least, other) in _NEEDS_ROOM.items() if tokens < least and other in roles}
-    return replace(question, kinds=tuple(kind for kind in question.kinds if kind.role not in spared))
+    kept = [kind for kind in question.kinds if kind.role not in spared]
+    if tokens < _ALL_PARAMS:
+        kept = [replace(kind, params=kind.brief_params or kind.params) for kind in kept]
+    return replace(question, kinds=tuple(kept))
 
 
+_ALL_PARAMS = 8000
+"""From how many tokens on all params of a kind are offered, also those that are seldom needed."""
 _NEEDS_ROOM = {
     KindRole.FINDS: (3000, KindRole.READS),
     KindRole.EDITS: (3000, KindRole.WRITES),
@@ -465,7 +470,9 @@ def _answers(jobs: Iterable[SeenJob], view: View) -> Iterator[str]:
     for job in jobs:
         answer = (job.result or {}).get("answer")
         if view.role(job) is KindRole.ASKS and job.state == "succeeded" and isinstance(answer, str):
-            yield f"to your question {fold(str(job.params.get('question')))} a person answers: {answer}"
+            values = (job.result or {}).get("values")
+            told = f"{json.dumps(values, ensure_ascii=False)}\n{answer}" if values else answer
+            yield f"to your question {fold(str(job.params.get('question')))} a person answers: {told}"
 
 
 def _correction(question: Question, count: Count) -> str:

@@ -31,6 +31,7 @@ from lcp_engine.core.protocol.json_schema import (
     strict_params,
     with_ends,
 )
+from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.universal import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
@@ -79,7 +80,11 @@ def reply_schema(
     jobs whose results it does not show, by number. Without `narrow` the schema depends on the kinds of the question
     alone.
     """
-    kinds, definitions = strict_params({kind.name: kind.params for kind in question.kinds})
+    # Without narrowing a form is not offered: hardly anything of its rules can be said in the strict vocabulary.
+    models = {
+        kind.name: kind.params if narrow else kind.brief_params or kind.params for kind in question.kinds
+    }
+    kinds, definitions = strict_params(models)
     actions = (
         _narrowed(question, kinds, narrowing, cut, left_out)
         if narrow
@@ -366,10 +371,31 @@ def _edits(
 
 
 def _asks(params: Schema, narrowing: Narrowing) -> Schema:
+    """The params of a question, with options or with a form, never with both."""
     line: Schema = {"type": "string", "pattern": LINE}
-    return _fixed(
-        params, {"question": line, "options": nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))}
-    )
+    options = nullable(narrowing.some(line, _MOST_ENTRIES, at_least=1))
+    whole = properties_of(_fixed(params, {"question": line, "options": options}))
+    fields = whole.pop("fields", None)
+    if fields is None or not narrowing.lengths:
+        return closed(whole)
+    form = narrowing.some(any_of(_fields(narrowing)), _MOST_ENTRIES, at_least=1)
+    with_form = {key: part for key, part in whole.items() if key != "options"}
+    return any_of([closed(whole), closed({**with_form, "fields": form})])
+
+
+def _fields(narrowing: Narrowing) -> list[Schema]:
+    """The fields of a form, without defaults and bounds: whether these fit, no schema can say."""
+    line: Schema = {"type": "string", "pattern": LINE}
+    head: dict[str, Schema] = {"id": {"type": "string", "pattern": _FIELD_ID}, "label": line}
+    tail: dict[str, Schema] = {"help": nullable(line), "required": nullable({"type": "boolean"})}
+    options = narrowing.some(line, _MOST_ENTRIES, at_least=1)
+    return [
+        closed({"type": one_of_texts(ENTERING), **head, **tail}),
+        closed({"type": one_of_texts(CHOOSING), **head, "options": options, **tail}),
+    ]
+
+
+_FIELD_ID = "^[a-z][a-z0-9_]{0,30}$"
 
 
 def _lists(params: Schema, known: Known, narrowing: Narrowing, *, has_tried: bool) -> Schema | None:
