@@ -101,6 +101,26 @@ def test_a_long_lived_program_answers_many_jobs_of_a_runner(
         os.kill(int(str(results[0]["pid"])), 0)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "'y' * 5_000_000",
+        "{'message': 'no', 'all': 'y' * 5_000_000}",
+        "{'message': 'y' * 5_000_000, 'of': [1]}",
+    ],
+)
+def test_a_long_error_is_not_kept_whole(
+    kind: Callable[..., Worker[BaseModel]], root: Path, error: str
+) -> None:
+    told = ask(kind(ONCE + f"print(json.dumps({{'error': {error}}}))"), root).error
+    assert told is not None
+    assert len(json.dumps(told.as_json())) < 70_000
+    details = told.technical_details
+    said = str(details.get("message", told.user_message))
+    assert said == "no" or said.endswith("… (4,934,464 more characters are left out)")
+    assert ("left_out" in details) == ("{" in error)
+
+
 def test_each_attempt_has_a_number_of_its_own(kind: Callable[..., Worker[BaseModel]], tmp_path: Path) -> None:
     source = ONCE + "print(json.dumps({'result': job} if job['attempt'] == 2 else {'error': 'not yet'}))"
     with Engine(sqlite_url(tmp_path), workers=[kind(source, backoff=0)]) as engine:

@@ -37,6 +37,8 @@ MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
 MOST_STDERR = 8 * 1024
 """Bytes of stderr that are kept: the last ones."""
+MOST_ERROR = 64 * 1024
+"""Bytes of an error that a program states whole: it is stored with each attempt, and shown to people."""
 MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Jobs that are sent together, and bytes of them: they have to fit into a pipe."""
@@ -213,7 +215,7 @@ class _Job:
             raise self.failed(f"it answered for another job: {fact}, {self._id} is expected", stderr)
         error, result = answer.get("error"), answer.get("result")
         if error is not None and result is None:
-            return self._error(error, stderr)
+            return self._error(error, stderr, is_long=len(line) > MOST_ERROR)
         if not isinstance(result, dict) or error is not None:
             keys = shortened(", ".join(answer)) or "no keys"
             raise self.failed(
@@ -258,13 +260,17 @@ class _Job:
             raise self.failed(f"an object is expected, it answered {shortened(json.dumps(found))}", stderr)
         return found
 
-    def _error(self, error: JsonValue, stderr: Buffer) -> Failed:
-        """The failure that a program states: a text, or an object with a message."""
+    def _error(self, error: JsonValue, stderr: Buffer, *, is_long: bool) -> Failed:
+        """The failure that a program states: a text, or an object with a message. A long one is cut."""
         message = error.get("message") if isinstance(error, dict) else error
         if not isinstance(message, str) or not message.strip():
             raise self.failed("error is expected to be a text, or an object with a message", stderr)
+        if len(message) > MOST_ERROR:
+            message = f"{message[:MOST_ERROR]}… ({len(message) - MOST_ERROR:,} more characters are left out)"
         details = _details(error)
         stated = details.pop("code", None)
+        if is_long and details:
+            details = {"left_out": f"its details: the error has more than {MOST_ERROR:,} bytes"}
         details |= self.failed("", stderr).failed.details
         if isinstance(stated, str) and stated in _MAY_STATE:
             return Failed(ErrorCode(stated), message, details)

@@ -16,7 +16,7 @@ from typing import NoReturn
 import anyio
 import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from httpx2 import AsyncClient, Timeout
+from httpx2 import AsyncByteStream, AsyncClient, AsyncHTTPTransport, Request, Response, Timeout
 from mcp import Client, MCPError
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
@@ -231,19 +231,50 @@ def _message(line: bytes) -> SessionMessage | Exception:
 
 
 def _server_elsewhere(url: str, token: str | None) -> Transport:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    """A server that is reached over HTTP. A redirect to another origin is not followed; the token stays here."""
+    headers = {"Accept-Encoding": "identity"}  # what is compressed has any size
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     # The limit of a job's time is the runner's.
-    return streamable_http_client(url, http_client=AsyncClient(headers=headers, timeout=Timeout(None)))
+    client = AsyncClient(transport=_Bounded(), headers=headers, timeout=Timeout(None))
+    return streamable_http_client(url, http_client=client)
+
+
+class _Bounded(AsyncHTTPTransport):
+    """Ends this process at an answer without end. Of an event stream the SDK limits each event."""
+
+    async def handle_async_request(self, request: Request) -> Response:
+        response = await super().handle_async_request(request)
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            _end("the MCP server sent a compressed answer, which was not asked for")
+        if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+            assert isinstance(response.stream, AsyncByteStream)
+            response.stream = _Counted(response.stream)
+        return response
+
+
+class _Counted(AsyncByteStream):
+    def __init__(self, stream: AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        received = 0
+        async for piece in self._stream:
+            received += len(piece)
+            if received > _MOST_MESSAGE:
+                _end(f"the MCP server sent a message of more than {size(_MOST_MESSAGE)}")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _told(raised: BaseException) -> str:
     """The first cause, in a line."""
     while isinstance(raised, BaseExceptionGroup):
         raised = raised.exceptions[0]
-    said = (
-        raised.message if isinstance(raised, MCPError) else f"{type(raised).__name__}: {_first_line(raised)}"
-    )
-    return f"the MCP server cannot be used: {said}"
+    named = "" if isinstance(raised, MCPError) else f"{type(raised).__name__}: "
+    return f"the MCP server cannot be used: {named}{_first_line(raised)}"
 
 
 def _first_line(raised: BaseException) -> str:
