@@ -264,7 +264,7 @@ def _settle_question(ledger: Ledger, job: JobRow, result: AskUserResult) -> bool
     ledger.move(job, ANSWER, result=to_json(result.model_dump(exclude=of_form)))
     data: dict[str, JsonValue] = {"by": result.by, "decision": "answer", "option": result.option}
     ledger.note(ledger.mission(job.mission_id), "decided", job.id, data)
-    keep_answer(ledger, job, result.answer, by)
+    keep_answer(ledger, job, result.answer, result.by)
     after_settling(ledger, job)
     return True
 
