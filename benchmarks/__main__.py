@@ -17,7 +17,7 @@ from benchmarks.table import as_page, as_text
 
 CASES = (
     "enqueue", "crowd", "drain", "latency", "history", "pruning", "files", "overhead", "cost", "rescue",
-    "startup", "programs", "memory", "limits",
+    "startup", "programs", "memory", "limits", "plans",
 )  # fmt: skip
 PEERS = PROJECT / ".venv-bench" / "bin" / "python"
 
