@@ -1,4 +1,4 @@
-"""Drain jobs beside limited ones, or start them at a rate in four processes; print jobs or starts per second."""
+"""Drain jobs beside limited ones, or start them at a rate in four processes; print how many in a second."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kind(name: str, rate: RateLimit | None = None, execute: Callable[[], object]
 
 
 def drain(url: str, how: str, backlog: int) -> float:
-    """Jobs of the unlimited kind per second; limited ones are in front of them, and start once a minute."""
+    """Jobs of the unlimited kind per second of CPU; limited ones are in front of them, and start once a minute."""
     done = count(1)
     rare = RateLimit(requests_per_minute=1)
     limited = [kind(f"limited.{number}", rare) for number in range(LIMITED)] if how == "beside" else []
@@ -62,9 +62,9 @@ def drain(url: str, how: str, backlog: int) -> float:
     with Engine(url, workers=[free, *limited]) as engine:
         engine.instance.database.write(lambda tx: fill(tx, [*limited * WAITING, *[free] * backlog]))
         runner = engine.runner()
-        began = time.perf_counter()
+        began = time.process_time()
         runner.run()
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         left = len(engine.jobs(states=["queued"]))
     if left != len(limited) * (WAITING - 1):
         raise SystemExit(f"{left} jobs are left; {len(limited) * (WAITING - 1)} are expected to wait")
