@@ -25,10 +25,14 @@ from lcp_engine.workers.external import kinds_in
 from lcp_engine.workers.registry import BUILT_IN, find_workers, register
 
 SOURCE = Path(lcp_engine.__file__).parent
-READS_DESCRIPTIONS = (
-    *("core/decide.py", "engine/admission.py", "engine/reply.py", "engine/progress.py", "engine/question.py"),
-    *("engine/settle.py", "api/describe_kinds.py", "replay/fork.py", "runner", "planners/llm"),
+NAMES_KINDS = (
+    "workers/",  # each its own, and those whose rules are about it, too
+    "planners/surveyor/",  # a planner asks for kinds by name
+    "core/kinds.py",  # those that the engine gives a meaning
+    "core/protocol/",  # actions and parts of the protocol that have the same names
+    "core/summaries.py",  # what came of an action
 )
+"""The only places with names of kinds: not the loop, prompts, schemas, isolation, fork, admission, page or commands."""
 
 
 class Search(BaseModel):
@@ -86,11 +90,18 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def test_nothing_that_reads_descriptions_names_a_kind() -> None:
-    rooms = [SOURCE / place for place in READS_DESCRIPTIONS]
-    modules = [path for room in rooms for path in (room.rglob("*.py") if room.is_dir() else [room])]
-    assert len(modules) > 20
-    named = {(path.name, text) for path in modules for text in texts(path) if text in BUILT_IN}
+    places = {path: path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
+    named = {
+        (place, text) for path, place in places.items() for text in texts(path)
+        if text in BUILT_IN and not place.startswith(NAMES_KINDS)
+    }  # fmt: skip
     assert named == set()
+    for place in NAMES_KINDS:
+        assert any(
+            text in BUILT_IN for path in places if places[path].startswith(place) for text in texts(path)
+        )
+    rooms = {place.partition("/")[0] for place in places.values() if not place.startswith(NAMES_KINDS)}
+    assert rooms >= {"engine", "planners", "runner", "replay", "store", "changes", "api", "cli", "web"}
 
 
 def offered(schema: object) -> set[str]:
@@ -106,7 +117,19 @@ def offered(schema: object) -> set[str]:
 def test_a_custom_kind_is_offered_before_anything_is_read() -> None:
     assert offered(reply_schema(asked())) == {"list_files", "remember", "search_web"}
     alone = tuple(kind for kind in KINDS if kind.name in ("search_web", "ask_user"))
-    assert offered(reply_schema(asked(kinds=alone))) == {"search_web", "ask_user"}
+    assert offered(reply_schema(asked(kinds=alone))) == {"search_web"}
+
+
+def test_where_there_are_no_files_a_search_comes_before_the_end() -> None:
+    alone = tuple(kind for kind in KINDS if kind.name in ("search_web", "ask_user"))
+    assert "mission_complete" not in str(reply_schema(asked(kinds=alone)))
+    failed = replace(searched(1, "oven"), state="failed", result=None)
+    for job in (failed, searched(1, "oven", "Ovens bake.")):
+        schema = reply_schema(asked(kinds=alone, turn=2, results=(job,)))
+        assert "mission_complete" in str(schema), "it was tried"
+        assert offered(schema) == {"search_web", "ask_user"}
+    asks = tuple(kind for kind in alone if kind.name == "ask_user")
+    assert "mission_complete" in str(reply_schema(asked(kinds=asks)))
 
 
 def test_what_a_custom_kind_found_is_enough_to_go_on_and_to_end() -> None:

@@ -12,9 +12,10 @@ from shutil import rmtree
 from tempfile import gettempdir
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine, read_reply
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.parse import parse_mission
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.actions import Malformed
@@ -25,6 +26,7 @@ from lcp_engine.planners.llm.complete import PROCESS_PROBES
 from lcp_engine.planners.llm.local import RUNNING, LocalOptions, LocalPlanner, local_planner
 from lcp_engine.planners.llm.output_modes import Rung
 from lcp_engine.planners.registry import make_planner
+from lcp_engine.workers.base import Example, Worker
 from lcp_engine.workers.registry import BUILT_IN
 
 pytestmark = pytest.mark.proof
@@ -151,6 +153,52 @@ def test_a_real_model_behind_http_lists_reads_and_concludes(
     assert {"list_files", "read_file"} <= {*kinds}
     assert not [turn["errors"] for turn in turns if turn["errors"]], "the schema leaves no room for mistakes"
     assert [json.loads(found)["rung"] for found in stored] == ["json_schema"]
+
+
+class Word(BaseModel):
+    word: str
+
+
+class Meaning(BaseModel):
+    ok: bool = True
+    meaning: str
+
+
+MEANINGS = {
+    "oven": "A box that bakes bread.", "sieve": "A tool that sifts flour.", "yeast": "A fungus that raises dough.",
+    "crumb": "The soft inside of bread.", "crust": "The hard outside of bread.", "loaf": "A piece of baked bread.",
+    "dough": "Flour and water.", "peel": "A shovel for bread.", "proof": "The last rise.", "score": "A cut in a loaf.",
+}  # fmt: skip
+
+
+@needs_a_model
+def test_a_mission_whose_only_way_is_a_custom_kind_is_finished_ten_times_of_ten(
+    tmp_path: Path, root: Path
+) -> None:
+    look_up = Worker(
+        kind="look_up",
+        params=Word,
+        result=Meaning,
+        execute=lambda params, context: Meaning(meaning=MEANINGS.get(params.word, "unknown")),
+        description="Say what a word means.",
+        has_effects=False,
+        role=KindRole.SEARCHES,
+        shows="meaning",
+        examples=(Example({"word": "rye"}, {"meaning": "unknown"}),),
+    ).for_any_params()
+    policy: JsonValue = [{"kinds": ["look_up"], "do": "auto"}, {"kinds": ["*"], "do": "deny"}]
+    limits: JsonValue = {"max_turns": 6, "max_tokens": 20000}
+    finished = []
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", workers=[look_up]) as engine:
+        for word in MEANINGS:
+            goal = f"Look up what the word {word} means, then end with an analysis_result that says it."
+            stated: dict[str, JsonValue] = {"goal": goal, "planner": {"type": "local"}, "limits": limits}
+            launched = engine.launch({**stated, "policy": policy}, root=root)
+            engine.work(until_idle=True, mission_id=launched.id)
+            found = engine.jobs(mission_id=launched.id, states=["succeeded"], kinds=["look_up"])
+            if engine.mission(launched.id).status == "completed" and found:
+                finished.append(word)
+    assert finished == [*MEANINGS]
 
 
 @needs_a_model

@@ -35,6 +35,8 @@ class Known:
     """The kinds of settled and waiting jobs."""
     repeated: frozenset[str]
     """The kinds that a stalled plan requested again (R11)."""
+    has_tried_search: bool
+    """Whether a job of a kind that searches was requested."""
     has_found: bool
     """Whether a job that neither lists nor changes files has succeeded."""
 
@@ -60,6 +62,7 @@ def known_of(question: Question) -> Known:
         has_all=files.has_all,
         tried=frozenset(job.kind for job in (*jobs, *question.waiting)),
         repeated=_repeated(question, jobs) if question.stalled else frozenset(),
+        has_tried_search=any(view.role(job) is KindRole.SEARCHES for job in (*jobs, *question.waiting)),
         has_found=any(job.state == "succeeded" and view.role(job) not in ON_FILES for job in jobs),
     )
 

@@ -133,6 +133,8 @@ _LOOKS = frozenset(
     }
 )
 """What a kind is for that can be of use before anything is known."""
+_ONLY_LOOKS = frozenset({KindRole.LISTS, KindRole.READS, KindRole.RECALLS, KindRole.FINDS, KindRole.SEARCHES})
+"""A small model that may hold such a job for a person does so, and nobody has anything to review."""
 _GOING_ON = (GOES_ON, WRITE)
 _LEADS_TO = {"planning": TURN, "verification": TURN, "clarity": QUESTION}
 
@@ -257,11 +259,14 @@ def _without_commentary(action: Schema) -> Schema:
 
 
 def _needs_reading(known: Known, roles: AbstractSet[KindRole], narrowing: Narrowing) -> bool:
-    """Whether it is too early to end: too little was found out, and there is something to read or to list."""
+    """Whether it is too early to end: too little was found out, and there is something to read, list or search."""
     if known.written or known.has_found or len(known.read) >= narrowing.reads_first:
         return False
     can_read = KindRole.READS in roles and bool(known.unread or known.partly)
-    return can_read or (KindRole.LISTS in roles and not known.has_listing)
+    can_list = KindRole.LISTS in roles and not known.has_listing
+    # Where there are no files, a kind that searches is the way to find something out; it need not succeed.
+    can_search = KindRole.SEARCHES in roles and not known.has_tried_search and ON_FILES.isdisjoint(roles)
+    return can_read or can_list or can_search
 
 
 def _ends(known: Known, narrowing: Narrowing, carried: Mapping[str, Schema]) -> dict[str, Schema]:
@@ -331,7 +336,7 @@ def _others(
 
 def _job(kind: Kind, params: Schema) -> Schema:
     fields = {"kind": constant(kind.name), "params": params}
-    if not kind.is_held and kind.role not in (KindRole.LISTS, KindRole.READS):
+    if not kind.is_held and kind.role not in _ONLY_LOOKS:
         fields["auto_dispatch"] = nullable({"type": "boolean"})
     return closed(fields)
 
