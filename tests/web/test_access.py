@@ -22,6 +22,8 @@ LOOKS = [
     "/launch",
     "/events",
     "/missions/1/report.md",
+    "/memory",
+    "/memory/1",
 ]
 CHANGES = [
     "/jobs/1/approve",
@@ -38,6 +40,8 @@ CHANGES = [
     "/inbox",
     "/inbox/all",
     "/launch",
+    "/memory/1/edit",
+    "/memory/1/forget",
 ]
 
 
@@ -170,6 +174,7 @@ def test_every_form_of_the_pages_carries_the_token(house: House) -> None:
         "/missions/2/undo",
         "/inbox",
         "/launch",
+        f"/memory/{house.engine.memory.add('T', 'C', root=house.root).number}",
     )
     for path in pages:
         forms = re.findall(r'<form[^>]*method="post".*?</form>', house.get(path).text, re.DOTALL)

@@ -63,6 +63,8 @@ PAGES = (
         "/kinds",
         "/kinds/search_files",
         "/kinds/run_command",
+        "/memory",
+        "/memory/1",
     ),
 )
 CHECKS = (Path(__file__).parent / "checks.js").read_text()

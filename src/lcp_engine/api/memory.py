@@ -138,14 +138,17 @@ class Memory:
         tag: str | None = None,
         file: str | None = None,
         text: str | None = None,
+        before: int | None = None,
         limit: int | None = None,
     ) -> Iterator[Remembered]:
         """Entries that match every filter, the newest first: of a root, with a tag, about a file, with all words.
 
+        With `before` those with a lower number.
+
         Raises `NOT_FOUND` for a root of which nothing is remembered.
         """
         root_id = None if root is None else self._instance.read(_known, root).id
-        wanted, before, left = Wanted(root_id, tag, file, text), None, limit
+        wanted, left = Wanted(root_id, tag, file, text), limit
         while left is None or left > 0:
             most = PAGE if left is None else min(PAGE, left)
             rows = self._instance.read(find_entries, wanted, before=before, most=most)

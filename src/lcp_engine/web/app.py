@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
-from lcp_engine.web import actions, changes, edit, events, inbox, jobs, kinds, launch, missions, undo
+from lcp_engine.web import actions, changes, edit, events, inbox, jobs, kinds, launch, memory, missions, undo
 from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
 from lcp_engine.web.context import PACKAGE, PageContext
 from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
@@ -42,6 +42,8 @@ READ_ROUTES = (
     Route("/inbox", inbox.inbox),
     Route("/inbox/all", inbox.decide_all_form),
     Route("/launch", launch.launch_form),
+    Route("/memory", memory.memory_list),
+    Route("/memory/{entry}", memory.memory_entry),
     Route("/events", events.events),
     Route("/missions/{mission}/events", events.events),
 )
@@ -60,6 +62,8 @@ ACTIONS = {
     "/inbox": inbox.decide_ticked,
     "/inbox/all": inbox.decide_all,
     "/launch": launch.launch,
+    "/memory/{entry}/edit": memory.edit,
+    "/memory/{entry}/forget": memory.forget,
 }
 
 

@@ -46,6 +46,8 @@ FLASH_MESSAGES: Mapping[str, str] = {
     "retried": "Queued again.",
     "retried_held": "Held again, because it was never approved.",
     "launched": "Launched.",
+    "remembered": "Saved.",
+    "forgotten": "Forgotten.",
 }
 """What a page says after a redirect: the address carries the name and never the text."""
 
