@@ -177,7 +177,7 @@ def applied_of(before: FoundFile | None, after: bytes | None) -> Applied:
     )
 
 
-Mode: TypeAlias = Literal["overwrite", "append", "edit", "delete", "move", "make_directory"]
+Mode: TypeAlias = Literal["overwrite", "append", "edit", "delete", "move", "make"]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class FileEffect:
     """A change of one file that a worker returns and the runner applies exactly once (R20)."""
 
     path: str
-    """Relative to the mission's root, resolved and checked, with `/`; in mode make_directory it ends in one."""
+    """Relative to the mission's root, resolved and checked, with `/`; in mode make, of a directory, it ends in one."""
     content: str
     """The text to write, if the mode needs one. Byte order mark, encoding and line ends of a file are kept."""
     mode: Mode
@@ -210,7 +210,7 @@ class FileEffect:
 
     def is_done(self, *, is_there: bool) -> bool:
         """Whether nothing is left to do, since the directory to make is there."""
-        return self.mode == "make_directory" and is_there
+        return self.mode == "make" and is_there
 
     def check_free(self, *, is_there: bool) -> None:
         """Raises `PATH_EXISTS` if a move would replace a file."""
@@ -230,7 +230,7 @@ class FileEffect:
             return None
         try:
             match self.mode:
-                case "move" | "make_directory":
+                case "move" | "make":
                     data = before or b""
                 case "edit":
                     data = edit(before, self.replaced, self.content, everywhere=self.everywhere)

@@ -40,7 +40,7 @@ def execute(
         return place
     if not place.path:
         return MakeDirectoryResult(path=place.shown or ".", created=False)
-    return FileEffect(f"{place.path}/", "", "make_directory", partial(_result, place.shown))
+    return FileEffect(f"{place.path}/", "", "make", partial(_result, place.shown))
 
 
 def _result(shown: str, applied: Applied) -> MakeDirectoryResult:

@@ -277,7 +277,7 @@ _MODES: Mapping[str, Mode] = {
     "edit": "edit",
     "delete": "delete",
     "move": "move",
-    "make_directory": "make_directory",
+    "make": "make",
 }
 
 
