@@ -50,7 +50,7 @@ def _step(row: Row, after: tuple[Link, ...], now: int) -> GraphStep:
         step=str(json.loads(terms)["step"]) if terms else f"job {job}",
         job=job,
         kind=kind,
-        about=str(subject_of(json.loads(params), name)),
+        about=subject_of(json.loads(params), name),
         state=State(state),
         reason=None if reason is None else explain_reason(reason),
         seconds=None if end is None or not is_over else round((end - started) / SECOND, 3),
