@@ -83,6 +83,11 @@ CANNOT_BE_USED = """
     schedule add t m.yaml --root root
     schedule add t m.yaml --root root --every often
     schedule add t m.yaml --root root --cron often
+    memory odd
+    memory add title
+    memory show one
+    plan odd
+    plan show one
     serve --port many
     db prune --older-than long
     db odd
@@ -147,6 +152,12 @@ IS_NOT_THERE_OR_NOT_VALID = """
     schedule add t nothing.yaml --every 1h
     schedule remove nothing
     schedule run-now nothing
+    memory show 99
+    memory forget 99
+    memory import nothing
+    plan check nothing
+    plan check bad.yaml
+    plan show 99
     db backup nowhere/x
     db backup root
     doctor --root nowhere

@@ -132,7 +132,7 @@ def test_a_mission_without_a_name_is_refused(lcp: Lcp) -> None:
 
 def test_an_unknown_planner_is_told_which_there_are(lcp: Lcp) -> None:
     assert (
-        "known: anthropic, human, local, openai, replay, script, surveyor"
+        "known: anthropic, human, local, none, openai, replay, script, surveyor"
         in lcp("doctor", "--planner", "nope").out
     )
 
