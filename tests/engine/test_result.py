@@ -36,6 +36,16 @@ def test_the_result_is_stored_and_read_in_json_and_sql(lab: Lab) -> None:
     assert [json.loads(str(row[0])) for row in rows] == [FOUND]
 
 
+def test_what_earlier_turns_found_is_there_for_the_result(lab: Lab) -> None:
+    """Results of every turn, of any kind and in any form, reach the turn that sums them up."""
+    asks: list[JsonValue] = [
+        {**JOBS, "new_jobs": [{"kind": "do", "params": {"found": name}}]} for name in ("Ada", "Bob")
+    ]
+    mission = lab.run(*asks, DONE, result=PEOPLE)
+    assert [seen.params["found"] for seen in lab.questions[2].history] == ["Ada", "Bob"]
+    assert mission.result == FOUND
+
+
 def test_a_reply_whose_result_does_not_fit_is_corrected(lab: Lab) -> None:
     mission = lab.run(WRONG, {**DONE, "result": None}, DONE, result=PEOPLE)
     assert (mission.result, mission.turns) == (FOUND, 1)

@@ -218,6 +218,39 @@ def test_a_question_is_answered_by_choosing_an_option(window: Window) -> None:
     assert window.house.engine.job(2).state == "succeeded"
 
 
+@pytest.mark.parametrize("javascript", [True, False])
+def test_a_form_is_readable_and_filled_in_with_and_without_javascript(
+    window: Window, javascript: bool
+) -> None:
+    fields: list[JsonValue] = [
+        {"id": "version", "label": "Version", "required": True, "help": "Three numbers."},
+        {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", "beta"], "default": "stable"},
+        {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web"], "help": "Any."},
+        {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 10},
+        {"id": "public", "type": "checkbox", "label": "Public"},
+        {"id": "day", "type": "date", "label": "Day"},
+    ]  # fmt: skip
+    question = window.house.job("ask_user", question="What shall it be?", fields=fields)
+    window.house.run(window.house.ask(question), window.house.complete)
+    page = window.open("/jobs/2", java_script_enabled=javascript)
+    page.get_by_label("Seats").fill("eleven")
+    page.get_by_label("web").check()
+    page.get_by_role("button", name="Answer with the form").click()
+    page.get_by_text("2 fields of the form cannot be read").wait_for()
+    if javascript:
+        assert _faults(page) == []
+    assert page.get_by_label("web").is_checked()
+    page.get_by_label("Seats").fill("3")
+    page.get_by_label("Version").fill("2.0")
+    page.get_by_role("button", name="Answer with the form").click()
+    page.get_by_text("Answered. A runner will continue").wait_for()
+    result = window.house.engine.job(2).result
+    assert result is not None
+    assert result["values"] == {
+        "version": "2.0", "channel": "stable", "parts": ["web"], "seats": 3, "public": False,
+    }  # fmt: skip
+
+
 def test_the_prompt_of_a_turn_is_copied_and_the_reply_brought(window: Window) -> None:
     window.house.engine.launch({"goal": "Find out.", "planner": {"type": "human"}}, root=window.house.root)
     window.house.work()

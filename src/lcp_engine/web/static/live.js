@@ -21,6 +21,10 @@ const MORPH = {
 // A part with a field that is focused or filled in stays as it is.
 function isInUse(part) {
   if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) return true;
+  // What was sent and refused is filled in by the page itself.
+  if (part.querySelector("[aria-invalid]")) return true;
+  const isChosen = (list) => list.value !== (list.querySelector("option[selected]") ?? list.options[0])?.value;
+  if ([...part.querySelectorAll("select")].some(isChosen)) return true;
   return [...part.querySelectorAll("input, textarea")].some((field) => ["checkbox", "radio"].includes(field.type)
     ? field.checked !== field.defaultChecked : field.value !== field.defaultValue);
 }
