@@ -361,3 +361,25 @@ def test_a_step_that_cannot_run_here_is_refused_at_launch(lab: Lab, steps: list[
     assert refused.value.code is ErrorCode.INVALID_MISSION
     assert said in str(refused.value)
     assert lab.engine.missions() == []
+
+
+def test_a_plan_is_forked_at_the_turn_of_a_step(lab: Lab) -> None:
+    replies: list[JsonValue] = [{"ok": True, "action": "analysis_result", "summary": "Three modules."}]
+    scribe: Object = {"type": "scribe", "log": str(lab.log), "replies": replies}
+    run(
+        lab,
+        step(1),
+        step(2, "agent_plan", parameters={"user_prompt": "Sum up $output.step-001."}),
+        step(3, parameters={"of": "$output.step-002.summary"}),
+        step(4, condition=on("step_failure", 2)),
+        planner=scribe,
+    )
+    other = '{"ok": true, "action": "analysis_result", "summary": "Four."}'
+    forked = lab.engine.fork(1, turn=1, reply=other).id
+    lab.work()
+    mission = lab.mission(forked)
+    assert (mission.outcome, states(lab, forked)) == (
+        "plan_complete", ["succeeded", "succeeded", "succeeded", "skipped"],
+    )  # fmt: skip
+    assert lab.engine.jobs(mission_id=forked)[2].params == {"of": "Four."}
+    same_again(lab, forked)

@@ -25,7 +25,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import steps_before, store_resolved
+from lcp_engine.store.stated_plans import RESOLVED, steps_before, store_resolved
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 MAIN = "main"
@@ -162,21 +162,16 @@ def resolved_params(tx: Tx, job: JobRow) -> dict[str, JsonValue] | Failed:
 def keep_resolved(
     ledger: Ledger, worker: Worker[BaseModel], job: JobRow, params: dict[str, JsonValue]
 ) -> JobRow:
-    """Store a step's params without their references, unless its lease was lost; the job with them."""
-    if job.terms is None or not ledger.is_leased(job):
-        return job
+    """Store a step's params without their references; the job with them."""
+    assert job.terms is not None
     mission = ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
     terms = replace(terms_of(job.terms), has_references=False).text
     mark, effect = _marks(worker, params, mission.root, spec)
     text = to_json(params)
     store_resolved(ledger.tx, job.id, params=text, fingerprint=mark, effect=effect, terms=terms)
-    ledger.note(mission, RESOLVED, job.id)
+    ledger.note(mission, RESOLVED, job.id, {"before": from_json(job.params)})
     return replace(job, params=text, terms=terms, fingerprint=mark)
-
-
-RESOLVED = "params_resolved"
-"""The event of a step whose references were replaced by what they stand for."""
 
 
 def show_as_held(ledger: Ledger, job: JobRow, sight: Sight) -> None:

@@ -37,7 +37,7 @@ from lcp_engine.engine.approvals import answer
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.outcome import Succeeded
-from lcp_engine.engine.plan_steps import RESOLVED, from_text, keep_resolved, resolved_params
+from lcp_engine.engine.plan_steps import from_text, keep_resolved, resolved_params
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     bring_reply,
@@ -58,6 +58,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import JobRow, RunnerRow
+from lcp_engine.store.stated_plans import RESOLVED
 from lcp_engine.store.turns import StoredReply, keep_memories, question, question_of
 from lcp_engine.workers.base import Hold
 
@@ -415,7 +416,7 @@ def _reply_of_person(scratch: Scratch, event: PastEvent) -> str:
 def _resolve(scratch: Scratch, event: PastEvent) -> None:
     """Replace the references of a step, from the results here."""
     past = scratch.past_job(event)
-    job = scratch.running_job(past)
+    job = scratch.read_job(past)
 
     def resolve(ledger: Ledger) -> None:
         params = resolved_params(ledger.tx, job)

@@ -38,7 +38,7 @@ from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
-from lcp_engine.engine.plan_steps import admit, keep_resolved, show_as_held
+from lcp_engine.engine.plan_steps import Admitted, admit, keep_resolved, show_as_held
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     Asked,
@@ -206,7 +206,7 @@ class Executor:
 
     def _attempt(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
-            if job.terms is not None:
+            if job.terms is not None and job.turn is None:  # one that has asked was admitted before
                 admitted = self._admit(job, worker)
                 if not isinstance(admitted, JobRow):
                     return finish(job, worker, admitted)
@@ -231,7 +231,7 @@ class Executor:
             return found
         if job.terms is not None and terms_of(job.terms).has_references:
             leased = job.copy()
-            job = self._database.write(lambda tx: keep_resolved(ledger_of(tx), worker, leased, found.params))
+            job = self._database.write(lambda tx: _keep_resolved(tx, worker, leased, found))
         if found.refusal is not None:
             return found.refusal
         if found.hold is None:
@@ -295,6 +295,12 @@ class Executor:
             return []
         # One of them is to blame: alone, each finds out what happened to its own file.
         return [finished for effect in effects for finished in self._apply([effect], worker, tracker)]
+
+
+def _keep_resolved(tx: Tx, worker: Worker[BaseModel], job: JobRow, found: Admitted) -> JobRow:
+    """The step with its references resolved, stored unless its lease was lost."""
+    ledger = ledger_of(tx)
+    return keep_resolved(ledger, worker, job, found.params) if ledger.is_leased(job) else job
 
 
 def _answers_ahead(worker: Worker[BaseModel]) -> bool:

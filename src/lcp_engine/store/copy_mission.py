@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from sqlalchemy import Table, bindparam, insert, select, update
 
 from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, State, fulfils
+from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.statements import Statement
@@ -20,7 +21,7 @@ from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
 from lcp_engine.store.queries.states_at import JobHistory
 from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
-from lcp_engine.store.stated_plans import keep_plans
+from lcp_engine.store.stated_plans import RESOLVED, keep_plans
 from lcp_engine.store.turns import MEMORIES
 
 
@@ -209,6 +210,7 @@ class _Copy:
                 "waits_for": waiting.get(_int(row["id"])),
                 "followers": followers[_int(row["id"])],
                 "params": self._params_then(row),
+                **self._terms_then(row),
                 "approved": history.approved,
                 "attempt": history.starts,
                 "failures": history.since_retry(BACK_OFF.event, FAIL.event),
@@ -242,11 +244,27 @@ class _Copy:
         error = attempt.error if attempt is not None and history.state is State.FAILED else None
         return {**then, "reason": last.data.get("reason"), "error": error}
 
+    def _terms_then(self, row: Mapping[str, object]) -> dict[str, object]:
+        """What a step had before its references were resolved, if that was later."""
+        terms = row["terms"]
+        resolved = any(event.event == RESOLVED and event.job_id == row["id"] for event in self._later)
+        if not resolved or not isinstance(terms, str):
+            return {}
+        return {
+            "terms": replace(terms_of(terms), has_references=True).text,
+            "fingerprint": None,
+            "effect": None,
+        }
+
     def _params_then(self, row: Mapping[str, object]) -> object:
-        """The params, before a person revised them later."""
+        """The params, before a person revised them or their references were resolved later."""
         for event in self._later:
             before = event.data.get("before")
-            if event.event == "decided" and event.job_id == row["id"] and isinstance(before, dict):
+            if (
+                event.event in ("decided", RESOLVED)
+                and event.job_id == row["id"]
+                and isinstance(before, dict)
+            ):
                 return to_json(before)
         return row["params"]
 

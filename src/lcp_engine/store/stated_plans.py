@@ -17,6 +17,8 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow, job_row
 from lcp_engine.store.schema import edges, jobs, results, stated_plans
 
+RESOLVED = "params_resolved"
+"""The event of a step whose references were replaced by what they stand for; its data has the params before."""
 MOST_COMPARED = 1_000_000
 """Bytes of a larger result are not read to evaluate a condition, which is done while others wait to write."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, RETRY, RETRY_HELD, START, TRANSITIONS, State
 from lcp_engine.store.queries.archive import Archive, PastEvent
+from lcp_engine.store.stated_plans import RESOLVED
 
 _TRANSITIONS = {transition.event: transition for transition in TRANSITIONS}
 _APPROVALS = (APPROVE.event, APPROVE_BLOCKED.event)
@@ -79,7 +80,11 @@ def jobs_before(past: Archive, asked: PastEvent) -> dict[int, JobHistory]:
 def _kept(events: list[PastEvent], *, is_turn: bool) -> list[PastEvent]:
     names = [event.event for event in events]
     if is_turn:
-        return events[: names.index(START.event)] if START.event in names else events
+        if START.event not in names:
+            return events
+        # What its references stand for is asked about, whoever asks.
+        begun = names.index(START.event)
+        return [*events[:begun], *(event for event in events[begun:] if event.event == RESOLVED)]
     state = JobHistory(tuple(events)).state
     if state is State.RUNNING:
         events = events[: _last(names, (START.event,))]
