@@ -64,7 +64,7 @@ WORKER = Worker(
     RememberParams,
     RememberResult,
     execute,
-    description="Keeps a note about this root for later missions. Only what they cannot find out at once.",
+    description="Keep a note about this root for later missions: what they cannot find out at once.",
     has_effects=False,
     reads_files=False,
     remembers=True,
