@@ -88,6 +88,28 @@ def test_the_timeline_says_in_words_how_long_each_job_waited_and_ran(house: Hous
     ]
 
 
+def test_a_plan_is_drawn_with_its_longest_path_and_what_waits(house: House) -> None:
+    steps: list[JsonValue] = [
+        {"id": "step-001", "tool": "list_files", "parameters": {}},
+        {"id": "step-002", "tool": "write_file", "parameters": {"path": "<b>.md", "content": "x"}, "name": "<b>",
+         "dependencies": ["step-001"]},
+        {"id": "step-003", "tool": "list_files", "parameters": {}, "dependencies": ["step-002"]},
+    ]  # fmt: skip
+    house.engine.launch({"goal": "Plan.", "plan": {"steps": steps}}, root=house.root)
+    house.engine.work(until_idle=True)
+    answer = house.get("/missions/1/plan")
+    assert answer.status == 200
+    assert answer.text.count("<rect ") == 3
+    assert answer.text.count('<line class="success critical"') == 2
+    assert "step-003 waits for step-002" in answer.words
+    assert "<b>" not in answer.text
+
+
+def test_a_mission_without_a_plan_says_so(house: House) -> None:
+    house.run(house.complete)
+    assert "This mission states no plan." in house.get("/missions/1/plan").words
+
+
 def test_the_history_goes_on_page_by_page(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(missions, "EVENTS", 4)
     house.run(house.ask(house.job("list_files")), house.complete)
@@ -199,7 +221,9 @@ def test_whatever_a_planner_names_is_text_and_its_controls_are_seen(house: House
     house.run(house.ask(*jobs, commentary=HOSTILE), complete, name=HOSTILE, goal=HOSTILE)
     job_id = house.engine.jobs(states=["held"])[0].id
     house.post(f"/jobs/{job_id}/reject", {"reason": HOSTILE})
-    views = [f"/missions/1{view}" for view in ("", "/timeline", "/history", "/report", "/questions/1")]
+    views = [
+        f"/missions/1{view}" for view in ("", "/timeline", "/plan", "/history", "/report", "/questions/1")
+    ]
     paths = ["/", "/jobs", "/inbox", *views, *(f"/jobs/{number}" for number in range(1, 6))]
     for path in paths:
         answer = house.get(path)

@@ -21,6 +21,7 @@ READ_ROUTES = (
     Route("/", missions.missions),
     Route("/missions/{mission}", missions.tree),
     Route("/missions/{mission}/timeline", missions.timeline),
+    Route("/missions/{mission}/plan", missions.plan),
     Route("/missions/{mission}/history", missions.history),
     Route("/missions/{mission}/report", missions.report),
     Route("/missions/{mission}/report.md", missions.report_text),

@@ -16,6 +16,7 @@ from lcp_engine.engine.reports.markdown import as_markdown, make_report
 from lcp_engine.engine.reports.structured import respond
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
+from lcp_engine.web.plan_chart import draw_plan
 from lcp_engine.web.timeline_chart import draw
 
 MISSIONS = 30
@@ -86,6 +87,14 @@ def timeline(request: Request) -> Response:
         after=cursor(request, "after"),
         chart=draw(page.rows, state_changes, datetime.now(UTC)),
     )
+
+
+def plan(request: Request) -> Response:
+    """The steps of the mission's plans as a drawing: what follows what, the longest path, and what waits."""
+    context = context_of(request)
+    mission = _mission(context, request)
+    drawings = [draw_plan(graph) for graph in context.engine.plan_graphs(mission.id)]
+    return context.render("plan.html", mission=mission.json, tab="plan", drawings=drawings)
 
 
 def history(request: Request) -> Response:
