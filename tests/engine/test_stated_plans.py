@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -383,3 +384,13 @@ def test_a_plan_is_forked_at_the_turn_of_a_step(lab: Lab) -> None:
     )  # fmt: skip
     assert lab.engine.jobs(mission_id=forked)[2].params == {"of": "Four."}
     same_again(lab, forked)
+
+
+def test_an_execution_takes_no_longer_than_its_plan_says(lab: Lab) -> None:
+    is_over = Event()
+    lab.meanwhile.append(lambda: is_over.wait(30))
+    launch(lab, step(1, timeout_ms=50, retry={"max_attempts": 1}))
+    lab.work()
+    is_over.set()
+    assert error_code(lab, 1) == "TIMEOUT"
+    assert "did not end within 0.05 s" in str(lab.mission().summary)

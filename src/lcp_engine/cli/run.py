@@ -26,7 +26,7 @@ from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.core.job_states import State
-from lcp_engine.core.mission.spec import MissionSpec, WorstCase, expected_result
+from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, WorstCase, expected_result
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
@@ -176,6 +176,8 @@ def launch_command(
 def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
     """Print on stderr what the mission can cost at worst, before it begins."""
     worst = worst_case(spec, engine.instance.planner_environment)
+    if spec.planner.type == NO_PLANNER:  # what it costs are its steps
+        return worst
     if not (invocation.json or invocation.quiet):
         planner = make_planner(spec.planner, engine.instance.planner_environment)
         for line in (
