@@ -21,6 +21,7 @@ MISSION = {
 JOB = {
     "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",
     "attempt", "max_attempts", "run_after", "created_at", "started_at", "ended_at", "result", "error", "attempts",
+    "limited_by",
 }  # fmt: skip
 EVIL = "\x1b]0;owned\x07\x1b[31m\u202egpj.txt"
 

@@ -115,9 +115,11 @@ def show_command(invocation: Invocation, mission: int) -> int:
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, settings, jobs, steps, seen)
         wrong = [Text(one_line(line), style="red") for line in error_lines(found.error)]
-        for line in [*wrong, *said, *astray, *(Text(line, style="yellow") for line in undone)]:
+        for line in [*wrong, *said]:
             tree.add(line)
         _add_findings(tree, found)
+        for line in [*astray, *(Text(line, style="yellow") for line in undone)]:
+            tree.add(line)
         print_tree(tree)
         note_idle(invocation, history, [found])
     return Exit.DONE
