@@ -44,6 +44,12 @@ def test_a_plan_is_checked_and_what_its_steps_wait_for_is_shown(lcp: Lcp, missio
     assert lcp("missions", "--json").out.strip() == "[]"
 
 
+def test_a_plan_is_validated_without_a_worst_case_of_turns(lcp: Lcp, mission: str) -> None:
+    shown = lcp("validate", mission, "--root", "root").out
+    assert "plan        3 steps; `lcp plan check` shows them" in shown
+    assert "worst case" not in shown
+
+
 def test_a_wrong_plan_is_refused_with_the_place(lcp: Lcp, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"goal": "g", "plan": {"steps": [*PLAN, FOURTH]}}))

@@ -15,6 +15,7 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.run import mission_options
+from lcp_engine.core.mission.spec import NO_PLANNER
 from lcp_engine.core.safe_text import one_line, shortened
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def _lines(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]
     yield from _script(found)
     for check in spec.accept:
         yield "accept", check.description
-    for line in found.worst_case.lines:
+    if spec.plan is not None:
+        yield "plan", f"{len(spec.plan.steps):,} steps; `lcp plan check` shows them"
+    for line in found.worst_case.lines if planner.type != NO_PLANNER else ():
         yield "worst case", line.removeprefix("worst case: ")
     for warning in found.warnings:
         yield "warning", warning
