@@ -394,3 +394,21 @@ def test_an_execution_takes_no_longer_than_its_plan_says(lab: Lab) -> None:
     is_over.set()
     assert error_code(lab, 1) == "TIMEOUT"
     assert "did not end within 0.05 s" in str(lab.mission().summary)
+
+
+def test_an_aborted_plan_ends_what_its_steps_have_begun(lab: Lab) -> None:
+    asks: JsonValue = {
+        "ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "change", "params": {"of": "a"}}],
+    }  # fmt: skip
+    scribe: Object = {"type": "scribe", "log": str(lab.log), "replies": [asks]}
+    run(
+        lab,
+        step(1, "agent_plan", parameters={"user_prompt": "Change it."}),
+        step(2, "change"),
+        step(3, dependencies=after(1)),
+        planner=scribe,
+    )
+    assert (lab.mission().status, states(lab)) == ("waiting", ["blocked", "held", "blocked", "held"])
+    lab.engine.reject(2, "no")
+    assert (lab.mission().outcome, states(lab)[:3]) == ("job_failed", ["skipped", "rejected", "skipped"])
+    same_again(lab)
