@@ -281,6 +281,25 @@ def test_a_mission_limits_how_many_of_its_jobs_run(stall: Stall) -> None:
     assert len(stall.claim(runner)) == 1
 
 
+def test_a_mission_limits_how_many_steps_of_its_plan_run(stall: Stall) -> None:
+    runner = stall.open()
+    steps: list[JsonValue] = [
+        {"id": f"step-{number:03}", "tool": "free", "parameters": {}} for number in range(1, 5)
+    ]
+    steps.append({"id": "step-005", "tool": "free", "parameters": {}, "dependencies": ["step-001"]})
+    stated: dict[str, JsonValue] = {"goal": "Wait.", "plan": {"steps": steps}, "limits": {"max_running": 2}}
+    mission = stall.engine.launch(stated, root=".").id
+    running = stall.claim(runner)
+    assert [job.id for job in running] == [1, 2]
+    assert stall.claim(runner) == []
+    for begins in ([3], [4], [5], [], []):
+        stall.finish(runner, running.pop(0))
+        begun = stall.claim(runner)
+        assert [job.id for job in begun] == begins
+        running += begun
+    assert stall.engine.mission(mission).outcome == "plan_complete"
+
+
 def test_missions_share_the_limit_of_a_models_server(stall: Stall) -> None:
     stall.scope = Scope(("agent_plan",))
     runner = stall.open("agent_plan")
