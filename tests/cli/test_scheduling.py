@@ -71,6 +71,42 @@ def test_programs_get_objects(lcp: Lcp) -> None:
     assert lcp("schedule", "remove", "briefing", "--json").object == {"removed": "briefing"}
 
 
+def test_a_schedule_that_is_due_once_is_done_then(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete, name="release")
+    time = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}T09:00"
+    add = ("schedule", "add", "release", mission, "--root", "root", "--at", time, "--timezone", "UTC")
+    added = lcp(*add)
+    assert (added.code, added.out) == (0, f"schedule release is next due at {time}:00+00:00\n")
+    assert f"once at {time.replace('T', ' ')} UTC" in lcp("schedule", "list").out
+    make_due(lcp)
+    assert lcp("work", "--until-idle", "-q").code == 0
+    listed = lcp("schedule", "list")
+    assert listed.err == "", "nothing is overdue"
+    assert " UTC  done " in listed.out
+    assert listed.out.endswith(": completed\n")
+    (found,) = listed_objects(lcp("schedule", "list", "--json"))
+    assert (found["next_due_at"], found["at"], found["every"]) == (None, f"{time}:00+00:00", None)
+    assert lcp("work", "--until-idle", "-q").code == 0
+    assert lcp("schedule", "run-now", "release").out == "2\n"
+    assert lcp(*add).code == 5
+    assert lcp(*add, "--replace").out == added.out
+    assert lcp("db", "check").out == "ok\n"
+
+
+def test_a_calendar_interval_says_what_becomes_of_the_31st(lcp: Lcp) -> None:
+    time = f"{datetime.now(UTC).year + 1}-01-31T09:00"
+    added = lcp(
+        "schedule", "add", "accounts", lcp.mission(lcp.complete), "--root", "root",
+        "--every", "1 month", "--at", time, "--timezone", "Europe/Zurich",
+    )  # fmt: skip
+    assert (added.code, added.out) == (0, f"schedule accounts is next due at {time}:00+01:00\n")
+    assert "every 1month at 09:00 Europe/Zurich, day 31 or the last" in lcp("schedule", "list").out
+    (found,) = listed_objects(lcp("schedule", "list", "--json"))
+    assert [found[key] for key in ("every", "cron", "at", "timezone")] == [
+        "1month", None, f"{time}:00", "Europe/Zurich"
+    ]  # fmt: skip
+
+
 def test_a_mission_from_stdin_is_kept(lcp: Lcp) -> None:
     text = lcp.mission(lcp.complete, name="piped").read_text()
     assert lcp("schedule", "add", "a", "-", "--root", "root", "--every", "1d", stdin=text).code == 0
@@ -93,10 +129,21 @@ def test_lcp_run_launches_nothing_that_is_due(lcp: Lcp) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "fact"),
     [
-        ("", 2, "exactly one of --every and --cron is expected"),
-        ("--every 1h --cron *", 2, "exactly one of --every and --cron is expected"),
-        ("--every 1h --timezone UTC", 2, "--timezone belongs to --cron"),
-        ("--every soon", 2, "every is 'soon'; a duration like 30s, 15m, 1h30m, 1d or 2w is expected"),
+        ("", 2, "--cron, --every or --at is expected"),
+        ("--every 1h --cron *", 2, "only --every and --at together"),
+        ("--at 09:00 --cron *", 2, "only --every and --at together"),
+        ("--every 1h --timezone UTC", 2, "--timezone belongs to --cron, --at and calendar intervals"),
+        ("--every soon", 2, "every is 'soon'; 30s, 15m, 1h30m or 2w, or 1day, 2weeks, 1month or 1year is"),
+        ("--every 0month", 2, "every is '0month'; 1 to 1,200 months are expected"),
+        ("--every 1fortnight", 2, "every is '1fortnight'; 30s,"),
+        ("--at soon", 2, "at is 'soon'; a time like 2026-12-01T09:00, 2026-12-01T09:00+01:00 or 09:00 is"),
+        ("--at 2026-02-30", 2, "at is '2026-02-30', which is not a time: day "),
+        ("--at 2001-01-01T09:00", 2, "is in the past; it is "),
+        (
+            "--at 2031-03-30T02:30 --timezone Europe/Zurich",
+            2,
+            "does not exist in Europe/Zurich: clocks go from 02:00 to 03:00 then",
+        ),
         ("--every 0s", 2, "every is '0s'; a duration from 1s to 36500d is expected"),
         ("--cron 0_7_*_*", 2, "'0 7 * *' has 4"),
         ("--cron 0_25_*_*_*", 2, "hour is '25'; expected is 0-23"),

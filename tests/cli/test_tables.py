@@ -57,7 +57,7 @@ def mission(number: int, other: int, name: str, goal: str) -> Mission:
 
 def schedule(number: int, other: int, cron: str, error: str) -> Schedule:
     return Schedule.read({
-        "name": f"nightly-{number}", "every": None, "cron": cron, "timezone": "Europe/Zurich", "next_due_at": AT,
+        "name": f"nightly-{number}", "rule": f"{cron} Europe/Zurich", "next_due_at": AT,
         "missed": 12, "skipped": 3, "mission": {"id": other, "status": "running"}, "error": error or None,
         "last": {"outcome": "launched", "at": AT, "missed": 4},
     })  # fmt: skip

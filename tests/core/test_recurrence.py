@@ -16,13 +16,21 @@ from lcp_engine.cli.schedule import here
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.recurrence import (
     MOST_MISSED,
+    NEVER,
+    Calendar,
     Cron,
     Every,
-    Recurrence,
+    Once,
     first_due,
+    from_stored,
     go_on,
     read_cron,
     read_every,
+    read_recurrence,
+    stored_text,
+)
+from lcp_engine.core.recurrence import (
+    shown as published,
 )
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -40,7 +48,7 @@ def shown(moment: Micros, zone: str = ZURICH) -> str:
     return datetime.fromtimestamp(moment // SECOND, ZoneInfo(zone)).strftime("%m-%d %H:%M %Z")
 
 
-def dues(recurrence: Recurrence, start: Micros, count: int) -> list[Micros]:
+def dues(recurrence: Every | Calendar | Cron, start: Micros, count: int) -> list[Micros]:
     """The first due times, each reckoned from the one before as a runner does it that is always there."""
     found = [first_due(recurrence, start)]
     while len(found) < count:
@@ -233,6 +241,211 @@ def test_years_of_minutes_are_not_counted_to_the_end() -> None:
         at("2026-01-01 00:01", "UTC"),
         MOST_MISSED,
     )
+
+
+def calendar(every: str, start: str, zone: str = ZURICH) -> Calendar:
+    """An interval of the calendar whose first due time is `start`."""
+    begun = at(start, zone) - SECOND
+    planned = read_recurrence(every=every, cron=None, at=start, timezone=zone, now=begun)
+    assert isinstance(planned.recurrence, Calendar)
+    assert planned.first_due == at(start, zone)
+    return planned.recurrence
+
+
+def days(rule: Calendar, count: int, zone: str = ZURICH) -> list[str]:
+    found = dues(rule, at(rule.start.isoformat(), zone) - SECOND, count)
+    return [
+        datetime.fromtimestamp(due // SECOND, ZoneInfo(zone)).strftime("%y-%m-%d %H:%M %Z") for due in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("every", "start", "expected"),
+    [
+        ("1month", "2027-01-31 09:00", ["27-01-31", "27-02-28", "27-03-31", "27-04-30", "27-05-31"]),
+        ("1 month", "2027-12-30 09:00", ["27-12-30", "28-01-30", "28-02-29", "28-03-30"]),
+        ("5months", "2027-10-31 09:00", ["27-10-31", "28-03-31", "28-08-31", "29-01-31"]),
+        ("1year", "2028-02-29 09:00", ["28-02-29", "29-02-28", "30-02-28", "31-02-28", "32-02-29"]),
+        ("2 weeks", "2026-12-20 09:00", ["26-12-20", "27-01-03", "27-01-17"]),
+        ("10days", "2027-03-20 09:00", ["27-03-20", "27-03-30", "27-04-09"]),
+    ],
+)
+def test_the_calendar_sets_the_day_and_short_months_end_earlier(
+    every: str, start: str, expected: list[str]
+) -> None:
+    assert [due[:14] for due in days(calendar(every, start), len(expected))] == [
+        f"{day} 09:00" for day in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("every", "start", "expected"),
+    [
+        ("1day", "2027-03-27 12:00", ["27-03-27 12:00 CET", "27-03-28 12:00 CEST", "27-03-29 12:00 CEST"]),
+        ("1day", "2027-03-27 02:30", ["27-03-27 02:30 CET", "27-03-28 03:00 CEST", "27-03-29 02:30 CEST"]),
+        ("1month", "2027-02-28 02:00", ["27-02-28 02:00 CET", "27-03-28 03:00 CEST", "27-04-28 02:00 CEST"]),
+        ("1week", "2027-03-21 03:00", ["27-03-21 03:00 CET", "27-03-28 03:00 CEST", "27-04-04 03:00 CEST"]),
+        ("1day", "2026-10-24 12:00", ["26-10-24 12:00 CEST", "26-10-25 12:00 CET", "26-10-26 12:00 CET"]),
+        ("1day", "2026-10-24 02:30", ["26-10-24 02:30 CEST", "26-10-25 02:30 CEST", "26-10-26 02:30 CET"]),
+        ("1day", "2026-10-24 03:00", ["26-10-24 03:00 CEST", "26-10-25 03:00 CET", "26-10-26 03:00 CET"]),
+    ],
+)
+def test_calendar_intervals_keep_the_local_time_when_clocks_change(
+    every: str, start: str, expected: list[str]
+) -> None:
+    assert days(calendar(every, start), 3) == expected
+
+
+def test_a_gap_of_half_an_hour_and_one_of_a_day_end_where_clocks_go_on() -> None:
+    lord_howe = calendar("1day", "2026-10-03 02:15", "Australia/Lord_Howe")
+    assert [due[:14] for due in days(lord_howe, 3, "Australia/Lord_Howe")] == [
+        "26-10-03 02:15", "26-10-04 02:30", "26-10-05 02:15"
+    ]  # fmt: skip
+    samoa = calendar("1day", "2011-12-29 00:00", "Pacific/Apia")
+    assert [due[:14] for due in days(samoa, 3, "Pacific/Apia")] == [
+        "11-12-29 00:00", "11-12-31 00:00", "12-01-01 00:00"
+    ]  # fmt: skip
+
+
+def test_the_second_of_two_equal_times_is_first_if_its_offset_says_so() -> None:
+    planned = read_recurrence(
+        every="1day", cron=None, at="2026-10-25T02:30+01:00", timezone=ZURICH, now=at("2026-10-25 02:30")
+    )
+    assert shown(planned.first_due) == "10-25 02:30 CET"
+    later = go_on(planned.recurrence, planned.first_due, planned.first_due)
+    assert (shown(later.next_due), later.missed) == ("10-26 02:30 CET", 0)
+
+
+def test_an_interval_without_a_time_goes_on_from_now() -> None:
+    now = at("2027-01-31 09:17") + SECOND // 2
+    planned = read_recurrence(every="1month", cron=None, at=None, timezone=ZURICH, now=now)
+    assert planned.first_due == at("2027-02-28 09:17")
+    assert go_on(planned.recurrence, planned.first_due, planned.first_due) == (at("2027-03-31 09:17"), 0)
+
+
+def test_a_length_may_begin_at_a_time() -> None:
+    planned = read_recurrence(
+        every="1h", cron=None, at="2026-12-01T09:00", timezone=ZURICH, now=at("2026-11-24 12:00")
+    )
+    assert planned == (Every(HOUR), at("2026-12-01 09:00"))
+
+
+@given(
+    st.sampled_from(["1day", "9days", "1week", "1month", "5months", "1year"]),
+    st.sampled_from(["2026-03-27 02:30", "2026-10-23 02:30", "2027-01-31 23:59", "2028-02-29 00:00"]),
+    st.integers(0, 4000 * 24),
+)
+def test_calendar_intervals_are_the_same_for_a_runner_that_was_away(
+    every: str, start: str, away: int
+) -> None:
+    rule, due = calendar(every, start), at(start)
+    now, stepwise, missed = due + away * HOUR, due, -1
+    while stepwise <= now:
+        onward = go_on(rule, stepwise, stepwise)
+        assert (onward.next_due > stepwise, onward.missed) == (True, 0)
+        stepwise, missed = onward.next_due, missed + 1
+    assert go_on(rule, due, now) == (stepwise, missed)
+
+
+def test_what_is_due_once_is_due_no_more() -> None:
+    planned = read_recurrence(
+        every=None, cron=None, at="2026-12-01T09:00", timezone=ZURICH, now=at("2026-11-24 12:00")
+    )
+    assert planned.first_due == at("2026-12-01 09:00")
+    assert isinstance(planned.recurrence, Once)
+    assert go_on(planned.recurrence, planned.first_due, at("2027-01-01 00:00")) == (NEVER, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-12-01T09:00", "2026-12-01 09:00"),
+        ("2026-12-01 09:00:30", "2026-12-01 09:00:30"),
+        ("2026-12-01T09:00Z", "2026-12-01 10:00"),
+        ("2026-12-01T09:00-05:00", "2026-12-01 15:00"),
+        ("12:00", "2026-11-25 12:00"),
+        ("12:01", "2026-11-24 12:01"),
+    ],
+)
+def test_a_time_is_local_or_has_an_offset(text: str, expected: str) -> None:
+    now = at("2026-11-24 12:00")
+    planned = read_recurrence(every=None, cron=None, at=text, timezone=ZURICH, now=now)
+    assert planned.first_due == at(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("soon", "a time like 2026-12-01T09:00, 2026-12-01T09:00.01:00 or 09:00 is expected"),
+        ("", "is expected"),
+        ("2026-12-01", "is expected"),
+        ("2026-12-01T09", "is expected"),
+        ("٢026-12-01T09:00", "is expected"),
+        ("2026-02-30", "which is not a time: day "),
+        ("2026-02-30T09:00", "which is not a time: day "),
+        ("25:00", "which is not a time: hour "),
+        ("0001-01-01T00:00", "which is not a time: "),
+        ("9999-12-31T23:59-14:00", "which is not a time: "),
+        ("2027-03-28T02:30", "does not exist in Europe/Zurich: clocks go from 02:00 to 03:00 then"),
+        ("2026-11-24T12:00", r"is in the past; it is 2026-11-24T12:00:00\+01:00 now"),
+        ("2126-11-24T12:00", "is more than 100 years away"),
+    ],
+)
+def test_what_is_no_time_to_come_is_refused(text: str, fact: str) -> None:
+    with pytest.raises(LcpError, match=fact) as refused:
+        read_recurrence(every=None, cron=None, at=text, timezone=ZURICH, now=at("2026-11-24 12:00"))
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("every", "fact"),
+    [
+        ("0month", "every is '0month'; 1 to 1,200 months are expected"),
+        ("101years", "every is '101years'; 1 to 100 years are expected"),
+        ("1fortnight", "or 1day, 2weeks, 1month or 1year is expected"),
+        ("1month2days", "or 1day, 2weeks, 1month or 1year is expected"),
+        ("1  month", "or 1day, 2weeks, 1month or 1year is expected"),
+    ],
+)
+def test_what_is_no_interval_is_refused(every: str, fact: str) -> None:
+    with pytest.raises(LcpError, match=fact):
+        read_recurrence(every=every, cron=None, at=None, timezone=ZURICH, now=0)
+
+
+@pytest.mark.parametrize(
+    ("every", "cron", "time"),
+    [
+        (None, None, None),
+        ("1h", "* * * * *", None),
+        (None, "* * * * *", "09:00"),
+        ("1h", "* * * * *", "09:00"),
+    ],
+)
+def test_only_an_interval_and_a_time_go_together(
+    every: str | None, cron: str | None, time: str | None
+) -> None:
+    with pytest.raises(LcpError, match="cron, every or at is expected, and only every and at together"):
+        read_recurrence(every=every, cron=cron, at=time, timezone=ZURICH, now=0)
+
+
+@pytest.mark.parametrize(
+    ("every", "time", "rule"),
+    [
+        (None, "2026-12-01T09:00Z", "once at 2026-12-01 10:00 Europe/Zurich"),
+        ("2 weeks", "2026-12-01T09:00", "every 2weeks at 09:00 Europe/Zurich"),
+        ("1months", "2026-12-31T09:00", "every 1month at 09:00 Europe/Zurich, day 31 or the last"),
+        ("1year", "2026-12-31T09:00", "every 1year at 09:00 Europe/Zurich"),
+        ("4years", "2028-02-29T09:00", "every 4years at 09:00 Europe/Zurich, day 29 or the last"),
+    ],
+)
+def test_what_is_stored_is_what_was_read(every: str | None, time: str, rule: str) -> None:
+    now = at("2026-11-24 12:00")
+    found = read_recurrence(every=every, cron=None, at=time, timezone=ZURICH, now=now).recurrence
+    assert not isinstance(found, Every)
+    again = from_stored(None, stored_text(found), ZURICH)
+    assert published(again) == published(found)
+    assert go_on(again, now, now) == go_on(found, now, now)
+    assert published(found)["rule"] == rule
 
 
 @given(MOMENTS, st.integers(1, 10**9), st.integers(0, 10**10))

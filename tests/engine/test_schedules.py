@@ -221,7 +221,7 @@ def test_what_launching_refuses_is_refused_now(lab: Lab, tmp_path: Path) -> None
         lab.engine.add_schedule("a", spec, root=tmp_path / "gone", every="1h")
     with pytest.raises(LcpError, match="nobody"):
         lab.engine.add_schedule("a", {**spec, "planner": "nobody"}, root=lab.root, every="1h")
-    with pytest.raises(LcpError, match="exactly one of every and cron is expected; both are given"):
+    with pytest.raises(LcpError, match="only every and at together; given: cron, every"):
         lab.engine.add_schedule("a", spec, root=lab.root, every="1h", cron="* * * * *")
     assert lab.engine.schedules() == []
 
@@ -291,3 +291,32 @@ def test_a_check_finds_a_mission_that_belongs_to_another_schedule(lab: Lab, now:
     assert database.read(faults_in) == []
     database.write(lambda tx: tx.plain("UPDATE missions SET schedule = 'daily'"))
     assert database.read(faults_in) == ["schedule hourly: its newest mission is 1, which belongs to daily"]
+
+
+def test_once_launches_once_also_late_and_skips_behind_a_mission_that_waits(lab: Lab, now: list[int]) -> None:
+    add(lab, ASK, DONE, name="first", every=None, at="2026-11-20T07:00")
+    add(lab, DONE, name="second", every=None, at="2026-11-20T08:00")
+    lab.engine.launch_scheduled("first")
+    now[0] += 30 * HOUR
+    for _ in range(2):
+        lab.work()
+        now[0] += 1000 * HOUR
+    assert launched(lab) == [hour(8)]
+    first, second = stored(lab, "first"), stored(lab, "second")
+    assert (first["skipped"], first["next_due_at"], lab.dig(first, "last", "outcome")) == (1, None, "skipped")
+    assert (second["skipped"], second["missed"], second["next_due_at"]) == (0, 0, None)
+    assert lab.engine.schedule("second").next_due_at is None
+    with pytest.raises(LcpError, match="is in the past") as refused:
+        add(lab, DONE, name="third", every=None, at="2026-11-20T09:00")
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_a_calendar_interval_is_launched_by_the_local_time(lab: Lab, now: list[int]) -> None:
+    add(lab, DONE, every="1month", at="2027-01-31T09:00", timezone="Europe/Zurich")
+    for due in ("2027-01-31T08", "2027-02-28T08", "2027-03-31T07"):
+        assert stored(lab)["next_due_at"] == f"{due}:00:00.000000+00:00"
+        now[0] = int(datetime.fromisoformat(f"{due}:00:00+00:00").timestamp()) * SECOND
+        lab.work()
+    assert launched(lab) == [
+        f"{due}:00:00.000000+00:00" for due in ("2027-01-31T08", "2027-02-28T08", "2027-03-31T07")
+    ]

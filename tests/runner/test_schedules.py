@@ -92,6 +92,7 @@ def test_each_due_time_is_launched_or_missed_once_whoever_is_killed(
             assert due == expected, "launched twice, or lost"
             expected += (missed + 1) * length
         (stored,) = (one for one in engine.schedules() if one.name == name)
+        assert stored.next_due_at is not None
         assert int(stored.next_due_at.timestamp()) * SECOND == expected
         assert stored.missed == sum(missed for _, missed in found)
     assert engine.instance.database.read(faults_in) == []
@@ -130,4 +131,5 @@ def test_a_death_before_or_after_the_commit_launches_once(
         subprocess.run([*command, "0"], env=environment, check=True)
     assert launches(engine, "hourly") == [(START + 60 * MINUTE, 0)]
     (stored,) = engine.schedules()
+    assert stored.next_due_at is not None
     assert int(stored.next_due_at.timestamp()) * SECOND == START + 120 * MINUTE

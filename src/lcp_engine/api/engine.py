@@ -434,28 +434,31 @@ class Engine(History):
         root: str | os.PathLike[str],
         every: str | None = None,
         cron: str | None = None,
+        at: str | None = None,
         timezone: str = "UTC",
         overlap: Overlap = "skip",
         replace: bool = False,
         allow_admin: bool = False,
     ) -> Schedule:
-        """Have runners launch a mission over the directory `root` repeatedly.
+        """Have runners launch a mission over the directory `root` repeatedly, or once `at` a time.
 
-        Either `every` a length of time (`"1h30m"`), or by a `cron` expression of five fields in a `timezone`. With
+        By a `cron` expression of five fields in a `timezone`; `every` length of time (`"1h30m"`) or interval of the
+        calendar (`"1month"`); once, or first, `at` a local time in `timezone` or one with an offset from UTC. With
         `overlap="skip"` a due time passes while a mission of the schedule runs or waits. `replace` changes the settings
         of an existing schedule. `allow_admin` is that of `launch`.
 
         Raises like `launch`, `INVALID_ARGUMENT` for an invalid name or time, and `WRONG_STATE` for a name in use.
         """
-        recurrence = read_recurrence(every=every, cron=cron, timezone=timezone)
+        now = self.instance.clock()
+        planned = read_recurrence(every=every, cron=cron, at=at, timezone=timezone, now=now)
         new = NewSchedule(
             name,
             checked_spec(self.instance, spec, allow_admin=allow_admin),
             existing_directory(root),
-            recurrence,
+            planned,
             overlap,
         )
-        self.instance.write(schedules.add_schedule, new, self.instance.clock(), replace=replace)
+        self.instance.write(schedules.add_schedule, new, replace=replace)
         return self.schedule(name)
 
     def schedule(self, name: str) -> Schedule:

@@ -27,7 +27,9 @@ from lcp_engine.cli.tables import (
     print_table,
     text_column,
 )
-from lcp_engine.core.recurrence import is_timezone, read_recurrence
+from lcp_engine.clock import system_clock
+from lcp_engine.core.local_times import is_timezone
+from lcp_engine.core.recurrence import Every, read_recurrence
 from lcp_engine.engine.schedules import Overlap
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.environment import PlannerEnvironment
@@ -51,15 +53,32 @@ def schedule_command() -> None:
     examples=(
         "lcp schedule add hourly survey --root . --every 1h",
         'lcp schedule add briefing briefing.yaml --cron "0 7 * * 1-5" --timezone Europe/Zurich',
+        "lcp schedule add accounts accounts.yaml --every 1month --at 2026-12-31T09:00",
+        "lcp schedule add release release.yaml --at 2026-12-01T09:00",
     ),
 )
 @click.argument("name", metavar="NAME")
 @mission_options
-@click.option("--every", metavar="LENGTH", help="Due at intervals of 30s, 15m, 1h30m, 1d, 2w.")
+@click.option(
+    "--every",
+    metavar="LENGTH",
+    help="Due at intervals of 30s, 15m, 1h30m, 1d, 2w; by the calendar, at the same local time: 1day, 2weeks, 1month, "
+    "1year.",
+)
 @click.option(
     "--cron", metavar="EXPRESSION", help="Due at these times: minute, hour, day of month, month, day of week."
 )
-@click.option("--timezone", metavar="ZONE", help="The timezone of --cron.  [default: this machine's]")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Due once, or with --every first, at 2026-12-01T09:00, perhaps with an offset such as +01:00, or at the next "
+    "09:00.",
+)
+@click.option(
+    "--timezone",
+    metavar="ZONE",
+    help="The timezone of --cron, --at and calendar intervals.  [default: this machine's]",
+)
 @click.option(
     "--overlap",
     type=click.Choice(["skip", "allow"]),
@@ -76,6 +95,7 @@ def add_command(
     options: MissionOptions,
     every: str | None,
     cron: str | None,
+    at: str | None,
     timezone: str | None,
     overlap: Overlap,
     replace: bool,
@@ -85,12 +105,14 @@ def add_command(
     The mission is read, checked and stored now; later changes of the file have no effect. Prints the first due time.
     """
     context = click.get_current_context()
-    if (every is None) == (cron is None):
-        raise click.UsageError("exactly one of --every and --cron is expected", context)
-    if timezone is not None and cron is None:
-        raise click.UsageError("--timezone belongs to --cron", context)
+    if (cron is None) == (every is None and at is None):
+        expected = "--cron, --every or --at is expected, and only --every and --at together"
+        raise click.UsageError(expected, context)
     zone = timezone if timezone is not None else here(os.environ)
-    read_recurrence(every=every, cron=cron, timezone=zone)  # before the mission is read, which may be stdin
+    # Before the mission is read, which may be stdin.
+    planned = read_recurrence(every=every, cron=cron, at=at, timezone=zone, now=system_clock())
+    if timezone is not None and at is None and isinstance(planned.recurrence, Every):
+        raise click.UsageError("--timezone belongs to --cron, --at and calendar intervals", context)
     spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
     if request is not None:
         raise LcpError(
@@ -105,6 +127,7 @@ def add_command(
             root=directory,
             every=every,
             cron=cron,
+            at=at,
             timezone=zone,
             overlap=overlap,
             replace=replace,
@@ -114,7 +137,7 @@ def add_command(
     if invocation.json:
         print_json(added.json)
         return Exit.DONE
-    print_out(f"schedule {added.name} is next due at {_local_due_time(added)}")
+    print_out(f"schedule {added.name} is {_when_due(added)}")
     if not invocation.quiet:
         print_err("a runner (`lcp work`) will launch it then")
     return Exit.DONE
@@ -182,7 +205,7 @@ def schedules_table(schedules: Sequence[Schedule]) -> Table:
             one.name,
             str(one.mission_id or "-"),
             one.rule,
-            until(str(one.json["next_due_at"])),
+            "done" if one.next_due_at is None else until(str(one.json["next_due_at"])),
             f"{one.missed:,}",
             f"{one.skipped:,}",
             _last(one),
@@ -204,17 +227,19 @@ def here(environment: Mapping[str, str], localtime: Path = LOCALTIME) -> str:
 def _tell_overdue(found: Sequence[Schedule]) -> None:
     """Warn that no runner launches what is due."""
     latest = datetime.now(UTC) - timedelta(seconds=OVERDUE_SECONDS)
-    overdue = [one.name for one in found if one.next_due_at < latest and not one.error]
+    overdue = [one.name for one in found if one.next_due_at and one.next_due_at < latest and not one.error]
     if overdue:
         named = f"schedule {overdue[0]} is" if len(overdue) == 1 else f"{len(overdue)} schedules are"
         print_err(f"{named} overdue because no runner is started: start `lcp work`")
 
 
-def _local_due_time(schedule: Schedule) -> str:
+def _when_due(schedule: Schedule) -> str:
     """The next due time in the schedule's timezone."""
+    if schedule.next_due_at is None:
+        return "done"
     zone = schedule.json["timezone"]
     at = schedule.next_due_at.astimezone(ZoneInfo(str(zone)) if zone else None)
-    return at.isoformat(timespec="seconds")
+    return f"next due at {at.isoformat(timespec='seconds')}"
 
 
 def _last(schedule: Schedule) -> str:

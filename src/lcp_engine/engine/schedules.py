@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.recurrence import Cron, Every, Onward, Recurrence, first_due
+from lcp_engine.core.recurrence import Every, Onward, Planned, Recurrence, from_stored, stored_text
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
 from lcp_engine.engine.plan_steps import prepare_plans
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True)
 class NewSchedule:
-    """A schedule to store: a mission of `spec` over `root` is launched whenever `recurrence` is due.
+    """A schedule to store: a mission of `spec` over `root` is launched whenever its recurrence is due.
 
     `overlap`: with `skip` a due time passes while a mission of the schedule runs or waits.
     """
@@ -35,12 +35,12 @@ class NewSchedule:
     name: str
     spec: MissionSpec
     root: Path
-    recurrence: Recurrence
+    planned: Planned
     overlap: Overlap = "skip"
 
 
-def add_schedule(ledger: Ledger, new: NewSchedule, now: Micros, *, replace: bool = False) -> None:
-    """Store a schedule that is first due after `now`.
+def add_schedule(ledger: Ledger, new: NewSchedule, *, replace: bool = False) -> None:
+    """Store a schedule.
 
     With `replace` the schedule of that name gets these settings, and keeps its missions and its counts. Raises
     `INVALID_ARGUMENT` for an invalid name, `WRONG_STATE` for one in use.
@@ -52,16 +52,16 @@ def add_schedule(ledger: Ledger, new: NewSchedule, now: Micros, *, replace: bool
     if known and not replace:
         message = f"schedule {new.name!r} already exists; --replace changes its settings"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice="Choose another name, or use --replace.")
-    rule = new.recurrence
+    rule, due_at = new.planned
     row = ScheduleRow(
         name=new.name,
         every=rule.length if isinstance(rule, Every) else None,
-        cron=rule.expression if isinstance(rule, Cron) else None,
-        timezone=rule.timezone if isinstance(rule, Cron) else None,
+        cron=None if isinstance(rule, Every) else stored_text(rule),
+        timezone=None if isinstance(rule, Every) else rule.timezone,
         overlap=new.overlap,
         spec=new.spec.model_dump_json(by_alias=True),
         root=str(new.root),
-        due_at=first_due(rule, now),
+        due_at=due_at,
     )
     schedules.put_schedule(ledger.tx, row, replace=known)
 
@@ -127,8 +127,4 @@ def tick(ledger: Ledger, workers: Workers, row: ScheduleRow, now: Micros, onward
 
 def recurrence_of(row: ScheduleRow) -> Recurrence:
     """When a schedule is due."""
-    if row.every is not None:
-        return Every(row.every)
-    assert row.cron is not None
-    assert row.timezone is not None
-    return Cron(row.cron, row.timezone)
+    return from_stored(row.every, row.cron, row.timezone)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from sqlalchemy import bindparam, delete, func, insert, null, select, text, update
 
 from lcp_engine.clock import Micros, iso
-from lcp_engine.core.recurrence import Every
+from lcp_engine.core.recurrence import NEVER, from_stored, shown
 from lcp_engine.store.conditions import SCHEDULED
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.statements import Statement
@@ -19,7 +19,7 @@ from lcp_engine.store.schema import missions, schedules
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """A schedule as it is stored: `every` in microseconds, or a cron expression in a timezone."""
+    """A schedule as it is stored: `every` in microseconds, or a text in a timezone, as `stored_text` makes it."""
 
     name: str
     every: Micros | None
@@ -192,15 +192,13 @@ def _shown(row: dict[str, Any]) -> JsonObject:
     planner = spec["planner"]
     return {
         "name": row["name"],
-        "every": None if row["every"] is None else Every(row["every"]).text,
-        "cron": row["cron"],
-        "timezone": row["timezone"],
+        **shown(from_stored(row["every"], row["cron"], row["timezone"])),
         "overlap": row["overlap"],
         "mission_name": spec["name"],
         "goal": spec["goal"],
         "root": row["root"],
         "planner": planner["type"] if isinstance(planner, dict) else None,
-        "next_due_at": iso(row["due_at"]),
+        "next_due_at": None if row["due_at"] == NEVER else iso(row["due_at"]),
         "missed": row["missed"],
         "skipped": row["skipped"],
         "last": last,

@@ -460,7 +460,8 @@ schedules = Table(
     sqlite_with_rowid=False,
 )
 """Missions that are launched repeatedly: the one that is due at `due_at` next, and the outcome of the due time
-before. `mission_id` is the newest mission of it."""
+before. `mission_id` is the newest mission of it. `cron` has every recurrence that goes by a timezone, as a text of
+`core/recurrence.py`; one that is due no more is due at the largest number."""
 
 memory_roots = Table(
     "memory_roots",

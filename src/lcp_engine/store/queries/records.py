@@ -192,7 +192,8 @@ class Schedule:
     name: str
     rule: str
     """When it is due, in a few words."""
-    next_due_at: datetime
+    next_due_at: datetime | None
+    """None after the only due time of a schedule."""
     missed: int
     """How many due times passed without a runner."""
     skipped: int
@@ -207,11 +208,11 @@ class Schedule:
     @classmethod
     def read(cls, json: JsonObject) -> Self:
         """Read an object of `list_schedules`."""
-        every = json["every"]
+        due = _text(json["next_due_at"])
         return cls(
             name=str(json["name"]),
-            rule=f"every {every}" if every else f"{json['cron']} {json['timezone']}",
-            next_due_at=datetime.fromisoformat(str(json["next_due_at"])),
+            rule=str(json["rule"]),
+            next_due_at=None if due is None else datetime.fromisoformat(due),
             missed=int_in(json["missed"]),
             skipped=int_in(json["skipped"]),
             mission_id=_number(object_in(json["mission"]).get("id")),
