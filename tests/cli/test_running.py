@@ -255,10 +255,33 @@ def test_the_live_line_fits_a_narrow_terminal(lcp_with_plugin: Lcp) -> None:
         lcp_with_plugin.ask("wait_for", path=str(path)), lcp_with_plugin.complete
     )
     arguments = ("run", mission, "--root", "root", "--approve", "all")
-    with Terminal(lcp_with_plugin, *arguments, size=(24, 30)) as terminal:
+    with Terminal(lcp_with_plugin, *arguments, size=(24, 35)) as terminal:
         before = terminal.expect("wait_for /")
         shown = "wait_for /" + terminal.expect("…")
         path.touch()
         assert terminal.end() == 0
-    assert before.endswith(" done\x1b[0m  ")
-    assert len("⠙ 0:00  1 done  " + shown + "…") == 30
+    assert before.endswith("  16%  1 done\x1b[0m  "), "1 of 1 and 5 more"
+    assert len("⠙ 0:00  16%  1 done  " + shown + "…") == 35
+
+
+def test_each_milestone_is_a_line_once_where_the_mission_reached_it(lcp: Lcp) -> None:
+    look: list[JsonValue] = [
+        {"kind": "list_files", "params": {"patterns": [f"*.{end}"]}} for end in ("a", "b", "c", "d")
+    ]
+    asked: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": look}
+    mission = lcp.mission(asked, lcp.complete)
+    told = lcp("run", mission, "--root", "root").err
+    watched = lcp("watch", 1).out
+    for lines in (told.splitlines(), watched.splitlines()):
+        milestones = [
+            (at, line.split()[1]) for at, line in enumerate(lines) if line.startswith("  milestone")
+        ]
+        assert [name for _, name in milestones] == ["25%", "50%", "100%"]
+        (turn,) = (at for at, line in enumerate(lines) if line.startswith("turn 2"))
+        assert milestones[1][0] < turn < milestones[2][0]
+    assert "  milestone" not in lcp("--quiet", "watch", 1).out
+    assert '"milestone"' not in lcp("--json", "watch", 1).out
+    assert lcp("--quiet", "run", mission, "--root", "root").err == ""
+    lcp("resume", 1)
+    lcp("work", "--until-idle")
+    assert lcp("watch", 1).out.count("  milestone") == 3, "none is reached again"

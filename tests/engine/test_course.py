@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.engine.reports.structured import milestone_of, respond
+from lcp_engine.core.progress import Measure, milestone_of
+from lcp_engine.engine.reports.structured import respond
 from lcp_engine.errors import LcpError
-from lcp_engine.store.queries.progress import percentages
+from lcp_engine.store.queries.progress import find_counted, percentages
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab
@@ -38,6 +40,12 @@ def by_hand(events: list[str]) -> list[int]:
         highest = max(highest, now)
         shares.append(highest)
     return shares
+
+
+def counted(events: list[str]) -> list[int]:
+    """The percentage after each event, as a display that follows the mission has it."""
+    measures = accumulate(events, Measure.after, initial=Measure())
+    return [measure.percentage for measure in measures][1:]
 
 
 def an_eventful_mission(lab: Lab, chance: random.Random) -> int:
@@ -79,6 +87,10 @@ def measured(lab: Lab, mission_id: int, since: int, until: int) -> tuple[int, in
     return lab.engine.instance.database.read(lambda tx: percentages(tx, mission_id, since, until))
 
 
+def counted_events(lab: Lab, mission_id: int, after: int) -> list[tuple[int, str]]:
+    return lab.engine.instance.database.read(lambda tx: find_counted(tx, mission_id, after))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_percentage_of_every_prefix_is_what_the_rule_says_and_never_falls(lab: Lab, seed: int) -> None:
     mission_id = an_eventful_mission(lab, random.Random(seed))
@@ -88,6 +100,10 @@ def test_the_percentage_of_every_prefix_is_what_the_rule_says_and_never_falls(la
     shares = [measured(lab, mission_id, 0, until)[0] for until in range(1, len(events) + 1)]
     assert shares == expected
     assert shares == sorted(shares)
+    assert counted(events) == expected
+    for after in (0, len(events) // 2):
+        names = [event for _, event in counted_events(lab, mission_id, after)]
+        assert names == [event for event in events[after:] if event in {*ADDS, *DOES, "mission_completed"}]
     has_completed = [("mission_completed" in events[:until]) for until in range(1, len(events) + 1)]
     assert [percentage == 100 for percentage in shares] == has_completed
 

@@ -291,6 +291,26 @@ def test_news_leave_the_focus_and_the_scroll_position_as_they_are(window: Window
     assert page.evaluate("scrollY") >= scrolled
 
 
+def test_the_percentage_moves_and_a_milestone_is_announced_once(window: Window) -> None:
+    house = window.house
+    look = house.ask(*(house.job("list_files", patterns=[f"*.{end}"]) for end in "abc"))
+    house.launch(look, house.complete)
+    page = window.open("/missions/1")
+    page.locator("#live").wait_for()
+    bar = page.get_by_role("progressbar", name="Progress")
+    assert bar.get_attribute("value") == "0"
+    page.evaluate(
+        "new MutationObserver(() => (window.heard ??= []).push(announcement.textContent))"
+        ".observe(announcement, { childList: true })"
+    )
+    house.work()
+    page.get_by_text("100% reached", exact=True).first.wait_for()
+    assert bar.get_attribute("value") == "100"
+    heard = page.evaluate("window.heard")
+    assert heard[-1].endswith("100% reached")
+    assert len(heard) == len(set(heard))
+
+
 def test_news_leave_what_is_unfolded_open(window: Window) -> None:
     job_id = window.house.hold("x.md")
     page = window.open("/missions/1")

@@ -136,6 +136,21 @@ def test_the_report_tells_what_was_done_and_what_waits(house: House) -> None:
     assert text.text.startswith("# Mission 1")
 
 
+def test_the_percentage_and_the_highest_milestone_are_on_the_page_of_a_mission(house: House) -> None:
+    look = house.ask(*(house.job("list_files", patterns=[f"*.{end}"]) for end in "abc"))
+    mission_id = house.launch(look, house.ask(house.job("write_file", rel_path="x.md", content="x")))
+    assert "0 %" in house.get("/missions/1").words
+    assert "reached" not in house.get("/missions/1").words
+    house.work()
+    for _ in range(2):
+        shown = house.get("/missions/1").words
+        percentage = house.engine.standing(mission_id)[1].percentage
+        assert f" {percentage} % " in shown
+        assert "50% reached" in shown
+    house.engine.cancel(mission_id)
+    assert "50% reached" in house.get("/missions/1").words
+
+
 def test_what_a_mission_found_is_on_its_page_and_in_the_report(house: House) -> None:
     found: JsonValue = {"people": ["Ada <1815>"]}
     reply: JsonValue = {

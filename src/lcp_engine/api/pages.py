@@ -9,6 +9,7 @@ from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.pages import HeldHead, JobFilter, Page
+from lcp_engine.store.queries.progress import find_counted
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
 
@@ -51,6 +52,10 @@ class PageQueries:
     def state_changes(self, mission_id: int, first: int, last: int) -> list[JsonObject]:
         """The events that changed the state of the jobs `first` to `last`, in order."""
         return self._instance.read(pages.find_moves, mission_id, first, last)
+
+    def counted_events(self, mission_id: int, *, after_seq: int) -> list[tuple[int, str]]:
+        """The events after `after_seq` that a `Measure` counts, in order: number and name."""
+        return self._instance.read(find_counted, mission_id, after_seq)
 
     def held_count(self) -> int:
         """The number of held jobs of all missions."""

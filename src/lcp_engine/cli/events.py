@@ -11,6 +11,7 @@ from lcp_engine.cli.job_tables import words_of
 from lcp_engine.cli.tables import COLOURS
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.progress import Measure, milestone_of
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import json_line, one_line, shortened
 from lcp_engine.core.summaries import gist, subject
@@ -63,15 +64,38 @@ class Follower:
 
 
 class EventFormatter:
-    """Describes events in lines; a job is shown in its current state."""
+    """Describes events in lines; a job is shown in its current state.
 
-    def __init__(self, history: History, *, verbose: bool = False, names_mission: bool = False) -> None:
+    With a `measure` they are the events of one mission from its first, and its milestones are lines as well.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        *,
+        verbose: bool = False,
+        names_mission: bool = False,
+        measure: Measure | None = None,
+    ) -> None:
         self._history = history
         self._verbose = verbose
         self._names_mission = names_mission
+        self.measure = measure
 
-    def line(self, event: JsonObject) -> Text | None:
-        """The line for an event; None for one that only --verbose shows."""
+    def lines(self, event: JsonObject) -> list[Text]:
+        """The line for an event, unless only --verbose shows it, and one for the milestone reached with it."""
+        return [line for line in (self._line(event), self._milestone_line(event)) if line is not None]
+
+    def _milestone_line(self, event: JsonObject) -> Text | None:
+        if self.measure is None:
+            return None
+        before, self.measure = self.measure, self.measure.after(str(event["event"]))
+        milestone = milestone_of(before.percentage, self.measure.percentage)
+        if milestone is None:
+            return None
+        return Text.assemble("  ", (f"{'milestone':<10}", "green"), f"{milestone:>4}")
+
+    def _line(self, event: JsonObject) -> Text | None:
         if event["event"] == "said":
             text: Text | None = message_line(event)
         else:

@@ -33,6 +33,7 @@ from lcp_engine.cli.output import (
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
 from lcp_engine.core.summaries import subject, unfulfilled_note
 from lcp_engine.store.queries.records import Job, Mission
@@ -293,7 +294,12 @@ def watch_command(invocation: Invocation, mission: int | None) -> int:
     """
     with invocation.history() as history:
         follower = Follower(history, mission, past=mission is not None)
-        formatter = EventFormatter(history, verbose=invocation.verbose, names_mission=mission is None)
+        formatter = EventFormatter(
+            history,
+            verbose=invocation.verbose,
+            names_mission=mission is None,
+            measure=None if mission is None or invocation.quiet else Measure(),
+        )
         idle = IdleWatch(invocation, history)
         while True:
             # Read before the events, so that they include everything up to the end.
@@ -334,8 +340,7 @@ def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
     if formatter is None:
         print_json_line(event)
         return
-    line = formatter.line(event)
-    if line is not None:
+    for line in formatter.lines(event):
         make_console(sys.stdout).print(line)
         sys.stdout.flush()
 

@@ -17,6 +17,7 @@ from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.events import EventFormatter
 from lcp_engine.cli.output import make_console, print_json_line
 from lcp_engine.cli.tables import cut
+from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import subject
 from lcp_engine.store.db.json_text import JsonObject
@@ -47,7 +48,10 @@ def showing(invocation: Invocation, engine: Engine, *, all_missions: bool = Fals
     elif invocation.quiet:
         yield Silence()
     else:
-        formatter = EventFormatter(engine, verbose=invocation.verbose, names_mission=all_missions)
+        measure = None if all_missions else Measure()
+        formatter = EventFormatter(
+            engine, verbose=invocation.verbose, names_mission=all_missions, measure=measure
+        )
         if sys.stderr.isatty():
             with LiveLine(engine, formatter) as live:
                 yield live
@@ -86,8 +90,7 @@ class Lines(Silence):
 
     def show(self, events: Sequence[JsonObject]) -> None:
         for event in events:
-            line = self._formatter.line(event)
-            if line is not None:
+            for line in self._formatter.lines(event):
                 self._console.print(line)
 
     def note(self, text: str) -> None:
@@ -95,7 +98,7 @@ class Lines(Silence):
 
 
 class LiveLine(Lines):
-    """Prints lines on stderr, and below them a live line with the running jobs."""
+    """Prints lines on stderr, and below them a live line with the percentage and the running jobs."""
 
     def __init__(self, engine: Engine, formatter: EventFormatter) -> None:
         super().__init__(formatter)
@@ -140,6 +143,8 @@ class LiveLine(Lines):
     def _status(self) -> Text:
         seconds = int(time.monotonic() - self._began)
         now = ", ".join(self._running.values()) or "waiting for work"
-        done = f"{seconds // 60}:{seconds % 60:02}  {self._settled} done"
+        measure = self._formatter.measure
+        share = "" if measure is None else f"{measure.percentage}%  "
+        done = f"{seconds // 60}:{seconds % 60:02}  {share}{self._settled} done"
         room = self._console.width - len(done) - _SPINNER_WIDTH - 2
         return Text.assemble((done, "dim"), "  ", cut(now, max(0, room)))

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -14,10 +15,12 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from lcp_engine import Mission
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
 from lcp_engine.core.job_states import State
+from lcp_engine.core.progress import Measure
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, exact, json_block, one_line, shortened
 from lcp_engine.engine.subjects import Subjects
@@ -26,6 +29,8 @@ from lcp_engine.web.forms import FLASH_MESSAGES
 PACKAGE = Path(__file__).parent
 LONGEST = 64 * 1024
 """Characters of a text that a page shows; the job's JSON contains the whole."""
+
+MOST_MEASURES = 1000
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,23 @@ class PageContext:
     templates: Environment
     csrf: str = field(repr=False)
     closing: threading.Event = field(default_factory=threading.Event)
+    _measures: dict[str, tuple[int, Measure]] = field(default_factory=dict, repr=False)
+    """By the uid of a mission, the last event that was counted and the measure with it."""
 
     @property
     def queries(self) -> PageQueries:
         return PageQueries(self.engine.instance)
+
+    def measure(self, mission: Mission) -> Measure:
+        """How far the mission has come. Events are counted once, so that a long mission's page stays quick."""
+        seq, measure = self._measures.get(mission.uid, (0, Measure()))
+        counted = self.queries.counted_events(mission.id, after_seq=seq)
+        seq = counted[-1][0] if counted else seq
+        measure = reduce(Measure.after, (event for _, event in counted), measure)
+        if len(self._measures) >= MOST_MEASURES:
+            self._measures.clear()
+        self._measures[mission.uid] = (seq, measure)
+        return measure
 
     def render(self, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
         """A template as a response. Every page shows the number of held jobs."""

@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from lcp_engine import Mission
 from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject, Page
+from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
 from lcp_engine.engine.reports.structured import respond
@@ -57,6 +58,7 @@ def show_mission(
     """A mission's own page; with a problem, its form contains what was `entered`."""
     mission = _mission(context, request)
     page = _jobs(context, request, mission)
+    percentage = context.measure(mission).percentage
     return context.render(
         "mission.html",
         status=status,
@@ -68,6 +70,8 @@ def show_mission(
         note=request.query_params.get("note"),
         problem=problem,
         entered=entered or {},
+        percentage=percentage,
+        milestone=milestone_of(0, percentage),
         runners=context.queries.runners(),
         may_undo=context.queries.has_changes(mission.id),
     )

@@ -10,12 +10,12 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from pydantic import JsonValue, ValidationError
 from tests.engine.reports.facts import a_job, a_mission, all_of
 
+from lcp_engine.core.progress import milestone_of
 from lcp_engine.engine.reports.structured import (
     FormField,
     StructuredResponse,
     emotion_of,
     form_of,
-    milestone_of,
     respond,
 )
 from lcp_engine.store.queries.mission_facts import Course, Facts, JobFact

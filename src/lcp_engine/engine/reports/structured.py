@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.json_values import int_in, list_in
 from lcp_engine.core.kinds import QUESTION
+from lcp_engine.core.progress import Milestone, milestone_of
 from lcp_engine.core.protocol import question_form
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import shortened
@@ -22,13 +23,11 @@ from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, JobFa
 from lcp_engine.store.queries.records import Mission, MissionStatus
 from lcp_engine.workers.ask_user import fields_of
 
-Milestone: TypeAlias = Literal["25%", "50%", "75%", "100%"]
 Emotion: TypeAlias = Literal["neutral", "encouraging", "celebratory", "supportive", "informative"]
 Kind: TypeAlias = Literal["educational", "conversational", "assessment", "summary", "error"]
 FieldType: TypeAlias = Literal["radio", "checkbox", "select", "text", "textarea", "number"]
 _Block: TypeAlias = Literal["list", "info", "warning"]
 
-MILESTONES: tuple[tuple[int, Milestone], ...] = ((100, "100%"), (75, "75%"), (50, "50%"), (25, "25%"))
 _BLOCKS: dict[str, _Block] = {
     "unfulfilled": "warning",
     "waiting": "info",
@@ -201,11 +200,6 @@ def respond(facts: Facts, course: Course) -> StructuredResponse:
             emotion=_emotion(mission, milestone),
         ),
     )
-
-
-def milestone_of(before: int, now: int) -> Milestone | None:
-    """The highest milestone above `before` that `now` has reached."""
-    return next((name for share, name in MILESTONES if before < share <= now), None)
 
 
 def _emotion(mission: Mission, milestone: Milestone | None) -> Emotion:

@@ -1,38 +1,16 @@
-"""Measure how far a mission has come, from its events alone.
-
-The measure of one moment is the share of the known work that is done, as if `MARGIN` more jobs were always to come: a
-planner never says how much it will ask for. The percentage is the highest measure of any moment so far, so it never
-falls; it is 100 from the moment on in which the mission is completed, and less before.
-"""
+"""Read how far a mission has come, as `core.progress` measures it."""
 
 from __future__ import annotations
 
-from lcp_engine.core.job_states import (
-    ANSWER,
-    BLOCK,
-    FAIL,
-    HOLD,
-    PLAN_FAIL,
-    PLAN_SUCCEED,
-    QUEUE,
-    REJECT,
-    RETRY,
-    RETRY_HELD,
-    SUCCEED,
-    State,
-)
+from lcp_engine.core.job_states import State
+from lcp_engine.core.progress import ADDS, COMPLETED, COUNTED, DOES, MARGIN
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.queries.history import LARGEST, find_events, find_where, in_column
 from lcp_engine.store.queries.mission_facts import Course, Excerpt, JobFact
-from lcp_engine.store.queries.selection import Condition, equal, find
+from lcp_engine.store.queries.selection import Condition, among, equal, find
 
-MARGIN = 5
-"""As many jobs as a reply asks for at most by default."""
-ADDS = tuple(transition.event for transition in (QUEUE, HOLD, BLOCK, RETRY, RETRY_HELD))
-DOES = tuple(transition.event for transition in (SUCCEED, FAIL, PLAN_SUCCEED, PLAN_FAIL, ANSWER, REJECT))
-COMPLETED = "mission_completed"
 MOST_LISTED = 200
 
 
@@ -42,7 +20,7 @@ def _so_far(names: tuple[str, ...]) -> str:
     return f"sum({counted}) OVER (ORDER BY seq)"
 
 
-_NAMES = ", ".join(map(repr, (*ADDS, *DOES, COMPLETED)))
+_NAMES = ", ".join(map(repr, COUNTED))
 _MEASURE = f"100 * {_so_far(DOES)} / ({_so_far(ADDS)} + {MARGIN})"
 _PERCENTAGES = Sql(
     f"""
@@ -93,6 +71,14 @@ def percentages(tx: Tx, mission_id: int, since: int, until: int | None = None) -
     last = LARGEST if until is None else until
     now, before = tx.rows(_PERCENTAGES, mission=mission_id, since=in_column(since), until=last)[0]
     return int(now or 0), int(before or 0)
+
+
+def find_counted(tx: Tx, mission_id: int, after_seq: int) -> list[tuple[int, str]]:
+    """The events after `after_seq` that a measure counts, in order: number and name."""
+    later = Condition("seq > :after", {"after": after_seq})
+    where = (equal("mission_id", mission_id), later, among("event", COUNTED))
+    rows = find(tx, "SELECT seq, event FROM events", *where, then="ORDER BY seq")
+    return [(int(seq), str(event)) for seq, event in rows]
 
 
 def _jobs(tx: Tx, *where: Condition) -> Excerpt[JobFact]:

@@ -29,10 +29,12 @@ function isInUse(part) {
     ? field.checked !== field.defaultChecked : field.value !== field.defaultValue);
 }
 
+const announced = (page) => [...page.querySelectorAll("[data-announce]")].map((node) => node.dataset.announce);
+
 function update(fresh) {
-  const now = fresh.querySelector("[data-announce]")?.dataset.announce;
-  const before = document.querySelector("[data-announce]")?.dataset.announce;
-  if (now && now !== before) announcement.textContent = now;
+  const before = announced(document);
+  const news = announced(fresh).filter((text) => !before.includes(text));
+  if (news.length) announcement.textContent = news.join(". ");
   offerReload(fresh);
   for (const part of document.querySelectorAll("[data-part]")) {
     // A part within another one is updated with it.
