@@ -1,6 +1,6 @@
 """Keep the limits of kinds, planners and missions, and set aside the jobs that wait for a permit.
 
-Revision ID: 0024
+Revision ID: 0022
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0024"
-down_revision = "0023"
+revision = "0022"
+down_revision = "0021"
 branch_labels = None
 depends_on = None
 

@@ -1,6 +1,6 @@
 """Store what the reply that completed a mission has found. Missions of older versions have none of it.
 
-Revision ID: 0020
+Revision ID: 0019
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0020"
-down_revision = "0019"
+revision = "0019"
+down_revision = "0018"
 branch_labels = None
 depends_on = None
 

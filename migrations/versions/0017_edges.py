@@ -2,7 +2,7 @@
 
 The column that named the one before becomes the count: a dropped column would leave a gap in PostgreSQL.
 
-Revision ID: 0018
+Revision ID: 0017
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0018"
+revision = "0017"
 down_revision = "0016"
 branch_labels = None
 depends_on = None

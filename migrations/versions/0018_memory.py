@@ -1,6 +1,6 @@
 """Remember entries of roots beyond their missions, with an index of their terms.
 
-Revision ID: 0019
+Revision ID: 0018
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0019"
-down_revision = "0018"
+revision = "0018"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 

@@ -1,6 +1,6 @@
 """Store the plans that missions state, and what they say of the jobs of their steps.
 
-Revision ID: 0023
+Revision ID: 0021
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0023"
-down_revision = "0022"
+revision = "0021"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 

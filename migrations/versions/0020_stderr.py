@@ -1,6 +1,6 @@
 """Keep what the programs of jobs that succeed wrote to stderr, with the attempt.
 
-Revision ID: 0022
+Revision ID: 0020
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0022"
-down_revision = "0020"
+revision = "0020"
+down_revision = "0019"
 branch_labels = None
 depends_on = None
 

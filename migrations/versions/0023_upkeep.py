@@ -1,6 +1,6 @@
 """Record when retention, backups and integrity checks were done and are due.
 
-Revision ID: 0025
+Revision ID: 0023
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0025"
-down_revision = "0024"
+revision = "0023"
+down_revision = "0022"
 branch_labels = None
 depends_on = None
 
