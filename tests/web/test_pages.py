@@ -151,6 +151,15 @@ def test_the_percentage_and_the_highest_milestone_are_on_the_page_of_a_mission(h
     assert "50% reached" in house.get("/missions/1").words
 
 
+def test_the_report_of_a_plan_says_how_it_ended_and_gives_no_words_to_a_planner(house: House) -> None:
+    steps: JsonValue = [{"id": "step-001", "tool": "list_files", "parameters": {}}]
+    house.engine.launch({"goal": "Look.", "plan": {"steps": steps}}, root=house.root)
+    house.work()
+    words = house.get("/missions/1/report").words
+    assert "How the plan ended 1 of 1 steps succeeded" in words
+    assert "The planner says" not in words
+
+
 def test_what_a_mission_found_is_on_its_page_and_in_the_report(house: House) -> None:
     found: JsonValue = {"people": ["Ada <1815>"]}
     reply: JsonValue = {

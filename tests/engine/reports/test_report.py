@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pydantic import JsonValue
 from tests.engine.reports.facts import AT, a_file, a_job, a_mission, all_of
 
@@ -32,6 +33,25 @@ def test_words_cannot_pass_for_the_report() -> None:
     lines = as_markdown(Facts(mission=a_mission(), said=said)).splitlines()
     assert "## Files written" not in lines
     assert "> ## Files written" in lines
+
+
+@pytest.mark.parametrize("outcome", ["plan_complete", "plan_incomplete"])
+def test_how_a_plan_ended_is_no_word_of_the_planner(outcome: str) -> None:
+    mission = a_mission(outcome=outcome, summary="step-002 failed; 1 of 2 steps *succeeded*")
+    alone = Facts(mission=mission)
+    text = as_markdown(alone)
+    assert "## How the plan ended\n\n" r"- step-002 failed; 1 of 2 steps \*succeeded\*" in text
+    assert "The planner says" not in text
+    report = make_report(alone)
+    assert (report["plan_ending"], report["words"]) == (mission.summary, {})
+    asked = as_markdown(Facts(mission=mission, said={"summary": "I was asked."}))
+    assert "## The planner says\n\n> I was asked.\n\n## How the plan ended" in asked
+
+
+def test_the_summary_of_a_planner_is_no_end_of_a_plan() -> None:
+    facts = Facts(mission=a_mission(outcome="mission_complete", summary="Done."))
+    assert "## The planner says\n\n> Done." in as_markdown(facts)
+    assert make_report(facts)["plan_ending"] is None
 
 
 def test_every_limit_that_was_reached_is_named() -> None:

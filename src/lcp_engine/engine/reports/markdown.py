@@ -25,15 +25,11 @@ from lcp_engine.store.queries.records import Mission
 RowT = TypeVar("RowT")
 
 _INVALID = "Replies that were not valid"
-# With these the planner's last words are worth reading: the mission goes on, or an action of the planner ended it.
-_OUTCOMES_WITH_WORDS = (
-    None,
-    "mission_complete",
-    "analysis_result",
-    "no_followup_jobs",
-    "plan_complete",
-    "plan_incomplete",
-)
+# With these the summary of the mission is the engine's: its plan ended by rule.
+_BY_RULE = ("plan_complete", "plan_incomplete")
+# With these the planner's last words are worth reading: the mission goes on, an action of the planner ended it, or its
+# plan may have asked the planner.
+_OUTCOMES_WITH_WORDS = (None, "mission_complete", "analysis_result", "no_followup_jobs", *_BY_RULE)
 _HELPS = "recovery_suggestion"  # the error's lines have it
 _WORDS = (
     "attempted_action",
@@ -72,6 +68,7 @@ def make_report(facts: Facts) -> JsonObject:
         "failures": [_job(job) for job in facts.failures.rows],
         "limits": list(facts.limits),
         "words": _words(facts),
+        "plan_ending": _plan_ending(facts.mission),
         "omitted": omitted,
     }
 
@@ -104,7 +101,9 @@ def sections(facts: Facts) -> list[Section]:
         [text(check) for check in list_in(facts.mission.metrics.get(name))]
         for name in ("accepted_unmet", "declined_unmet")
     )
+    ending = _plan_ending(facts.mission)
     found = [
+        Section("plan_ending", "How the plan ended", [text(ending)] if ending else []),
         Section("unfulfilled", "Unfulfilled: asked for and not done", _unfulfilled_lines(facts, jobs)),
         Section("accepted", "Accepted by a person as it is", accepted),
         Section("declined", "Not accepted, because a person said no", declined),
@@ -123,6 +122,11 @@ def sections(facts: Facts) -> list[Section]:
         Section("done", "Done", [_done_line(facts)]),
     ]
     return [section for section in found if section.lines]
+
+
+def _plan_ending(mission: Mission) -> str | None:
+    """The engine's sentence on how the plan of the mission ended; None if no rule ended it."""
+    return mission.summary if mission.outcome in _BY_RULE else None
 
 
 def title(mission: Mission) -> str:
@@ -224,7 +228,7 @@ def _words(facts: Facts) -> JsonObject:
     if mission.outcome not in _OUTCOMES_WITH_WORDS:
         return {}
     words = {name: said[name] for name in ("summary", "commentary", *_WORDS) if said.get(name)}
-    if mission.summary:
+    if mission.summary and mission.outcome not in _BY_RULE:
         words["summary"] = mission.summary
     if mission.result is not None:
         words["result"] = mission.result

@@ -44,7 +44,7 @@ class Mission:
     outcome: str | None
     """What ended it: an action, `limit:<name>`, `no_progress`, `invalid_reply`, `job_failed` or `cancelled`."""
     summary: str | None
-    """The planner's summary."""
+    """The planner's summary; of a mission whose plan ended by rule, how it ended."""
     deliverables: list[JsonValue]
     """Paths that the mission has written, relative to its root."""
     metrics: JsonObject
