@@ -100,7 +100,7 @@ def test_a_calendar_interval_says_what_becomes_of_the_31st(lcp: Lcp) -> None:
         "--every", "1 month", "--at", time, "--timezone", "Europe/Zurich",
     )  # fmt: skip
     assert (added.code, added.out) == (0, f"schedule accounts is next due at {time}:00+01:00\n")
-    assert "every 1month at 09:00 Europe/Zurich, day 31 or the last" in lcp("schedule", "list").out
+    assert "every 1month, day 31 or last, at 09:00 Europe/Zurich" in lcp("schedule", "list").out
     (found,) = listed_objects(lcp("schedule", "list", "--json"))
     assert [found[key] for key in ("every", "cron", "at", "timezone")] == [
         "1month", None, f"{time}:00", "Europe/Zurich"

@@ -433,9 +433,9 @@ def test_only_an_interval_and_a_time_go_together(
     [
         (None, "2026-12-01T09:00Z", "once at 2026-12-01 10:00 Europe/Zurich"),
         ("2 weeks", "2026-12-01T09:00", "every 2weeks at 09:00 Europe/Zurich"),
-        ("1months", "2026-12-31T09:00", "every 1month at 09:00 Europe/Zurich, day 31 or the last"),
+        ("1months", "2026-12-31T09:00", "every 1month, day 31 or last, at 09:00 Europe/Zurich"),
         ("1year", "2026-12-31T09:00", "every 1year at 09:00 Europe/Zurich"),
-        ("4years", "2028-02-29T09:00", "every 4years at 09:00 Europe/Zurich, day 29 or the last"),
+        ("4years", "2028-02-29T09:00", "every 4years, day 29 or last, at 09:00 Europe/Zurich"),
     ],
 )
 def test_what_is_stored_is_what_was_read(every: str | None, time: str, rule: str) -> None:

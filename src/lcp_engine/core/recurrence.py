@@ -299,8 +299,9 @@ def _words(recurrence: Recurrence) -> str:
         case Every():
             return f"every {recurrence.text}"
         case Calendar(interval, start, timezone):
-            day = f", day {start.day} or the last" if recurrence.is_clipped else ""
-            return f"every {interval.text} at {start:%H:%M} {timezone}{day}"
+            # Before the time, for a narrow terminal shows only the beginning.
+            day = f", day {start.day} or last," if recurrence.is_clipped else ""
+            return f"every {interval.text}{day} at {start:%H:%M} {timezone}"
         case Once(at, timezone):
             return f"once at {at:%Y-%m-%d %H:%M} {timezone}"
         case Cron(expression, timezone):
