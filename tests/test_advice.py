@@ -52,7 +52,7 @@ INVALID_ARGUMENT: api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     cli/load_mission:_read
     cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
     core/mission/parse:parse_mission
-    core/protocol/read_reply:reader_of core/recurrence:_refuse
+    core/protocol/read_reply:reader_of core/local_times:refuse
     engine/approvals:answer engine/approvals:_filled engine/messages:_plan
     engine/messages:spoken engine/missions:enqueue engine/question:_check_reply api/run_job:_opened
     engine/schedules:add_schedule planners/llm/keys:read_variables planners/llm/options:_key planners/llm/options:_parse
