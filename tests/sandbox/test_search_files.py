@@ -73,6 +73,17 @@ def test_patterns_and_a_directory_narrow_it(root: Path) -> None:
     assert search(root, root="src")["lines"] == [line.removeprefix("src/") for line in MAIN]
 
 
+def test_the_ends_of_each_file_are_those_of_a_text(root: Path) -> None:
+    """Although files are searched together where that makes no difference."""
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (root / "src" / name).write_text(f"{name}\nend")
+    assert search(root, text=r"\Ab", is_pattern=True, patterns=["src/"])["lines"] == ["src/b.txt:1:b.txt"]
+    assert search(root, text=r"end\z", is_pattern=True, patterns=["src/"])["found"] == 3
+    assert search(root, text="^end$", is_pattern=True, patterns=["src/"])["found"] == 3
+    both = search(root, text="d\\n?c", is_pattern=True, patterns=["src/"])
+    assert (both["found"], both["files"]) == (0, 4)
+
+
 def test_lines_around_are_shown_once(root: Path) -> None:
     assert search(root, patterns=["notes.txt", "main.py"], context=2)["lines"] == [
         "docs/notes.txt-1-one",

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.search_text import MOST_SHOWN, finder, matching_lines, searchable, shown_line
+from lcp_engine.sandbox.search_text import MOST_SHOWN, finder_of, matching_lines, searchable, shown_line
 
 
 def found(data: bytes, text: str, *, is_pattern: bool = False, ignore_case: bool = False) -> list[str] | None:
     text_of = searchable(data)
     if text_of is None:
         return None
-    find = finder(text, is_pattern=is_pattern, ignore_case=ignore_case)
+    find = finder_of(text, is_pattern=is_pattern, ignore_case=ignore_case).find
     return [text_of[first:last].decode() for first, last, _, _ in matching_lines(text_of, find)]
 
 
@@ -52,8 +52,21 @@ def test_a_text_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("pattern", ["a(", "[z-a]", r"\1", "a{2000}", "(?=a)"])
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(LcpError, match="is not an RE2 pattern") as refused:
-        finder(pattern, is_pattern=True)
+        finder_of(pattern, is_pattern=True)
     assert refused.value.code is ErrorCode.INVALID_PATTERN
+
+
+PATTERNS = (
+    "a", "^a", "b$", "^$", r"\bb", r"\Ba\B", "a[^b]", "(?:a|^b)$", r"\Aa", r"b\z", "(?-m)^a", "(?-m)b$", r"(?s)a.b", "",
+)  # fmt: skip
+
+
+@given(st.lists(st.text("ab\n ", max_size=6), min_size=1, max_size=4), st.sampled_from(PATTERNS))
+def test_what_is_in_one_text_is_in_all_of_them_joined(texts: list[str], pattern: str) -> None:
+    find, joins = finder_of(pattern, is_pattern=True)
+    assert joins == (pattern not in {r"\Aa", r"b\z", "(?-m)^a", "(?-m)b$", r"(?s)a.b"})
+    if joins and any(find(text.encode(), 0) is not None for text in texts):
+        assert find("\n".join(texts).encode(), 0) is not None
 
 
 @given(st.text("ab\n\r é", max_size=40), st.text("ab é", min_size=1, max_size=3))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.read_text import encoding_of
@@ -26,8 +27,24 @@ Find: TypeAlias = Callable[[bytes, int], "tuple[int, int] | None"]
 """Where the first match from a position on begins and ends, in UTF-8."""
 
 
-def finder(text: str, *, is_pattern: bool = False, ignore_case: bool = False) -> Find:
+class Finder(NamedTuple):
+    """How a text is found. `joins`: what is in one of several texts is in all of them joined by line feeds, too."""
+
+    find: Find
+    joins: bool
+
+
+# What depends on the ends of the whole text, or may: \A, \z, and flags that change what ^ and $ are.
+_ENDS = re.compile(r"\\[AzZC]|\(\?(?!:)")
+
+
+def finder_of(text: str, *, is_pattern: bool = False, ignore_case: bool = False) -> Finder:
     """Finds `text`, or what the RE2 pattern `text` matches. Raises INVALID_PATTERN."""
+    joins = not is_pattern or _ENDS.search(text) is None
+    return Finder(_find(text, is_pattern=is_pattern, ignore_case=ignore_case), joins)
+
+
+def _find(text: str, *, is_pattern: bool, ignore_case: bool) -> Find:
     if not is_pattern and not ignore_case:
         return _literal(text.encode())
     import re2  # type: ignore[import-untyped]  # google-re2 ships no types; slow to load

@@ -21,7 +21,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.sandbox.read_text import read_bytes
 from lcp_engine.sandbox.root import Opened, refusal
-from lcp_engine.sandbox.search_text import Find, finder, matching_lines, searchable, shown_line
+from lcp_engine.sandbox.search_text import Finder, finder_of, matching_lines, searchable, shown_line
 from lcp_engine.workers.base import Context, Example, Hold, Worker
 from lcp_engine.workers.list_files import filters_of
 from lcp_engine.workers.params import ContentText, Params, PathText, PatternText, Result
@@ -30,6 +30,8 @@ _LIMIT = 100
 _MOST_BYTES = 256 * 1024
 """Of all lines that are found."""
 _SKIPPED_SHOWN = 100
+_BATCH = 128 * 1024
+"""Bytes of files that are searched together."""
 
 
 class SearchFilesParams(Params):
@@ -77,7 +79,9 @@ class SearchFilesResult(Result):
 def execute(params: SearchFilesParams, context: Context) -> SearchFilesResult | Hold | Failed:
     """Searches the files that `list_files` lists and `read_file` may read, each opened without following a link."""
     try:
-        find = finder(params.text, is_pattern=bool(params.is_pattern), ignore_case=bool(params.ignore_case))
+        finder = finder_of(
+            params.text, is_pattern=bool(params.is_pattern), ignore_case=bool(params.ignore_case)
+        )
         patterns = compile_patterns(params.patterns or ())
         place = context.names.place(root=params.root)
         if (refused := context.judge(place.path and f"{place.path}/")) is not None:
@@ -95,7 +99,7 @@ def execute(params: SearchFilesParams, context: Context) -> SearchFilesResult | 
             {"errno": error.errno},
             system_advice(error),
         )
-    search = _Search(context, place.path, find, params.context or 0, params.limit or _LIMIT)
+    search = _Search(context, place.path, finder, params.context or 0, params.limit or _LIMIT)
     search.run(listing.files)
     unlisted = listing.total - len(listing.files)
     left_out = [f"{unlisted:,} files beyond the first {cap:,}: narrow the patterns"] if unlisted else []
@@ -114,7 +118,7 @@ def execute(params: SearchFilesParams, context: Context) -> SearchFilesResult | 
 class _Search:
     context: Context
     base: str
-    find: Find
+    finder: Finder
     around: int
     limit: int
     lines: list[str] = field(default_factory=list)
@@ -149,8 +153,10 @@ class _Search:
             os.close(descriptor)
 
     def _search_each(self, paths: list[str], open_file: Callable[[str], Opened]) -> None:
-        """Most files hold nothing, so this loop is tight."""
-        judge, find, prefix = self.context.policy, self.find, f"{self.base}/" if self.base else ""
+        """Read files and search them by the batch. Most hold nothing, so this loop is tight."""
+        judge, prefix = self.context.policy, f"{self.base}/" if self.base else ""
+        batch: list[tuple[str, bytes]] = []
+        size = 0
         for path in paths:
             ruling = judge(prefix + path)
             if ruling.verdict is not Verdict.AUTO and self._is_left_out(path, ruling):
@@ -158,14 +164,34 @@ class _Search:
             data = self._read(open_file, prefix + path, path)
             if data is None:
                 continue
+            batch.append((path, data))
+            size += len(data)
+            if size > _BATCH:
+                self._search_batch(batch)
+                if self.is_full:
+                    return
+                batch, size = [], 0
+        self._search_batch(batch)
+
+    def _search_batch(self, batch: list[tuple[str, bytes]]) -> None:
+        """Search files one by one, unless all of them together have nothing."""
+        joined = b"\n".join([data for _, data in batch]) if self.finder.joins else None
+        if joined is not None and self._has_nothing(joined):
+            self.files += len(batch)
+            self.binary += sum(b"\0" in data for _, data in batch) if b"\0" in joined else 0
+            return
+        for path, data in batch:
             self.files += 1
-            # The bytes tell that nothing is there if UTF-8 and bare line feeds are all that there is.
-            if find(data, 0) is None and data.isascii() and b"\r" not in data:
+            if self._has_nothing(data):
                 self.binary += b"\0" in data
                 continue
             self._search(path, data)
             if self.is_full:
                 return
+
+    def _has_nothing(self, data: bytes) -> bool:
+        """Whether the bytes alone tell so, because UTF-8 and bare line feeds are all that there is."""
+        return self.finder.find(data, 0) is None and data.isascii() and b"\r" not in data
 
     def _is_left_out(self, path: str, ruling: Ruling) -> bool:
         """Whether policy keeps a file from being searched, which is said unless a rule denies the file."""
@@ -200,7 +226,7 @@ class _Search:
             return
         columns: dict[int, int] = {}  # by line
         number, at = 1, 0
-        for first, _, start, _ in matching_lines(data, self.find):
+        for first, _, start, _ in matching_lines(data, self.finder.find):
             if self.found + len(columns) == self.limit:
                 self.is_full = True
                 break
