@@ -207,6 +207,8 @@ async def _own_server(command: Sequence[str]) -> AsyncIterator[_Streams]:
                 unread.clear()
             unread += rest
             if len(unread) > _MOST_MESSAGE:
+                process.kill()
+                await process.wait()  # it shares stderr, and would have the last word there
                 _end(f"the MCP server sent a message of more than {size(_MOST_MESSAGE)}")
         os._exit(1)  # the last line of stderr is the server's
 
