@@ -132,7 +132,7 @@ INVALID_ARGUMENT: cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects
 INVALID_MISSION: cli/load_mission:load_plans engine/admission:check_kinds
     cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
-INVALID_PATTERN: sandbox/search_text:finder
+INVALID_PATTERN: sandbox/search_text:_find
 LIMIT_REACHED: api/memory:Memory.take_in engine/memory:_full
     replay/fork:_answer
 NOT_ALLOWED: engine/lessons:keep_proposal workers/remember:execute
