@@ -263,8 +263,10 @@ def _look(url: str, directory: Path, batches: int) -> Object:
         in_flight = _count(
             engine, "SELECT job_id, count(*) FROM events WHERE event = 'rescued' GROUP BY job_id"
         )
-        applied = _count(
-            engine, "SELECT job_id, count(*) FROM changes WHERE state = 'applied' GROUP BY job_id"
+        applied = _count(  # a move changes two
+            engine,
+            "SELECT job_id, max(times) FROM (SELECT job_id, count(*) AS times FROM changes WHERE state = 'applied' "
+            "GROUP BY job_id, path) AS files GROUP BY job_id",
         )
         missions = Counter(mission.status for mission in engine.missions())
     lost = [job.id for job in jobs if job.state != "succeeded"]
@@ -274,7 +276,7 @@ def _look(url: str, directory: Path, batches: int) -> Object:
     again = sum(runs.values()) - len(runs)
     problems += [f"job {job} was lost" for job in lost]
     problems += [f"job {job} was completed twice" for job in twice]
-    problems += [f"job {job} changed its file {count} times" for job, count in applied.items() if count > 1]
+    problems += [f"job {job} changed a file {count} times" for job, count in applied.items() if count > 1]
     problems += [
         f"job {job} ran {runs[n]} times and was in flight at {in_flight[job]} deaths"
         for job, n in number.items()
