@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,23 @@ def test_without_a_changelog_the_mission_fails_and_says_what_was_missing(stage: 
     assert "$output.step-001.files[0]: $output.step-001.files is a list of 0" in str(mission.summary)
 
 
+def _succeeded(engine: Engine, mission_id: int) -> list[str]:
+    return [str(event["job_id"]) for event in engine.events(mission_id) if event["event"] == "succeeded"]
+
+
+def _kill_after_a_job(command: list[str], engine: Engine, mission_id: int, seconds: float) -> None:
+    """Kill a runner `seconds` after a job has succeeded in it: each life gets on, however slow its start is."""
+    before = len(_succeeded(engine, mission_id))
+    runner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while runner.poll() is None and len(_succeeded(engine, mission_id)) == before:
+        with suppress(subprocess.TimeoutExpired):
+            runner.wait(0.02)
+    with suppress(subprocess.TimeoutExpired):
+        runner.wait(seconds)
+    runner.kill()
+    runner.wait()
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("replies", [[NOTES], [GIVES_UP]], ids=["plan", "fallback"])
 @pytest.mark.parametrize("seed", range(3))
@@ -77,12 +95,7 @@ def test_runners_killed_at_random_do_every_step_exactly_once(
         mission_id = engine.launch(free, root=root).id
         command = [sys.executable, "-m", "lcp_engine", "--db", url, "work", "--until-idle"]
         for _ in range(30):
-            runner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            try:
-                runner.wait(chance.uniform(0.4, 1.6))
-            except subprocess.TimeoutExpired:
-                runner.kill()
-            runner.wait()
+            _kill_after_a_job(command, engine, mission_id, chance.uniform(0, 0.4))
             if engine.mission(mission_id).status.has_ended:
                 break
         deadline = time.monotonic() + 60
@@ -90,10 +103,7 @@ def test_runners_killed_at_random_do_every_step_exactly_once(
             engine.work(until_idle=True)
         mission = engine.mission(mission_id)
         assert mission.outcome == "plan_complete", mission.summary
-        done = Counter(
-            event["job_id"] for event in engine.events(mission_id) if event["event"] == "succeeded"
-        )
-        assert set(done.values()) == {1}
+        assert set(Counter(_succeeded(engine, mission_id)).values()) == {1}
         applied = Counter(
             change["path"] for change in engine.changes(mission_id) if change["state"] == "applied"
         )
