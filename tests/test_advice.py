@@ -72,7 +72,7 @@ INVALID_PARAMS: cli/decide:_revised api/run_job:_read_params replay/fork:_result
 INVALID_PATTERN: core/patterns:_check_size core/patterns:_invalid sandbox/list_tree:Effort.pieces
 INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
-NOT_A_FILE: sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
+NOT_A_FILE: cli/init:_check_target sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
     store/maintenance/backup:_check_target workers/base:Context.to_change workers/read_file:_read
 NOT_FOUND: cli/memory:_entries core/memory:unknown_root
     cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
@@ -88,7 +88,8 @@ NO_WORKER: engine/approvals:worker_of
 OUT_OF_MEMORY: runner/confined/pool:_death
 PATH_DENIED: engine/acceptance:_open
 PATH_EXISTS: sandbox/entries:check_directory workers/base:FileEffect.check_free
-PATH_NOT_FOUND: api/arguments:existing_directory cli/run:_directory sandbox/new_content:edit sandbox/root:refusal
+PATH_NOT_FOUND: api/arguments:existing_directory cli/init:_check_target cli/run:_directory
+    sandbox/new_content:edit sandbox/root:refusal
     settings:resolve_root
     store/maintenance/backup:_check_target web/launch:_directory workers/base:FileEffect.compose
 PATH_OUTSIDE_ROOT: sandbox/paths:_outside sandbox/root:_outside
@@ -119,7 +120,7 @@ DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner sto
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes
-FILE_SYSTEM: runner/confined/programs:ended_of cli/doctor:_new_database cli/doctor:_upkeep
+FILE_SYSTEM: cli/init:_write runner/confined/programs:ended_of cli/doctor:_new_database cli/doctor:_upkeep
     api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
@@ -168,7 +169,7 @@ TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
 WORKER_FAILED: engine/plan_course:end_by_rule runner/confined/external:_environment
     runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
-WRONG_STATE: workers/recall:_refusal api/arguments:new_root engine/schedules:add_schedule
+WRONG_STATE: workers/recall:_refusal api/arguments:new_root cli/init:_there_already engine/schedules:add_schedule
     runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already
 NOT_ISOLATED: runner/confined/programs:ended_of

@@ -26,6 +26,7 @@ COMMANDS = [name for section in SECTIONS.values() for name in section]
 
 # Mission 1 waits, with a write (job 2) and a question (job 3); mission 2 is completed, and its job 5 succeeded.
 CANNOT_BE_USED = """
+    init
     run
     run m.yaml --threads 0
     run m.yaml --root root --set goal

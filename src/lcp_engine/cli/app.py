@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Module and help of each command: `lcp --help` loads none of the modules.
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run missions": {
+        "init": ("init", "Write a mission file by asking."),
         "run": ("run", "Launch a mission and work on it until it ends or waits for a person."),
         "launch": ("run", "Queue a mission without running it."),
         "schedule": ("schedule", "Launch a mission regularly: add, list, remove, run-now."),

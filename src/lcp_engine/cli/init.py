@@ -1,0 +1,242 @@
+"""Write a mission file by asking (`lcp init`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.completion import planner_names
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.output import print_err, print_json, print_out
+from lcp_engine.cli.terminal import Closed, print_line, read_line
+from lcp_engine.core.safe_text import json_line, one_line
+from lcp_engine.errors import ErrorCode, LcpError, system_advice
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+ASKED = ("human", "openai", "anthropic", "local")
+"""The planners that are offered; any other that is installed is taken as well."""
+_PLAIN = re.compile(r"[A-Za-z][\w.-]*")
+_NOT_TEXT = {"true", "false", "null"}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a mission file is made of; without a planner, the environment chooses one at each launch."""
+
+    goal: str
+    root: str
+    planner: Mapping[str, JsonValue] | None
+    writes: Sequence[str]
+
+
+@click.command(
+    "init",
+    cls=LcpCommand,
+    examples=(
+        "lcp init",
+        'lcp init notes.yaml --goal "Write NOTES.md." --root ~/src/shop --planner human',
+        'lcp init docs.yaml --goal "Write docs/API.md." --write "docs/**"',
+    ),
+)
+@click.argument("file", type=click.Path(path_type=Path), default=Path("mission.yaml"), metavar="[FILE]")
+@click.option("--goal", metavar="TEXT", help="What is to be reached, in words for the planner.")
+@click.option("--root", metavar="DIR", help="The directory that the mission is confined to.  [default: .]")
+@click.option("--planner", shell_complete=planner_names, metavar="NAME", help="Who answers.")
+@click.option(
+    "--write",
+    "writes",
+    multiple=True,
+    metavar="PATTERN",
+    help="Files that it may write without asking you, as in a .gitignore; may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@pass_invocation
+def init_command(
+    invocation: Invocation,
+    *,
+    file: Path,
+    goal: str | None,
+    root: str | None,
+    planner: str | None,
+    writes: Sequence[str],
+    force: bool,
+) -> int:
+    """Write a mission to FILE (mission.yaml). On a terminal you are asked for what the options leave out.
+
+    Nothing is launched. Without a terminal --goal is required; the root is then the current directory, the planner the
+    one of the environment, or you (human), and every write waits for you.
+    """
+    _check_target(file, force=force)
+    stated = None if goal is None else Draft(goal.strip(), root or ".", _usual(planner), writes)
+    draft = stated or _ask(root, planner, writes)
+    text = text_of(draft, file.stem)
+    _check(text, str(file), invocation)
+    _write(file, text, force=force)
+    if invocation.json:
+        print_json({"file": str(file)})
+    elif not invocation.quiet:
+        name = one_line(str(file))
+        print_out(f"{name} is written")
+        print_err(f"`lcp validate {name}` prints what it would do, `lcp run {name}` runs it")
+    return Exit.DONE
+
+
+def _check_target(file: Path, *, force: bool) -> None:
+    """Refuse before anything is asked."""
+    if not file.parent.is_dir():
+        message = f"mission {str(file)!r} needs its directory {str(file.parent)!r}, which does not exist"
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, message)
+    if file.is_dir():
+        raise LcpError(ErrorCode.NOT_A_FILE, f"mission {str(file)!r} is a directory; a file is expected")
+    if os.path.lexists(file) and not force:
+        raise _there_already(file)
+
+
+def _there_already(file: Path) -> LcpError:
+    return LcpError(
+        ErrorCode.WRONG_STATE,
+        f"mission {str(file)!r} exists already (--force replaces it)",
+        advice="Name another file, or replace it with --force.",
+    )
+
+
+def _ask(root: str | None, planner: str | None, writes: Sequence[str]) -> Draft:
+    """Ask for what the options leave out. Raises `click.UsageError` without a terminal, or if the person leaves."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("--goal TEXT is required where there is no terminal to ask on")
+    try:
+        print_line("Enter takes what is in brackets; Ctrl-D leaves, and writes nothing.")
+        goal = ""
+        while not goal:
+            goal = read_line("What is to be reached? ")
+        return Draft(
+            goal,
+            _text("Directory that it is confined to", ".") if root is None else root,
+            _ask_for_planner() if planner is None else {"type": planner},
+            writes or _text("Files that it may write without asking you, such as docs/**", "none").split(),
+        )
+    except Closed:
+        raise click.UsageError("nothing was written") from None
+
+
+def _text(question: str, default: str) -> str:
+    answer = read_line(f"{question} [{default}]: ")
+    return answer or ("" if default == "none" else default)
+
+
+def _usual(planner: str | None) -> Mapping[str, JsonValue] | None:
+    """The planner if one is named; else None, for the one of the environment, or a person where that names none."""
+    if planner is None and _of_environment() is not None:
+        return None
+    return {"type": planner or ASKED[0]}
+
+
+def _of_environment() -> str | None:
+    from lcp_engine.planners.registry import usual_planner
+
+    try:
+        return usual_planner(os.environ)
+    except LcpError:
+        return None
+
+
+def _ask_for_planner() -> Mapping[str, JsonValue] | None:
+    """The planner with what it needs; None leaves it to the environment, if that names one."""
+    from lcp_engine.planners.registry import planner_names as known
+
+    usual = _of_environment()
+    default = ASKED[0] if usual is None else f"{usual}, as the environment says"
+    while True:
+        answer = read_line(f"Planner: {', '.join(ASKED)} [{default}]: ")
+        if not answer and usual is not None:
+            return None
+        if (name := answer or ASKED[0]) in known():
+            return {"type": name, **_ask_for_model(name)}
+        print_line(one_line(f"  no planner is named {name!r}; known: {', '.join(known())}"))
+
+
+def _ask_for_model(planner: str) -> Mapping[str, JsonValue]:
+    """Server and model, for the planners that are reached over a network."""
+    from lcp_engine.planners.llm.options import SERVERS
+
+    asked: dict[str, JsonValue] = {}
+    if planner == "openai":
+        server = _text(f"Server: {', '.join(SERVERS)}, or a URL", next(iter(SERVERS)))
+        asked["base_url" if "://" in server else "server"] = server
+    if planner in ("openai", "anthropic"):
+        needs_one = planner == "anthropic" or asked.get("server") == "openai"
+        while not (model := _text("Model", "none" if needs_one else "the one it serves")):
+            pass
+        if model != "the one it serves":
+            asked["model"] = model
+    return asked
+
+
+def text_of(draft: Draft, name: str) -> str:
+    """The mission file, in YAML (pure)."""
+    lines = [
+        "# docs/missions.md explains the keys, docs/reference.md lists them all.",
+        f"name: {_scalar(name)}",
+        *_goal(draft.goal.replace("${", "$${")),
+        f"root: {_scalar(draft.root)}  # relative to this file; nothing outside it is touched",
+    ]
+    if draft.planner is not None:
+        lines.append(f"planner: {_flow(draft.planner)}")
+    lines.append("limits: {max_turns: 20, max_jobs: 100, max_seconds: 1800}")
+    if draft.writes:
+        patterns = ", ".join(json_line(pattern) for pattern in draft.writes)
+        lines.append("policy:  # the first rule that matches decides; other writes wait for you")
+        lines.append(f"  - {{kinds: [write_file], paths: [{patterns}], do: auto}}")
+    return "\n".join(lines) + "\n"
+
+
+def _goal(goal: str) -> list[str]:
+    if all(line.isprintable() for line in goal.split("\n")):
+        return ["goal: |", *(f"  {line}".rstrip() for line in goal.split("\n"))]
+    return [f"goal: {json_line(goal)}"]
+
+
+def _flow(mapping: Mapping[str, JsonValue]) -> str:
+    return "{" + ", ".join(f"{key}: {_scalar(value)}" for key, value in mapping.items()) + "}"
+
+
+def _scalar(value: JsonValue) -> str:
+    """A value in YAML; what could be read as anything else than this text is quoted."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
+        return value
+    return json_line(value)
+
+
+def _check(text: str, source: str, invocation: Invocation) -> None:
+    """Refuse what `lcp run` would refuse: the goal, the planner, the patterns."""
+    from lcp_engine.core.mission.parse import outline_mission, parse_mission
+    from lcp_engine.core.policy import Policy
+    from lcp_engine.planners.environment import PlannerEnvironment
+    from lcp_engine.planners.registry import make_planner
+
+    named = outline_mission(text, source=source).planner is not None
+    spec = parse_mission(text, source=source, settings=() if named else ('planner={"type": "human"}',))
+    Policy(spec.policy)
+    if named:
+        make_planner(spec.planner, PlannerEnvironment(invocation.settings.planners))
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError:
+        raise _there_already(file) from None
+    except OSError as error:
+        message = f"mission {str(file)!r} cannot be written: {error.strerror}"
+        raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=system_advice(error)) from error
