@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import jsonschema
 import pytest
+from pydantic import JsonValue
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Lcp
+    from tests.cli.conftest import Lcp, Object
 
 
 def configure(lcp: Lcp, **keys: object) -> None:
@@ -45,3 +47,66 @@ def test_a_failing_command_does_no_harm_and_is_reported_once(lcp: Lcp, command: 
         lcp("launch", mission, "--root", "root")
     done = lcp("work", "--until-idle", "-q")
     assert (done.code, done.err.count("on_wait"), done.err.count("\n")) == (0, 1, 1)
+
+
+KEEPS = """#!/bin/sh
+cat > "$0.json"
+"""
+
+
+def test_the_command_reads_each_held_job_with_what_it_would_change(lcp: Lcp) -> None:
+    program = lcp.home / "keep.sh"
+    program.write_text(KEEPS)
+    program.chmod(0o755)
+    configure(lcp, on_wait=[str(program)])
+    jobs: list[JsonValue] = [
+        {"kind": "write_file", "params": {"path": "a.md", "content": "# b\nmore\n"}, "name": "Title"},
+        {"kind": "ask_user", "params": {"question": "Which one?", "options": ["this", "that"]}},
+    ]
+    asked: Object = {**lcp.ask("-"), "commentary": "The title is wrong.", "new_jobs": jobs}
+    lcp("run", lcp.mission(asked, lcp.complete, hold_timeout=86400), "--root", "root")
+    notice = json.loads((lcp.home / "keep.sh.json").read_text())
+    jsonschema.Draft202012Validator(lcp("schema", "notice").object).validate(notice)
+    mission = lcp("show", 1, "--json").object
+    assert notice["mission"] == {key: mission[key] for key in ("id", "uid", "name", "goal", "root")}
+    (waits,) = [
+        one
+        for one in map(json.loads, lcp("watch", 1, "--json").out.splitlines())
+        if one["event"] == "mission_waits"
+    ]
+    assert (notice["id"], notice["at"]) == (f"{mission['uid']}-{waits['seq']}", waits["at"])
+    assert (notice["event"], notice["held"], "omitted" in notice) == ("mission_waits", 2, True)
+    write, question = notice["jobs"]
+    assert write.pop("expires_at") == question.pop("expires_at") > notice["at"]
+    assert write == {
+        "id": 2, "kind": "write_file", "about": "a.md", "name": "Title", "path": "a.md",
+        "reason": "default policy: kinds with effects wait for a person", "reason_code": "default_hold",
+        "words": "The title is wrong.",
+        "diff": {"path": "a.md", "added": 2, "removed": 1, "is_whole": True},
+    }  # fmt: skip
+    assert question == {
+        "id": 3, "kind": "ask_user", "about": "Which one?", "reason": "it is a question to a person",
+        "reason_code": "question", "words": "The title is wrong.", "question": "Which one?",
+        "options": ["this", "that"],
+    }  # fmt: skip
+
+
+def test_a_command_that_reads_nothing_gets_along_with_a_notice_of_any_size(lcp: Lcp) -> None:
+    configure(lcp, on_wait="true")
+    done = lcp("run", lcp.mission(lcp.ask("ask_user", question="?" * 100_000)), "--root", "root", "-q")
+    assert (done.code, done.err) == (3, "")
+
+
+def test_a_notice_lists_so_many_jobs_and_says_how_many_it_leaves_out(lcp: Lcp) -> None:
+    program = lcp.home / "keep.sh"
+    program.write_text(KEEPS)
+    program.chmod(0o755)
+    configure(lcp, on_wait=[str(program)])
+    jobs: list[JsonValue] = [
+        {"kind": "write_file", "params": {"path": f"{number}.md", "content": "x"}} for number in range(103)
+    ]
+    asked: Object = {**lcp.ask("-"), "new_jobs": jobs}
+    limits: Object = {"max_jobs": 200, "max_followups": 200}
+    lcp("run", lcp.mission(asked, lcp.complete, limits=limits), "--root", "root")
+    notice = json.loads((lcp.home / "keep.sh.json").read_text())
+    assert (notice["held"], len(notice["jobs"]), notice["omitted"]) == (103, 100, 3)

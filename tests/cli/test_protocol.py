@@ -141,6 +141,7 @@ def test_try_fails_with_a_code(lcp: Lcp, kind: str, params: str, code: int, erro
         "memory_entry",
         "execution_plan",
         "file_operation",
+        "notice",
     ],
 )
 def test_every_schema_is_one(lcp: Lcp, name: str) -> None:

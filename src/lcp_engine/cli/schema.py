@@ -24,6 +24,7 @@ from lcp_engine.core.protocol.envelopes import (
 )
 from lcp_engine.core.protocol.execution_plan import ExecutionPlan
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
+from lcp_engine.core.protocol.notice import Notice
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.protocol.universal import universal_schema
 from lcp_engine.core.safe_text import json_block
@@ -63,7 +64,7 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """Print the JSON Schema NAME (draft 2020-12).
 
     lcp (the default) and universal are the dialects of planners; mission, request and config describe files; agent
-    (response or error), structured and check describe output; tool_definition, memory_entry, execution_plan and
+    (response or error), structured, check and notice describe output; tool_definition, memory_entry, execution_plan and
     file_operation are further envelopes of agents; KIND and KIND_result are the params and the result of each installed
     kind of job.
     """
@@ -105,6 +106,7 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
         "agent": _of(AgentAnswer),
         "structured": _of(StructuredResponse),
         "file_operation": _of(FileOperation),
+        "notice": _of(Notice),
         "lcp": lambda: action_schema(params),
         "universal": universal_schema,
     }

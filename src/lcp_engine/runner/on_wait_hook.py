@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
+from lcp_engine.changes.notice import compose_notice
+from lcp_engine.core.protocol.notice import Notice
+from lcp_engine.engine.instance import Instance
 from lcp_engine.sandbox.kept_descriptors import no_forks
-from lcp_engine.store.db.database import Database
-from lcp_engine.store.queries.history import find_mission
+from lcp_engine.store.db.json_text import to_json
 
 SECONDS = 10.0
 # What a program needs to reach its user; everything else may be a secret.
@@ -23,14 +25,15 @@ _PASSED = frozenset(
 
 
 class WaitHook:
-    """Runs `command` without a shell each time a mission starts to wait; it may take `seconds`.
+    """Runs the `on_wait` of an instance without a shell each time a mission starts to wait; it may take `seconds`.
 
-    The first failure of the command is logged as a warning; failures have no other effect.
+    Its stdin is the notice as JSON. The first failure of the command is logged as a warning; failures have no other
+    effect.
     """
 
-    def __init__(self, database: Database, command: Sequence[str], seconds: float = SECONDS) -> None:
-        self._database = database
-        self._command = list(command)
+    def __init__(self, instance: Instance, seconds: float = SECONDS) -> None:
+        self._instance = instance
+        self._command = list(instance.on_wait)
         self._seconds = seconds
         self._threads: list[threading.Thread] = []
         self._warned = threading.Lock()
@@ -57,27 +60,26 @@ class WaitHook:
 
     def _call(self, mission_id: int) -> str | None:
         """What is wrong with the command; None if it succeeded."""
-        environment = self._environment(mission_id)
+        notice = compose_notice(self._instance, mission_id)
+        said = to_json(notice.as_json()).encode()
         with no_forks():
             called = subprocess.Popen(  # noqa: S603  # the user's own command
-                self._command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                self._command, env=_environment(notice), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         try:
-            code = called.wait(self._seconds)
+            called.communicate(said + b"\n", self._seconds)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(called.pid, signal.SIGKILL)
-            called.wait()
+            called.communicate()
             return f"it did not end within {self._seconds:g} s and was killed"
+        code = called.returncode
         return None if code == 0 else f"it exited with {code}; 0 was expected"
 
-    def _environment(self, mission_id: int) -> dict[str, str]:
-        mission = self._database.read(lambda tx: find_mission(tx, mission_id))
-        counts = mission["jobs"]
-        held = counts.get("held") if isinstance(counts, dict) else 0
-        passed = {
-            name: value for name, value in os.environ.items() if name in _PASSED or name.startswith("LC_")
-        }
-        about = {"LCP_MISSION": mission_id, "LCP_MISSION_NAME": mission["name"], "LCP_HELD": held}
-        return passed | {name: str(value) for name, value in about.items()}
+
+def _environment(notice: Notice) -> dict[str, str]:
+    passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith("LC_")}
+    mission = notice.mission
+    about = {"LCP_MISSION": mission.id, "LCP_MISSION_NAME": mission.name, "LCP_HELD": notice.held}
+    return passed | {name: str(value) for name, value in about.items()}

@@ -137,7 +137,7 @@ class Runner:
         with ExitStack() as leaving:
             leaving.enter_context(self._database.outage.unless(self._is_stopping))
             leaving.callback(self._executor.close)
-            hook = WaitHook(self._database, self._instance.on_wait)
+            hook = WaitHook(self._instance)
             leaving.callback(hook.finish)
             if self._instance.on_wait:
                 self._database.on_waiting = hook.begin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lcp_engine.clock import iso
+from lcp_engine.clock import Micros, iso
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.selection import Condition, find
@@ -17,6 +17,16 @@ _AWAITED = Sql(
     "SELECT jobs.id FROM jobs JOIN missions ON missions.id = jobs.mission_id "
     "WHERE state = 'held' AND missions.asking = jobs.id"
 )
+_LAST_WAIT = Sql(
+    "SELECT seq, at FROM events WHERE mission_id = :mission AND event = 'mission_waits' ORDER BY seq DESC LIMIT 1",
+    mission=int,
+)
+
+
+def last_wait(tx: Tx, mission_id: int) -> tuple[int, Micros]:
+    """The number and the time of the event with which the mission started to wait last; 0 if it never did."""
+    row = tx.row(_LAST_WAIT, mission=mission_id)
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
 def find_expiries(tx: Tx) -> dict[int, str]:
