@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from lcp_engine.core.policy import Verdict
+from lcp_engine.core.upkeep import Backups, Checks, Retention
 from lcp_engine.errors import LcpError
 from lcp_engine.settings import default_url, make_room, read_settings, read_url, shown_url
 
@@ -87,3 +89,46 @@ def test_a_default_database_without_room_is_no_defect(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     with pytest.raises(LcpError, match=r"needs its directory .*file/lcp-engine: Not a directory; use --db"):
         make_room(default_url())
+
+
+def test_upkeep_in_the_environment_comes_before_the_file_and_null_switches_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "etc" / "config.yaml"
+    given = {"LCP_BACKUP": "{every: 12h, to: copies}", "LCP_CHECK": "weekly"}
+    own = read_settings(given, config).upkeep
+    assert own.backup == Backups(every=timedelta(hours=12), to=str(tmp_path / "copies"))
+    assert (own.retention, own.check) == (None, Checks(every=timedelta(weeks=1)))
+    config.parent.mkdir()
+    config.write_text("retention: 30d\nbackup: {every: daily, to: kept}\ncheck: daily\n")
+    stated = read_settings({"LCP_RETENTION": "", "LCP_CHECK": "null"}, config).upkeep
+    assert stated.retention == Retention(after=timedelta(days=30))
+    assert stated.backup == Backups(every=timedelta(days=1), to=str(config.parent / "kept"))
+    assert stated.check is None
+    assert read_settings({"LCP_RETENTION": "1w"}, config).upkeep.retention == Retention(
+        after=timedelta(weeks=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        (
+            "LCP_RETENTION",
+            "30",
+            "LCP_RETENTION.after: 30 is given; a duration such as 30d or 12w is expected",
+        ),
+        ("LCP_BACKUP", "dayly", "LCP_BACKUP.every: 'dayly' is given; hourly, daily, weekly or a duration"),
+        ("LCP_BACKUP", "daily, keep none", "LCP_BACKUP: 'daily, keep none' is given; a rhythm and a number"),
+        ("LCP_BACKUP", "{every: 1d, kep: 3}", "LCP_BACKUP.kep: is not a known key; did you mean 'keep'?"),
+        ("LCP_CHECK", "[", "LCP_CHECK: line 1"),
+    ],
+)
+def test_what_the_environment_cannot_mean_is_one_clear_line(
+    tmp_path: Path, variable: str, text: str, said: str
+) -> None:
+    with pytest.raises(LcpError) as refused:
+        read_settings({variable: text}, tmp_path / "none.yaml")
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)

@@ -12,7 +12,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.summaries import nearest
-from lcp_engine.core.upkeep import Backups, Checks, Retention, StatedBackups, StatedChecks, StatedRetention
+from lcp_engine.core.upkeep import (
+    Backups,
+    Checks,
+    Duty,
+    Retention,
+    StatedBackups,
+    StatedChecks,
+    StatedRetention,
+    Upkeep,
+)
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -123,6 +132,36 @@ def parse_config(text: str, path: Path) -> ConfigFile:
         return ConfigFile.model_validate(value)
     except ValidationError as refused:
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {_explain(refused)}") from refused
+
+
+def parse_upkeep(environment: Mapping[str, str]) -> Upkeep:
+    """What `LCP_RETENTION`, `LCP_BACKUP` and `LCP_CHECK` state, each written as in the file.
+
+    The directory of backups is relative to the current one. Raises `INVALID_ARGUMENT`.
+    """
+    given = {
+        duty.value: _value_in(variable, text)
+        for duty in Duty
+        if (text := environment.get(variable := f"LCP_{duty.name}"))
+    }
+    try:
+        upkeep = Upkeep.model_validate(given)
+    except ValidationError as refused:
+        duty = Duty(str(refused.errors(include_url=False)[0]["loc"][0]))
+        message = f"LCP_{duty.name}{_explain(refused).removeprefix(duty.value)}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
+    backup = upkeep.backup
+    if backup is None or backup.to is None:
+        return upkeep
+    absolute = str(Path(backup.to).expanduser().absolute())
+    return upkeep.model_copy(update={"backup": backup.model_copy(update={"to": absolute})})
+
+
+def _value_in(variable: str, text: str) -> JsonValue:
+    try:
+        return read_document(text)
+    except NotReadable as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{variable}: {refused}") from refused
 
 
 _MODELS: Mapping[str, type[BaseModel]] = {

@@ -45,6 +45,8 @@ class Settings:
     """What commands may read and execute beside the system's programs."""
     beside: Path = Path()
     """The directory of the configuration file."""
+    own_upkeep: Upkeep | None = None
+    """What the environment states of upkeep; None if it states nothing."""
 
     @property
     def policy(self) -> tuple[Rule, ...]:
@@ -70,11 +72,15 @@ class Settings:
 
         stated = self.stated
         if stated is None:
-            return Upkeep()
+            return self.own_upkeep or Upkeep()
         backup = stated.backup
         if backup is not None and backup.to is not None:
             backup = backup.model_copy(update={"to": str(self.beside / Path(backup.to).expanduser())})
-        return Upkeep(retention=stated.retention, backup=backup, check=stated.check)
+        upkeep = Upkeep(retention=stated.retention, backup=backup, check=stated.check)
+        if self.own_upkeep is None:
+            return upkeep
+        own = self.own_upkeep
+        return upkeep.model_copy(update={key: value for key, value in own if key in own.model_fields_set})
 
     @property
     def planners(self) -> Mapping[str, Mapping[str, JsonValue]]:
@@ -83,8 +89,9 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
-    """The settings: `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS`, `LCP_AWAY_SECONDS`, `LCP_ISOLATION` and `LCP_WORKERS`, else
-    the file, else the defaults; the files of `LCP_WORKERS` and those of the file are all loaded.
+    """The settings: the environment's `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS`, `LCP_AWAY_SECONDS`, `LCP_ISOLATION`,
+    `LCP_WORKERS`, `LCP_RETENTION`, `LCP_BACKUP` and `LCP_CHECK`, else the file, else the defaults; the files of
+    `LCP_WORKERS` and those of the file are all loaded.
 
     Raises `INVALID_ARGUMENT` for an invalid value, with the place where it was set.
     """
@@ -104,6 +111,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         workers=_workers(given, stated, config.parent),
         commands_read=_beside(config.parent, () if stated is None else stated.commands_read),
         beside=config.parent,
+        own_upkeep=_own_upkeep(given),
     )
 
 
@@ -177,6 +185,14 @@ def _read_config(path: Path) -> ConfigFile | None:
     from lcp_engine.config_file import parse_config
 
     return parse_config(text, path)
+
+
+def _own_upkeep(given: Mapping[str, str]) -> Upkeep | None:
+    if not any(given.get(f"LCP_{name}") for name in ("RETENTION", "BACKUP", "CHECK")):
+        return None
+    from lcp_engine.config_file import parse_upkeep
+
+    return parse_upkeep(given)
 
 
 def _workers(given: Mapping[str, str], stated: ConfigFile | None, beside: Path) -> tuple[Path, ...]:
