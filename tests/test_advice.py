@@ -41,7 +41,7 @@ FILE_SYSTEM: api/mcp_tools:keep_tools
     sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:_naming_full_disk store/maintenance/backup:back_up
     store/maintenance/backups:keep_backups
-INVALID_ARGUMENT: api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
+INVALID_ARGUMENT: engine/secret_keys:_read api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
     workers/external:_readable
@@ -124,7 +124,8 @@ FILE_SYSTEM: cli/init:_write runner/confined/programs:ended_of cli/doctor:_new_d
     api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects core/memory:entry_key
+INVALID_ARGUMENT: engine/secret_keys:read_key engine/secret_keys:_read
+    cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects core/memory:entry_key
     workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:bridge_to
     cli/kinds:_update workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres

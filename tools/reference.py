@@ -32,6 +32,7 @@ from lcp_engine.core.mission.spec import (
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Backups, Checks, Retention
+from lcp_engine.core.webhook import Webhook
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -88,7 +89,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         FileQuotes,
         ResultSpec,
     ),
-    "The configuration file": (ConfigFile, CapSettings, Retention, Backups, Checks),
+    "The configuration file": (ConfigFile, Webhook, CapSettings, Retention, Backups, Checks),
 }
 KEYS: Mapping[type[BaseModel], str] = {
     PlannerSpec: "planner",
@@ -109,6 +110,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     ResultSpec: "result",
     Variable: "variables.NAME",
     CapSettings: "caps",
+    Webhook: "webhook",
 }
 """Where each model stands in its file."""
 

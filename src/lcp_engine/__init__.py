@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lcp_engine.core.protocol.request import AgentRequest, RequestMetadata, RequestProject
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.core.upkeep import Backups, Checks, Retention, Upkeep
+    from lcp_engine.core.webhook import Webhook
     from lcp_engine.engine.memory import Imported
     from lcp_engine.engine.schedules import Overlap
     from lcp_engine.errors import (
@@ -250,6 +251,7 @@ __all__ = [
     "UndoneFact",
     "Upkeep",
     "Verdict",
+    "Webhook",
     "Worker",
     "Workers",
     "WriteFile",
@@ -307,6 +309,7 @@ _MODULES = {
     "core.protocol.request": ("AgentRequest", "RequestMetadata", "RequestProject"),
     "core.reasons": ("Reason", "ReasonCode"),
     "core.upkeep": ("Backups", "Checks", "Retention", "Upkeep"),
+    "core.webhook": ("Webhook",),
     "api.run_job": ("JobResult", "run_job"),
     "engine.memory": ("Imported",),
     "engine.schedules": ("Overlap",),

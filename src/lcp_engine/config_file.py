@@ -22,6 +22,7 @@ from lcp_engine.core.upkeep import (
     StatedRetention,
     Upkeep,
 )
+from lcp_engine.core.webhook import Webhook
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -73,6 +74,10 @@ class ConfigFile(BaseModel):
             description="A command that a runner starts when a mission begins to wait for a person; a text is "
             "split as a shell would.",
         )
+    )
+    webhook: Webhook | None = Field(
+        default=None,
+        description="Where runners send what waits when a mission begins to wait for a person (approvals.md).",
     )
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=BUSY_SECONDS, description="How long to wait for a database that another process has locked."
@@ -170,6 +175,7 @@ _MODELS: Mapping[str, type[BaseModel]] = {
     "retention": Retention,
     "backup": Backups,
     "check": Checks,
+    "webhook": Webhook,
 }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lcp_engine.config_file import ConfigFile
     from lcp_engine.core.policy import Rule
     from lcp_engine.core.upkeep import Upkeep
+    from lcp_engine.core.webhook import Webhook
     from lcp_engine.workers.base import Caps
 
 _Default = TypeVar("_Default", bound=float | None)
@@ -66,6 +67,18 @@ class Settings:
         return () if self.stated is None else self.stated.on_wait
 
     @property
+    def webhook(self) -> Webhook | None:
+        """Where a runner sends a notice when a mission begins to wait for a person."""
+        stated = None if self.stated is None else self.stated.webhook
+        if stated is None or stated.secret_file is None:
+            return stated
+        return stated.model_copy(update={"secret_file": self._place(stated.secret_file)})
+
+    def _place(self, stated: str) -> str:
+        """A path as the configuration file states it, relative to its directory."""
+        return str(self.beside / Path(stated).expanduser())
+
+    @property
     def upkeep(self) -> Upkeep:
         """What runners do regularly for the database."""
         from lcp_engine.core.upkeep import Upkeep
@@ -75,7 +88,7 @@ class Settings:
             return self.own_upkeep or Upkeep()
         backup = stated.backup
         if backup is not None and backup.to is not None:
-            backup = backup.model_copy(update={"to": str(self.beside / Path(backup.to).expanduser())})
+            backup = backup.model_copy(update={"to": self._place(backup.to)})
         upkeep = Upkeep(retention=stated.retention, backup=backup, check=stated.check)
         if self.own_upkeep is None:
             return upkeep

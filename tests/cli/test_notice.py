@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -11,6 +14,8 @@ from pydantic import JsonValue
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp, Object
+
+PROJECT = Path(__file__).resolve().parents[2]
 
 
 def configure(lcp: Lcp, **keys: object) -> None:
@@ -89,6 +94,48 @@ def test_the_command_reads_each_held_job_with_what_it_would_change(lcp: Lcp) -> 
         "reason_code": "question", "words": "The title is wrong.", "question": "Which one?",
         "options": ["this", "that"],
     }  # fmt: skip
+
+
+def test_a_webhook_that_nobody_serves_changes_no_outcome_and_is_listed(lcp: Lcp) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    configure(lcp, webhook={"url": f"http://127.0.0.1:{port}/", "secret_file": "hook.secret"})
+    secret = lcp.home / "config" / "lcp-engine" / "hook.secret"
+    secret.write_text("a secret that is long enough")
+    secret.chmod(0o600)
+    assert "No notices" in lcp("deliveries").err
+    done = lcp("run", lcp.mission(lcp.ask("ask_user", question="Well?")), "--root", "root", "-q")
+    refused = "the connection failed: Connection refused"
+    assert done.code == 3
+    assert f"webhook 127.0.0.1: {refused}; it is tried again, and `lcp deliveries` shows" in done.err
+    (one,) = json.loads(lcp("deliveries", "--json").out)
+    page = (PROJECT / "docs" / "interface.md").read_text(encoding="utf-8")
+    (documented,) = re.findall(r"^\| delivery \| (.*) \|$", page, re.MULTILINE)
+    assert set(one) == set(re.findall(r"`(\w+)`", documented))
+    assert (one["state"], one["error"], one["attempts"]) == ("unsent", refused, 1)
+    listed = lcp("deliveries").out
+    assert "unsent" in listed
+    assert refused in listed
+    assert "long enough" not in done.err + listed
+
+
+@pytest.mark.parametrize(
+    ("webhook", "fact"),
+    [
+        ({"url": "https://a.example/"}, "webhook: either secret_env or secret_file is needed"),
+        ({"url": "http://a.example/", "secret_env": "X"}, "webhook.url: should begin with https://"),
+        (
+            {"url": "https://a.example/", "secret": "x", "secret_env": "X"},
+            "webhook.secret: is not a known key",
+        ),
+        ({"url": "https://a.example/", "secret_env": "a b"}, "webhook.secret_env: "),
+    ],
+)
+def test_a_webhook_that_cannot_be_used_is_refused_in_one_line(lcp: Lcp, webhook: Object, fact: str) -> None:
+    configure(lcp, webhook=webhook)
+    done = lcp("missions")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert fact in done.err
 
 
 def test_a_command_that_reads_nothing_gets_along_with_a_notice_of_any_size(lcp: Lcp) -> None:

@@ -55,6 +55,7 @@ from lcp_engine.store.schedules import list_schedules
 from lcp_engine.workers.base import Caps, Worker, Workers
 
 if TYPE_CHECKING:
+    from lcp_engine.core.webhook import Webhook
     from lcp_engine.replay.fork import Forked
     from lcp_engine.replay.replay import Replayed
 
@@ -79,6 +80,7 @@ class Engine(History):
     - `planners`: options for planners by their type, used where a mission states none. Default: none.
     - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
       Default: none.
+    - `webhook`: where runners send a notice when a mission begins to wait for a person. Default: nowhere.
     - `commands_read`: files and directories that commands of missions may read and execute beside the system's, where
       they are there. Default: none.
     - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
@@ -105,6 +107,7 @@ class Engine(History):
         away_seconds: float | None = None,
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
         on_wait: Sequence[str] = (),
+        webhook: Webhook | None = None,
         commands_read: Sequence[str | os.PathLike[str]] = (),
         isolation: Isolation | str = Isolation.OFF,
         upkeep: Upkeep | None = None,
@@ -119,6 +122,7 @@ class Engine(History):
             away_seconds=away_seconds,
             planners=planners or {},
             on_wait=on_wait,
+            webhook=webhook,
             commands_read=commands_read,
             isolation=isolation,
             upkeep=upkeep or Upkeep(),

@@ -18,6 +18,7 @@ from lcp_engine.store.db.open import open_database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import runtime_place
 from lcp_engine.store.queries import history
+from lcp_engine.store.queries.deliveries import find_deliveries
 from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries, met
 from lcp_engine.store.queries.mission_spec import kind_settings
 from lcp_engine.store.queries.plan_graph import find_plan_graphs
@@ -108,6 +109,10 @@ class History:
         return self._read(
             history.find_events, mission_id, after_seq=after_seq, job_id=job_id, event=event, limit=limit
         )
+
+    def deliveries(self, *, limit: int | None = None) -> list[JsonObject]:
+        """The notices of the webhook and what became of each, newest first."""
+        return self._read(find_deliveries, limit)
 
     def event_counts(self) -> dict[int, int]:
         """The number of the last event of every mission, by the mission's id."""

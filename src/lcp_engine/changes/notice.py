@@ -18,7 +18,7 @@ from lcp_engine.engine.subjects import Subjects
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import hold_code
-from lcp_engine.store.queries.held_jobs import find_expiries, last_wait
+from lcp_engine.store.queries.held_jobs import find_expiries, time_of_event
 from lcp_engine.store.queries.history import find_job, find_jobs, find_mission
 from lcp_engine.store.queries.records import Job
 
@@ -26,14 +26,14 @@ MOST_JOBS = 100
 """The most held jobs that a notice lists."""
 
 
-def compose_notice(instance: Instance, mission_id: int) -> Notice:
-    """The notice of the mission's newest wait, with what is held now. Raises `NOT_FOUND`."""
-    wait = instance.read(_read_wait, mission_id)
+def compose_notice(instance: Instance, mission_id: int, seq: int) -> Notice:
+    """The notice that the mission waits since its event `seq`, with what is held now. Raises `NOT_FOUND`."""
+    wait = instance.read(_read_wait, mission_id, seq)
     looks = look_over(instance, [one.job.json for one in wait.held])
     subjects = Subjects(instance.database)
     count = int_in(object_in(wait.mission["jobs"])["held"])
     return Notice(
-        id=f"{wait.mission['uid']}-{wait.seq}",
+        id=f"{wait.mission['uid']}-{seq}",
         at=iso(wait.at),
         mission=WaitingMission.model_validate(
             {key: wait.mission[key] for key in WaitingMission.model_fields}
@@ -56,16 +56,15 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Wait:
-    """A mission, the event with which it started to wait, and what is held."""
+    """A mission, when it started to wait, and what is held."""
 
     mission: JsonObject
-    seq: int
     at: Micros
     held: tuple[_Held, ...]
 
 
-def _read_wait(tx: Tx, mission_id: int) -> _Wait:
-    mission, (seq, at) = find_mission(tx, mission_id), last_wait(tx, mission_id)
+def _read_wait(tx: Tx, mission_id: int, seq: int) -> _Wait:
+    mission, at = find_mission(tx, mission_id), time_of_event(tx, mission_id, seq)
     found = find_jobs(tx, mission_id=mission_id, states=["held"], limit=MOST_JOBS)
     jobs, expiries = [Job.read(row) for row in found], find_expiries(tx)
     words = {
@@ -75,7 +74,7 @@ def _read_wait(tx: Tx, mission_id: int) -> _Wait:
         _Held(job, hold_code(tx, mission_id, job.id), words.get(job.parent_id or 0), expiries.get(job.id))
         for job in jobs
     )
-    return _Wait(mission, seq, at, tuple(held))
+    return _Wait(mission, at, tuple(held))
 
 
 def _words_of(result: JsonValue) -> str | None:

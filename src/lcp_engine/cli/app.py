@@ -36,6 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "held": ("jobs", "List the jobs that wait for a person."),
         "diff": ("changes", "Show what a held job would change, or what was changed."),
         "runners": ("runners", "List the runners, and roots that do not answer them."),
+        "deliveries": ("deliveries", "List the notices for the webhook, and what became of them."),
         "memory": ("memory", "See, correct and forget what is remembered of roots."),
         "serve": ("serve", "Serve a web page to inspect missions and decide on held jobs."),
     },

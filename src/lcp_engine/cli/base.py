@@ -96,6 +96,7 @@ class Invocation:
                 away_seconds=settings.away_seconds if away_seconds is None else away_seconds,
                 planners=settings.planners,
                 on_wait=settings.on_wait,
+                webhook=settings.webhook,
                 commands_read=settings.commands_read,
                 isolation=settings.isolation,
                 upkeep=settings.upkeep,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -18,6 +18,7 @@ from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironmen
 from lcp_engine.sandbox.installed_programs import readable_place
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places
+from lcp_engine.store import deliveries
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
@@ -32,6 +33,9 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.maintenance.backups import backup_directory
 from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
+
+if TYPE_CHECKING:
+    from lcp_engine.core.webhook import Webhook
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +53,7 @@ class Options:
     away_seconds: float | None = None
     planners: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     on_wait: Sequence[str] = ()
+    webhook: Webhook | None = None
     commands_read: Sequence[str | os.PathLike[str]] = ()
     isolation: Isolation = Isolation.OFF
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -65,6 +70,7 @@ class Instance:
     caps: Caps = field(default_factory=Caps)
     planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
     on_wait: tuple[str, ...] = ()
+    webhook: Webhook | None = None
     commands_read: tuple[str, ...] = ()
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
@@ -107,6 +113,8 @@ def open_instance(url: str, options: Options) -> Instance:
             database.follow(shared, shared.close)
     notifier = make_notifier(database, runtime)
     notifier.attach(database)
+    if options.webhook is not None:
+        database.before_waiting_commit = _note_waits
     return Instance(
         database,
         Admission(
@@ -123,12 +131,19 @@ def open_instance(url: str, options: Options) -> Instance:
         options.caps,
         PlannerEnvironment(options.planners, StoredProbeCache(database)),
         tuple(options.on_wait),
+        options.webhook,
         commands_read,
         options.isolation,
         options.clock or system_clock,
         url,
         options.upkeep,
     )
+
+
+def _note_waits(tx: Tx) -> None:
+    """Have the webhook told of the missions that a transaction makes wait."""
+    for mission_id, seq in tx.now_waiting.items():
+        deliveries.add(tx, mission_id, seq)
 
 
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:

@@ -186,8 +186,11 @@ def refresh(ledger: Ledger, mission: MissionRow) -> None:
     status = "waiting" if waits else "running"
     if mission.status != status:
         mission.status = status
-        (ledger.tx.now_waiting.add if waits else ledger.tx.now_waiting.discard)(mission.id)
-        ledger.note(mission, "mission_waits" if waits else "mission_goes_on")
+        seq = ledger.note(mission, "mission_waits" if waits else "mission_goes_on")
+        if waits:
+            ledger.tx.now_waiting[mission.id] = seq
+        else:
+            ledger.tx.now_waiting.pop(mission.id, None)
 
 
 def said_in(ledger: Ledger, mission: MissionRow, number: int) -> str | None:

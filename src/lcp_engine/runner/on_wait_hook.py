@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 
 from lcp_engine.changes.notice import compose_notice
@@ -38,10 +38,10 @@ class WaitHook:
         self._threads: list[threading.Thread] = []
         self._warned = threading.Lock()
 
-    def begin(self, mission_ids: Iterable[int]) -> None:
-        """Run the command for missions that have started to wait, each in a thread."""
-        for mission_id in mission_ids:
-            thread = threading.Thread(target=self._run, args=(mission_id,), daemon=True)
+    def begin(self, waits: Mapping[int, int]) -> None:
+        """Run the command for missions that have started to wait, each with the event that says so, in a thread."""
+        for mission_id, seq in waits.items():
+            thread = threading.Thread(target=self._run, args=(mission_id, seq), daemon=True)
             self._threads = [*(one for one in self._threads if one.is_alive()), thread]
             thread.start()
 
@@ -50,17 +50,17 @@ class WaitHook:
         for thread in self._threads:
             thread.join(self._seconds + 1)
 
-    def _run(self, mission_id: int) -> None:
+    def _run(self, mission_id: int, seq: int) -> None:
         try:
-            fact = self._call(mission_id)
+            fact = self._call(mission_id, seq)
         except Exception as error:  # noqa: BLE001  # the top of a thread: a failed hook must not stop the work
             fact = str(error)
         if fact is not None and self._warned.acquire(blocking=False):
             logging.getLogger("lcp_engine").warning("on_wait (%s): %s", self._command[0], fact)
 
-    def _call(self, mission_id: int) -> str | None:
+    def _call(self, mission_id: int, seq: int) -> str | None:
         """What is wrong with the command; None if it succeeded."""
-        notice = compose_notice(self._instance, mission_id)
+        notice = compose_notice(self._instance, mission_id, seq)
         said = to_json(notice.as_json()).encode()
         with no_forks():
             called = subprocess.Popen(  # noqa: S603  # the user's own command

@@ -137,10 +137,7 @@ class Runner:
         with ExitStack() as leaving:
             leaving.enter_context(self._database.outage.unless(self._is_stopping))
             leaving.callback(self._executor.close)
-            hook = WaitHook(self._instance)
-            leaving.callback(hook.finish)
-            if self._instance.on_wait:
-                self._database.on_waiting = hook.begin
+            self._tell_of_waits(leaving)
             self._liveness = LivenessFile(self._instance.runtime, self._uid)
             leaving.callback(self._liveness.remove)
             limits = {kind: limit_of(one.rate_limit, one.max_running) for kind, one in self._workers.items()}
@@ -157,6 +154,27 @@ class Runner:
             self._watch()
         if self._error is not None:
             raise self._error
+
+    def _tell_of_waits(self, leaving: ExitStack) -> None:
+        """Have the user's command run, and the webhook called, when missions start to wait for a person."""
+        hook, told = WaitHook(self._instance), list[Callable[[Mapping[int, int]], None]]()
+        leaving.callback(hook.finish)
+        if self._instance.on_wait:
+            told.append(hook.begin)
+        if self._instance.webhook is not None:
+            from lcp_engine.runner.webhook import WebhookSender
+
+            sender = WebhookSender(self._instance, self._instance.webhook)
+            sender.start()
+            leaving.callback(sender.finish)
+            told.append(lambda waits: sender.wake())
+
+        def tell(waits: Mapping[int, int]) -> None:
+            for one in told:
+                one(waits)
+
+        if told:
+            self._database.on_waiting = tell
 
     def left_to_others(self) -> dict[str, int]:
         """How many queued jobs this runner found and did not claim, by the root that is not served here."""

@@ -33,12 +33,14 @@ from lcp_engine.store.conditions import (
     NEXT_TURN,
     OF_SESSION,
     OPEN_SUB_PLAN,
+    OUTCOMES,
     OVERLAPS,
     READY,
     SCHEDULED,
     STATUSES,
     TERMS_ON_POSTGRES,
     TICKS,
+    UNSENT,
     WAITING,
 )
 
@@ -543,6 +545,30 @@ upkeep = Table(
 """What runners do for the database itself: what is due at `due_at` is begun at `next_at`, which is later after a
 failure, and then belongs to `runner_id` for as long as that lives. `found` is the result of the last success, `error`
 what went wrong since."""
+
+# SQLite would give the number of a row that is gone to another one.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("mission_id", ForeignKey("missions.id"), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    _counter("attempts"),
+    Column("created_at", Micros, nullable=False),
+    Column("next_at", Micros, nullable=False),
+    Column("tried_at", Micros),
+    Column("ended_at", Micros),
+    Column("http_status", Integer),
+    Column("error", Text),
+    UniqueConstraint("mission_id", "seq"),
+    _one_of("state", OUTCOMES),
+    _partial("ix_deliveries_unsent", "id", where=UNSENT),
+    sqlite_autoincrement=True,
+)
+"""The notices of the webhook, in the order in which missions `mission_id` started to wait with their event `seq`. One
+is sent at `next_at` next, which is after `tried_at` while an attempt is under way. `http_status` and `error`: what the
+last attempt met. One is `outdated` if its mission did not wait any more, or waited anew, when its turn came."""
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,11 @@ class Line:
         """Note the connection that a step of the HTTP library made; its extension `trace` calls this at each step."""
         stream = info.get("return_value") if step.endswith("connect_tcp.complete") else None
         connected = stream.get_extra_info("socket") if isinstance(stream, _Stream) else None
-        if not isinstance(connected, socket.socket):
-            return
+        if isinstance(connected, socket.socket):
+            self.hold(connected)
+
+    def hold(self, connected: socket.socket) -> None:
+        """Note a connection of the request."""
         with self._lock:
             # The library's own socket is replaced when TLS begins, and its number may be used again once it is closed.
             own = connected.dup()

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,8 @@ class Database:
 
     Work may run more than once (if another unit of its transaction raised, or the connection was lost), but takes
     effect once; it must have no effects besides its statements. `before_ready_commit` is called before each commit that
-    makes a job ready and `on_ready` after it, `on_waiting` after one that made missions wait for a person.
+    makes a job ready and `on_ready` after it; `before_waiting_commit` before, and `on_waiting` after, each that makes
+    missions wait for a person: `Tx.now_waiting`.
     `writer_queue` orders the writers of all processes.
 
     A database that was there and is away is waited for: each call for `away_seconds` at most, by default as long as its
@@ -48,7 +49,8 @@ class Database:
         self.backend = backend
         self.outage = Outage(backend.away_seconds if away_seconds is None else away_seconds)
         self.on_ready: Callable[[], None] = lambda: None
-        self.on_waiting: Callable[[set[int]], None] = lambda missions: None
+        self.on_waiting: Callable[[Mapping[int, int]], None] = lambda missions: None
+        self.before_waiting_commit: Callable[[Tx], None] = lambda tx: None
         self.before_ready_commit: Callable[[Tx], None] = lambda tx: None
         self.writer_queue: WriterOrder = NoWriterQueue()
         self._lock = threading.Lock()
@@ -328,6 +330,8 @@ class Database:
     def _before_commit(self, tx: Tx) -> None:
         if tx.made_ready:
             self.before_ready_commit(tx)
+        if tx.now_waiting:
+            self.before_waiting_commit(tx)
 
     def _perform(
         self, connection: Connection, tx: Tx, batch: list[Unit[Any]], is_alone: bool

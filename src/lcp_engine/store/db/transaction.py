@@ -115,6 +115,8 @@ class Executable(Protocol):
 class Tx:
     """One transaction: its statements, the time it began, whether it made a job ready, what is left for its end.
 
+    `now_waiting`: the missions that it made wait for a person, each with the number of the event that says so.
+
     Statements without a result (`send`, `many`, `plain`) do not wait for PostgreSQL: their errors surface at a later
     statement, at the latest at the commit.
     """
@@ -126,7 +128,7 @@ class Tx:
         self.is_sqlite = database == "sqlite"
         self.now = now
         self.made_ready = False
-        self.now_waiting: set[int] = set()
+        self.now_waiting: dict[int, int] = {}
         self.at_end: list[Callable[[], None]] = []
         self.ledger: object = None
 

@@ -17,16 +17,13 @@ _AWAITED = Sql(
     "SELECT jobs.id FROM jobs JOIN missions ON missions.id = jobs.mission_id "
     "WHERE state = 'held' AND missions.asking = jobs.id"
 )
-_LAST_WAIT = Sql(
-    "SELECT seq, at FROM events WHERE mission_id = :mission AND event = 'mission_waits' ORDER BY seq DESC LIMIT 1",
-    mission=int,
-)
+_TIME = Sql("SELECT at FROM events WHERE mission_id = :mission AND seq = :seq", mission=int, seq=int)
 
 
-def last_wait(tx: Tx, mission_id: int) -> tuple[int, Micros]:
-    """The number and the time of the event with which the mission started to wait last; 0 if it never did."""
-    row = tx.row(_LAST_WAIT, mission=mission_id)
-    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+def time_of_event(tx: Tx, mission_id: int, seq: int) -> Micros:
+    """When an event of a mission happened."""
+    ((at,),) = tx.rows(_TIME, mission=mission_id, seq=seq)
+    return int(at)
 
 
 def find_expiries(tx: Tx) -> dict[int, str]:

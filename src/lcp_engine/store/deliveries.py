@@ -1,0 +1,150 @@
+"""Store which notices a webhook is still to be sent, and what became of the others (the table `deliveries`).
+
+A notice is stored by the transaction that lets its mission wait. Only the oldest one that is not over is sent, by
+whoever took it last: they arrive in order, however many runners there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, func, literal_column, select, text, update
+
+from lcp_engine.clock import SECOND, Micros
+from lcp_engine.store.conditions import UNSENT
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.schema import deliveries, missions
+
+ATTEMPT_SECONDS = 10.0
+"""How long one attempt may take."""
+_LEASE: Micros = 30 * SECOND
+"""After so long it is sent again if nothing is known of an attempt: whoever made it has died."""
+FIRST_PAUSE: Micros = 5 * SECOND
+LONGEST_PAUSE: Micros = 3600 * SECOND
+"""After a failure it is sent again after five seconds, then after twice as long each time, up to an hour."""
+GIVE_UP_AFTER: Micros = 86_400 * SECOND
+
+_ADD = Statement(
+    text(
+        "INSERT INTO deliveries (mission_id, seq, state, created_at, next_at) "
+        "VALUES (:mission, :seq, 'unsent', :now, :now) ON CONFLICT (mission_id, seq) DO NOTHING"
+    )
+)
+_newer = deliveries.alias("newer")
+_IS_CURRENT = (
+    select(func.count())
+    .select_from(missions)
+    .where(missions.c.id == deliveries.c.mission_id, missions.c.status == text("'waiting'"))
+    .where(
+        ~select(_newer.c.id)
+        .where(_newer.c.mission_id == deliveries.c.mission_id, _newer.c.seq > deliveries.c.seq)
+        .exists()
+    )
+    .scalar_subquery()
+)
+_OLDEST = Statement(
+    select(
+        deliveries.c.id,
+        deliveries.c.mission_id,
+        deliveries.c.seq,
+        deliveries.c.created_at,
+        deliveries.c.next_at,
+        deliveries.c.attempts,
+        _IS_CURRENT,
+    )
+    .where(text(UNSENT))
+    .order_by(deliveries.c.id)
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+_AS_FOUND = (
+    deliveries.c.id == bindparam("this"),
+    deliveries.c.attempts == bindparam("known"),
+    text(UNSENT),
+)
+_TAKE = Statement(
+    update(deliveries)
+    .where(*_AS_FOUND)
+    .values(attempts=text("attempts + 1"), tried_at=bindparam("now"), next_at=bindparam("until"))
+)
+_END = Statement(
+    update(deliveries)
+    .where(*_AS_FOUND)
+    .values(
+        state=bindparam("outcome"),
+        ended_at=bindparam("now"),
+        http_status=bindparam("answered"),
+        error=bindparam("fault"),
+    )
+)
+_AGAIN = Statement(
+    update(deliveries)
+    .where(*_AS_FOUND)
+    .values(next_at=bindparam("again_at"), http_status=bindparam("answered"), error=bindparam("fault"))
+)
+_NEXT = Statement(
+    select(deliveries.c.next_at)
+    .where(text(UNSENT))
+    .order_by(deliveries.c.id)
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A notice that is being sent: the event with which its mission started to wait, and which attempt this is."""
+
+    id: int
+    mission_id: int
+    seq: int
+    created_at: Micros
+    attempt: int
+
+
+def add(tx: Tx, mission_id: int, seq: int) -> None:
+    """Have the notice of a mission's wait sent."""
+    tx.run(_ADD, mission=mission_id, seq=seq, now=tx.now)
+
+
+def take(tx: Tx) -> Delivery | None:
+    """Take the oldest notice, if it is due. One whose mission waits no more, or waits anew, is not sent any more."""
+    while (row := tx.row(_OLDEST)) is not None:
+        number, mission_id, seq, created_at, next_at, attempts, is_current = row
+        if next_at > tx.now:
+            return None
+        if not is_current:
+            tx.run(
+                _END, this=number, known=attempts, outcome="outdated", now=tx.now, answered=None, fault=None
+            )
+            continue
+        taken = tx.run(_TAKE, this=number, known=attempts, now=tx.now, until=tx.now + _LEASE)
+        return Delivery(number, mission_id, seq, created_at, attempts + 1) if taken else None
+    return None
+
+
+def next_at(tx: Tx) -> Micros | None:
+    """When the oldest notice is due; None if all have been sent."""
+    row = tx.row(_NEXT)
+    return None if row is None else int(row[0])
+
+
+def note_delivered(tx: Tx, delivery: Delivery, status: int) -> None:
+    """Store that the server took the notice, unless it was sent anew meanwhile."""
+    tx.run(
+        _END, this=delivery.id, known=delivery.attempt, outcome="delivered", now=tx.now, answered=status, fault=None
+    )  # fmt: skip
+
+
+def note_failed(tx: Tx, delivery: Delivery, status: int | None, why: str) -> Micros | None:
+    """Store why the server did not take it, and when it is sent again; None if it was given up."""
+    found: dict[str, object] = {
+        "this": delivery.id, "known": delivery.attempt, "answered": status, "fault": why,
+    }  # fmt: skip
+    if tx.now - delivery.created_at >= GIVE_UP_AFTER:
+        tx.run(_END, **found, outcome="given_up", now=tx.now)
+        return None
+    again = tx.now + min(LONGEST_PAUSE, FIRST_PAUSE << min(delivery.attempt - 1, 20))
+    tx.run(_AGAIN, **found, again_at=again)
+    return again

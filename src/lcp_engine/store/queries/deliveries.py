@@ -1,0 +1,34 @@
+"""Read what became of the notices of the webhook."""
+
+from __future__ import annotations
+
+from lcp_engine.clock import iso
+from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.store.db.transaction import Row, Tx
+from lcp_engine.store.queries.selection import find
+
+_NAMES = ("id", "mission_id", "state", "attempts", "http_status", "error")
+_TIMES = ("created_at", "tried_at", "next_at", "ended_at")
+_DELIVERIES = (
+    f"SELECT m.uid, d.seq, {', '.join(f'd.{name}' for name in (*_NAMES, *_TIMES))} FROM deliveries d "
+    "JOIN missions m ON m.id = d.mission_id"
+)
+_ORDER = "ORDER BY d.id DESC"
+
+
+def find_deliveries(tx: Tx, limit: int | None) -> list[JsonObject]:
+    """The notices, newest first; `next_at` is None for one that is not sent any more."""
+    if limit is None:
+        return [_delivery(row) for row in find(tx, _DELIVERIES, then=_ORDER)]
+    return [_delivery(row) for row in find(tx, _DELIVERIES, then=f"{_ORDER} LIMIT :most", most=limit)]
+
+
+def _delivery(row: Row) -> JsonObject:
+    uid, seq, *values = row
+    found: JsonObject = dict(zip((*_NAMES, *_TIMES), values, strict=True))
+    times: dict[str, JsonValue] = {
+        name: None if found[name] is None else iso(int(str(found[name]))) for name in _TIMES
+    }
+    if times["ended_at"] is not None:
+        times["next_at"] = None
+    return {**found, **times, "notice": f"{uid}-{seq}"}
