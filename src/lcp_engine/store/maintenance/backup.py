@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from lcp_engine.core.summaries import size
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite
+from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.maintenance.check import opened
 
 _LOOK_SECONDS = 0.2
@@ -60,7 +62,7 @@ def back_up(
             message = f"backup {str(file)!r} cannot be written: {error.strerror}"
             raise LcpError(ErrorCode.FILE_SYSTEM, message) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
 
 
 def _check_target(database: Database, file: Path, *, force: bool) -> None:
@@ -96,23 +98,49 @@ def _copy(
     if not isinstance(database.backend, Sqlite):
         _dump(url, file, environment, is_stopping)
         return
-    with _naming_full_disk(file), database.explained(), closing(database.backend.connect()) as connection:
-        # Reads one state, as any reader does: in WAL mode writers go on meanwhile.
-        connection.cursor().execute("VACUUM INTO :file", {"file": str(file)})
+    with closing(database.backend.connect()) as connection:
+        needed = _size_of_copy(connection)
+        with _naming_target(file, needed), database.explained():
+            # Reads one state, as any reader does: in WAL mode writers go on meanwhile.
+            connection.cursor().execute("VACUUM INTO :file", {"file": str(file)})
+
+
+def _size_of_copy(connection: Connection) -> int:
+    """About how many bytes a compact copy has."""
+    cursor = connection.cursor()
+    cursor.execute(
+        "SELECT (page_count - freelist_count) * page_size "
+        "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    )
+    return int(cursor.fetchall()[0][0])
+
+
+_OF_TARGET = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC})
+"""What SQLite says of the copy: from the database it only reads."""
 
 
 @contextmanager
-def _naming_full_disk(file: Path) -> Iterator[None]:
-    """SQLite says of the copy, too, that its disk is full."""
+def _naming_target(file: Path, needed: int) -> Iterator[None]:
+    """The error of a copy that cannot be written says so, and not that the database is at fault."""
     try:
         yield
     except LcpError as error:
         cause = error.__cause__
-        if not (isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode == sqlite3.SQLITE_FULL):
+        if not (isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode in _OF_TARGET):
             raise
+        _discard(file)  # what is free without it counts
         free = shutil.disk_usage(file.parent).free
-        message = f"a backup in {str(file.parent)!r} needs space on its disk; {free} bytes are free"
-        raise LcpError(ErrorCode.FILE_SYSTEM, message) from error
+        message = (
+            f"a backup needs {size(needed)} in {str(file.parent)!r}, where {size(free)} are free; "
+            f"SQLite says: {cause}"
+        )
+        advice = "Make room there, or have backups in another directory."
+        raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=advice) from error
+
+
+def _discard(temporary: Path) -> None:
+    for path in (temporary, temporary.with_name(f"{temporary.name}-journal")):
+        path.unlink(missing_ok=True)
 
 
 def _dump(url: str, file: Path, environment: Mapping[str, str], is_stopping: Callable[[], bool]) -> None:
@@ -144,7 +172,7 @@ def _dump(url: str, file: Path, environment: Mapping[str, str], is_stopping: Cal
         said = said or f"it ended with {dumping.returncode}"
         raise LcpError(
             ErrorCode.DATABASE_FAILED,
-            f"pg_dump could not copy the database; it says: {said}",
+            f"pg_dump could not copy the database into {str(file.parent)!r}; it says: {said}",
             advice="Correct what pg_dump names.",
         )
 
