@@ -81,6 +81,15 @@ def test_a_fork_and_a_replay_see_what_the_turn_saw(lab: Lab) -> None:
     assert lab.engine.replay(3).is_same
 
 
+def test_a_correction_of_a_reply_that_a_fork_was_given_sees_what_the_turn_saw(lab: Lab) -> None:
+    number = add(lab, "As it was")
+    lab.run(DONE, DONE, memory=NO_WRITE)
+    lab.engine.memory.forget(number)
+    lab.engine.fork(1, turn=1, reply="not LCP")
+    lab.work()
+    assert [question.memories for question in lab.questions] == [["As it was"], ["As it was"]]
+
+
 def test_nothing_is_shown_about_a_file_that_the_mission_may_not_read(lab: Lab) -> None:
     add(lab, "Open", files=("a.md",))
     add(lab, "Closed", files=("a.md", "hr/pay.md"))

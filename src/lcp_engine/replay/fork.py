@@ -35,7 +35,7 @@ from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTu
 from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.queries.states_at import JobHistory, jobs_before
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.turns import StoredReply
+from lcp_engine.store.turns import MEMORIES, StoredReply, keep_memories
 from lcp_engine.workers.base import Context, ExecutedBy, params_of
 
 MOST_LISTED = 100
@@ -154,13 +154,16 @@ def _answer(ledger: Ledger, job_id: int, reply: str) -> None:
     """Store the reply in advance; the attempt that takes the turn finds it and uses it (R21)."""
     job = ledger.job(job_id)
     mission, plan = ledger.mission(job.mission_id), acting_plan(ledger, job)
-    asked = new_question(ledger, job, mission, plan, from_json(job.params))
+    params = from_json(job.params)
+    asked = new_question(ledger, job, mission, plan, params)
     if asked is None:
         raise LcpError(
             ErrorCode.LIMIT_REACHED,
             "a limit of the mission is reached; the turn cannot be asked",
             advice="Fork an earlier turn, or with higher limits.",
         )
+    if isinstance(chosen := params.get(MEMORIES), str):
+        keep_memories(ledger.tx, mission.id, asked.number, chosen)  # a correction of the reply sees them too
     keep_reply(ledger, asked, StoredReply(reply, None, None, None, 0.0))
 
 
