@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -190,6 +191,78 @@ def test_a_mission_whose_only_way_is_a_custom_kind_is_finished_ten_times_of_ten(
             if engine.mission(launched.id).status == "completed" and found:
                 finished.append(word)
     assert finished == [*MEANINGS]
+
+
+ONLY_ENDS: dict[str, JsonValue] = {
+    "planner": {"type": "local"},
+    "limits": {"max_turns": 2, "max_tokens": 20000},
+    "policy": [{"kinds": ["*"], "do": "deny"}],
+}
+"""A mission without any kind of job: what it says of the root, it has from memory."""
+
+
+def conclude(engine: Engine, root: Path, goal: str, *, memory: JsonValue) -> JsonObject:
+    """The only turn of a mission that can only end."""
+    launched = engine.launch({"goal": goal, **ONLY_ENDS, "memory": memory}, root=root)
+    engine.work(until_idle=True, mission_id=launched.id)
+    (turn,) = engine.turns(launched.id)
+    return turn
+
+
+def chosen(engine: Engine, mission_id: int) -> list[str]:
+    """The entries that were stored with each question of a mission, as JSON."""
+    query = f"SELECT memories FROM turns WHERE mission_id = {mission_id} ORDER BY number"
+    return [str(row[0]) for row in engine.instance.database.read(lambda tx: tx.query_plain(query))]
+
+
+@needs_a_model
+def test_a_real_model_is_asked_with_what_an_earlier_mission_left(tmp_path: Path, root: Path) -> None:
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+        look(engine, {"type": "local"}, root)
+        (left,) = engine.memory.entries(root=root)
+        turns = look(engine, {"type": "local"}, root)
+        shown = chosen(engine, 2)
+        for turn, stored in zip(turns, shown, strict=True):
+            (seen,) = json.loads(stored)
+            assert (seen["title"], seen["source"]) == (left.title, left.source)
+            entry = f": {left.title}\n{seen['content']}"
+            assert [part for part in re.split(r"\n`{3,}\n", str(turn["prompt"]))[1::2] if entry in part], (
+                "fenced"
+            )
+        engine.memory.forget_root(root)
+        assert engine.replay(2, keep=tmp_path / "again").is_same
+        forked = engine.fork(2, turn=len(turns), reply=str(turns[-1]["reply"])).id
+        engine.work(until_idle=True, mission_id=forked)
+        assert chosen(engine, forked) == shown
+    (scratch,) = (tmp_path / "again").glob("*.db")
+    with Engine(f"sqlite:///{scratch}") as engine:
+        assert [chosen(engine, mission.id) for mission in engine.missions()] == [shown]
+
+
+@needs_a_model
+def test_a_real_model_answers_with_what_only_memory_says(tmp_path: Path) -> None:
+    """Of six made-up words one is enough: how often it copies the right one depends on the processor (5 here)."""
+    words = {
+        "code name": "quillfeather", "release manager": "ottolinde", "test server": "brambleford",
+        "colour of the logo": "vermilune", "licence owner": "zandvoortje", "favourite tool": "kwelderak",
+    }  # fmt: skip
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+
+        def says(thing: str, word: str) -> bool:
+            root = tmp_path / word[::-1]
+            root.mkdir()
+            summary = f"The {thing} of this project is {word}."
+            found: JsonValue = {"ok": True, "action": "analysis_result", "summary": summary}
+            planner: JsonValue = {"type": "script", "replies": [found]}
+            engine.launch({"goal": f"Find the {thing}.", "planner": planner}, root=root)
+            engine.work(until_idle=True)
+            goal = f"Say what the {thing} of this project is."
+            without = conclude(engine, root, goal, memory={"read": False, "write": False})
+            turn = conclude(engine, root, goal, memory={"write": False})
+            assert word not in f"{without['prompt']}{without['reply']}".lower()
+            return word in str(turn["reply"]).lower()
+
+        assert any(says(thing, word) for thing, word in words.items())
 
 
 @needs_a_model
