@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test proof coverage check lowest audit crash soak faults chaos model attack races bench smoke lock clean
+.PHONY: help survey test proof coverage check docs lowest audit crash soak faults chaos model attack races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,6 +15,8 @@ PEERS := .venv-bench
 # The lowest versions that pyproject.toml allows, and what looks for known vulnerabilities.
 LOWEST := .venv-lowest
 AUDIT := .venv-audit
+# What builds the site of the documentation.
+DOCS := .venv-docs
 SURVEY := survey
 # Test processes; two suit the smallest machine that CI runs on.
 JOBS ?= 2
@@ -35,6 +37,7 @@ help:
 	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
 	@echo "make check    lint, format, types and import contracts, without tests"
 	@echo "make coverage measure which lines and branches the tests reach; fails if it is less than pyproject.toml wants"
+	@echo "make docs     build the site of the documentation in site/; a warning is an error"
 	@echo "make lowest   the tests with the lowest version of each dependency that pyproject.toml allows"
 	@echo "make audit    look for known vulnerabilities of the locked dependencies, over the network"
 	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
@@ -123,6 +126,16 @@ audit: $(AUDIT)/ready
 	@$(AUDIT)/bin/pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
 	@$(AUDIT)/bin/pip-audit --disable-pip --require-hashes --requirement requirements/audit.txt
 
+$(DOCS)/ready: requirements/docs.txt
+	@echo "setting up $(DOCS) with $$($(PYTHON) --version)" >&2
+	@$(PYTHON) -m venv --clear $(DOCS)
+	@$(DOCS)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/docs.txt
+	@touch $@
+
+# The variable silences an advertisement, which would be a warning.
+docs: $(DOCS)/ready
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs --quiet build --strict
+
 # These start a private PostgreSQL server; without its programs they use SQLite alone. make crash STEP=10 KILLS=2000
 STEP ?= 1
 KILLS ?= 200
@@ -183,8 +196,9 @@ lock: $(READY)
 		-o requirements/engine.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/bench.in -o requirements/bench.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/audit.in -o requirements/audit.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/docs.in -o requirements/docs.txt
 	@$(BIN)/python tools/floors.py | CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) - -o requirements/lowest.txt
 
 clean:
-	@rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) $(SURVEY) dist .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,8 +31,9 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
 def _prose(page: Path) -> str:
-    """The text of a page without its blocks of code."""
-    return re.sub(r"^```.*?^```|^    .*?$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    """The text of a page without its blocks of code, and without tables about jobs of somebody's project."""
+    left_out = r"^```.*?^```|^    .*?$|^\| job \| is \|\n(?:\|[^\n]*\n)+"
+    return re.sub(left_out, "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def _anchors(page: Path) -> set[str]:
