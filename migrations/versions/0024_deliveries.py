@@ -1,6 +1,6 @@
 """Store the notices of the webhook, and what became of each.
 
-Revision ID: 0025
+Revision ID: 0024
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0025"
+revision = "0024"
 down_revision = "0023"
 branch_labels = None
 depends_on = None
