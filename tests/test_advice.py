@@ -108,7 +108,7 @@ WRONG_STATE: workers/recall:_refusal cli/decide:_approve_edited engine/approvals
 """
 OWN = """
 *: engine/plan_steps:admit workers/load_files:_naming api/mcp_tools:_about runner/confined/external:_Job.failed
-    cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure
+    cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure engine/admission:refuse_step
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
     sandbox/root_identity:open_known

@@ -76,6 +76,34 @@ def test_check_does_not_load_what_it_does_not_need(lcp: Lcp) -> None:
     assert (ran.returncode, ran.stderr) == (1, b"\n")
 
 
+def test_check_reads_the_plan_of_a_universal_reply(lcp: Lcp) -> None:
+    def check(*steps: dict[str, object]) -> dict[str, object]:
+        fields = {"execution_plan": {"steps": steps}}
+        answer = {"response_type": "custom", "status": "success", "message": "x", "custom_fields": fields}
+        checked: dict[str, object] = json.loads(
+            lcp("check", "--dialect", "universal", stdin=json.dumps(answer)).out
+        )
+        return checked
+
+    step: dict[str, object] = {"id": "step-001", "tool": "read_file", "parameters": {"path": "a.txt"}}
+    assert check(step)["errors"] == []
+    place = "custom_fields.execution_plan.steps"
+    assert check({**step, "tool": "read_fil"})["errors"] == [
+        {
+            "path": f"{place}[0].tool",
+            "message": "no worker executes the kind 'read_fil'; did you mean 'read_file'?",
+        }
+    ]
+    many = [{**step, "id": f"step-{number:03}"} for number in range(101)]
+    assert check(*many)["errors"] == [
+        {"path": place, "message": "the plan has 101 steps, and max_jobs = 100 leaves 100"}
+    ]
+    assert check(*many * 100)["errors"] == [
+        {"path": place, "message": "steps has at most 10,000 entries; found 10,100"}
+    ]
+    assert check()["errors"] == [{"path": place, "message": "steps is not empty; found []"}]
+
+
 def test_check_shows_the_action_that_a_universal_reply_is_translated_to(lcp: Lcp) -> None:
     answer = '{"response_type": "answer", "status": "success", "message": "It is done."}'
     done = lcp("check", "--dialect", "universal", stdin=answer)

@@ -173,6 +173,11 @@ def _respond(kind: str, **parts: JsonValue) -> Object:
     return {"response_type": kind, "status": "success", "message": "m", **parts}
 
 
+def _step(number: int, job: tuple[str, Object], *, after: int | None = None) -> Object:
+    before: list[JsonValue] = [] if after is None else [f"step-{after:03}"]
+    return {"id": f"step-{number:03}", "tool": job[0], "parameters": job[1], "dependencies": before}
+
+
 PLAN = _spec(
     "plan",
     _respond(
@@ -185,6 +190,21 @@ PLAN = _spec(
     _respond("custom", custom_fields={"lcp": _followup(_write("log.txt", "one\n", "append"))}),
     _respond("answer"),
     _respond("custom", custom_fields={"lcp": _followup(("read_file", {"rel_path": "log.txt"}))}),
+    _respond("answer"),
+    _respond(
+        "custom",
+        custom_fields={
+            "execution_plan": {
+                "steps": [
+                    _step(1, ("read_file", {"rel_path": "log.txt"})),
+                    _step(2, _write("copy.txt", "$output.step-001.content")),
+                    _step(3, _write("log.txt", "two\n", "append"), after=2),
+                    _step(4, ("agent_plan", {"user_prompt": "Look at $output.step-001.path."}), after=3),
+                    _step(5, _write("log.txt", "$output.step-004.summary", "append")),
+                ]
+            }
+        },
+    ),
     _respond("answer"),
     _respond("answer"),
     dialect="universal",
@@ -228,7 +248,7 @@ STORIES = (
         "plan",
         PLAN,
         (Act("launch", _launcher(PLAN), is_killed=False), Act("work", _work)),
-        {"a.txt": "a\n", "log.txt": "zero\none\n"},
+        {"a.txt": "a\n", "log.txt": "zero\none\ntwo\nm", "copy.txt": "zero\none\n"},
     ),
     Story(
         "undo",

@@ -286,8 +286,9 @@ def _check_counters(lab: Lab) -> None:
             "questions, turns or tokens are counted wrongly"
         )
     requested = (
-        "SELECT m.requested, (SELECT count(*) FROM jobs j WHERE j.mission_id = m.id AND j.fingerprint IS NOT NULL "
-        "AND j.terms IS NULL "
+        "SELECT m.requested, (SELECT count(*) FROM jobs j WHERE j.mission_id = m.id "
+        # Of the steps of plans, those that a planner answered with: the turn is their parent.
+        "AND j.fingerprint IS NOT NULL AND (j.terms IS NULL OR j.parent_id IS NOT NULL) "
         "AND NOT EXISTS (SELECT 1 FROM events e WHERE e.mission_id = m.id AND e.job_id = j.id AND "
         f"e.event = '{REFUSE.event}')) FROM missions m"
     )

@@ -386,6 +386,30 @@ def test_a_plan_is_forked_at_the_turn_of_a_step(lab: Lab) -> None:
     same_again(lab, forked)
 
 
+def test_a_plan_is_forked_before_and_in_its_fallback(lab: Lab) -> None:
+    replies: list[JsonValue] = [
+        {"ok": True, "action": "analysis_result", "summary": text} for text in ("One.", "Two.")
+    ]
+    scribe: Object = {"type": "scribe", "log": str(lab.log), "replies": replies}
+    asks = step(1, "agent_plan", parameters={"user_prompt": "Sum up."})
+    fallback: Object = {
+        "id": FALLBACK,
+        "steps": [asks, step(2, parameters={"of": "$output.step-001.summary"})],
+    }
+    first = run(
+        lab, asks, step(2, "fail", dependencies=after(1)), on_failure="execute_fallback",
+        fallback_plans=[fallback], planner=scribe,
+    )  # fmt: skip
+    for turn, plans in ((1, 1), (2, 2)):
+        forked = lab.engine.fork(1, turn=turn).id
+        assert len(lab.engine.plan_graphs(forked)) == plans
+        lab.work()
+        mission = lab.mission(forked)
+        assert (mission.outcome, mission.summary) == (first.outcome, first.summary)
+        assert states(lab, forked) == states(lab)
+        same_again(lab, forked)
+
+
 def test_an_execution_takes_no_longer_than_its_plan_says(lab: Lab) -> None:
     is_over = Event()
     lab.meanwhile.append(lambda: is_over.wait(30))

@@ -131,7 +131,7 @@ class History:
         return self._read(kind_settings, mission_id)
 
     def steps(self, mission_id: int) -> dict[int, int]:
-        """The job that began the sub-plan of each later turn of one, by the turn's job."""
+        """The job that stands for the plan of each later turn of a sub-plan, and of each step of a planner's plan."""
         return self._read(history.find_steps, mission_id)
 
     def plan_graphs(self, mission_id: int) -> list[PlanGraph]:

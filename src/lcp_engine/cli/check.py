@@ -92,7 +92,9 @@ def check(text: str, dialect: str = "lcp", spec: MissionSpec | None = None) -> d
     kinds: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in find_workers().items()}
     reply = reader_of(dialect)(text, kinds, None if spec is None else expected_result(spec))
     limits = Limits() if spec is None else spec.limits
-    over = None if isinstance(reply, Malformed) else decide(PlanState(limits), reply)
+    over = (
+        None if isinstance(reply, Malformed) else decide(PlanState(limits, jobs_left=limits.max_jobs), reply)
+    )
     errors = reply.errors if isinstance(reply, Malformed) else ()
     if isinstance(over, Correct):
         errors = over.malformed.errors

@@ -31,6 +31,7 @@ from lcp_engine.cli.output import (
     when,
 )
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
+from lcp_engine.core.job_states import SETTLED, State
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.progress import Measure
@@ -220,7 +221,7 @@ def _tree(
     children: Mapping[int | None, list[Job]] = defaultdict(list)
     known = {job.id for job in jobs}
     for job in sorted(jobs, key=_place):
-        parent = job.json["parent_id"] or steps.get(job.id)
+        parent = steps.get(job.id) or job.json["parent_id"]
         children[parent if isinstance(parent, int) and parent in known else None].append(job)
     pending = [(tree, job) for job in children[None]]
     while pending:
@@ -276,12 +277,18 @@ def _place(job: Job) -> tuple[float, bool, int]:
 
 def _line(job: Job) -> Text:
     number = job.json["turn"]
-    turn = "" if job.kind != TURN else f"turn {number}  " if number else "next turn  "
+    turn = "" if not _is_turn(job) else f"turn {number}  " if number else "next turn  "
     text = Text.assemble(
         (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job.json)}  ", coloured(job.state)
     )
     why = summarize(job.json)
     return text.append(f"  {one_line(shortened(why, 120))}", style="dim") if why else text
+
+
+def _is_turn(job: Job) -> bool:
+    """Whether a job asks the planner, has asked it or will; one that stands for the plan of a planner never does."""
+    is_left_out = job.state in SETTLED or (job.state is State.BLOCKED and job.json["reason"] is None)
+    return job.kind == TURN and (bool(job.json["attempt"]) or not is_left_out)
 
 
 @click.command("watch", cls=LcpCommand)

@@ -131,9 +131,8 @@ def _head(graph: PlanGraph) -> Iterator[str]:
     counts = Counter(step.state for step in graph.steps)
     done = f"{counts[State.SUCCEEDED]:,} of {len(graph.steps):,} steps succeeded"
     rest = [f"{count:,} {state}" for state, count in counts.items() if state is not State.SUCCEEDED]
-    name = "steps of a planner" if graph.name is None else f"plan {graph.name}"
     handling = "" if graph.on_failure is None else f" ({graph.on_failure})"
-    yield f"{name}{handling}: {', '.join([done, *rest])}"
+    yield f"{graph.title}{handling}: {', '.join([done, *rest])}"
     path = graph.critical_path
     if len(path) > 1:
         steps = [step.step for step in path]

@@ -5,15 +5,17 @@ Pure: no clock, no database, no randomness, no kind names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import TypeAlias, assert_never
 
 from lcp_engine.core.job_states import State
+from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
+    MAX_PROBLEMS,
     Action,
     AnalysisResult,
     CreateFollowupJobs,
@@ -25,6 +27,7 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
+from lcp_engine.core.protocol.answered_plan import PLACE, ExecutePlan
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.errors import ErrorCode
 
@@ -57,6 +60,14 @@ class Continue:
     """Store the jobs; at least one of them runs."""
 
     jobs: tuple[NewJob, ...]
+    stalled: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Begin the plan that the planner answered with: a job stands for it, and succeeds or fails with it."""
+
+    plan: StatedPlan
     stalled: int
 
 
@@ -131,7 +142,7 @@ class End:
     is_declined: bool = False
 
 
-Decision: TypeAlias = Continue | Wait | AskAgain | Verify | AskPerson | Correct | End
+Decision: TypeAlias = Continue | Begin | Wait | AskAgain | Verify | AskPerson | Correct | End
 
 
 @dataclass(frozen=True)
@@ -304,6 +315,8 @@ def _refuse(state: PlanState, claim: Claim, failed_checks: tuple[str, ...]) -> D
 
 
 def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
+    if isinstance(reply, ExecutePlan):
+        return _begin(state, reply)
     limits, requested = state.limits, reply.requested
     manner = reply.manner
     if manner is Manner.CLARIFICATION and state.clarifications >= MAX_CLARIFICATIONS:
@@ -329,6 +342,34 @@ def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
     if refused:
         return AskAgain(jobs, stalled)
     return Wait(jobs, stalled)
+
+
+def _begin(state: PlanState, reply: ExecutePlan) -> Decision:
+    """Begin a planner's plan if each of its steps is allowed and within the caps; it is refused as a whole."""
+    limits, known = state.limits, _known(state.evaluations, len(reply.requested))
+    problems = [*_refused_steps(state, known)]
+    if problems:
+        return _correct(state, Malformed(errors=tuple(problems[:MAX_PROBLEMS])))
+    stalled = state.stalled + 1 if all(one.is_repeated for one in known) else 0
+    if stalled >= limits.max_stalled:
+        message = f"{stalled} replies in a row requested nothing new"
+        return End(Outcome.NO_PROGRESS, succeeded=False, message=message)
+    return Begin(reply.plan, stalled)
+
+
+def _refused_steps(state: PlanState, known: Sequence[Evaluation]) -> Iterator[Problem]:
+    if len(known) > state.jobs_left:
+        room = f"max_jobs = {state.limits.max_jobs:,} leaves {max(state.jobs_left, 0):,}"
+        yield Problem(path=f"{PLACE}.steps", message=f"the plan has {len(known):,} steps, and {room}")
+    bytes_left = state.bytes_left
+    for index, one in enumerate(known):
+        is_denied = one.verdict is Verdict.DENY
+        refused = one.reason if is_denied else _exceeded(state.limits, one, Room(1, bytes_left))
+        if one.is_held_already or refused is not None:
+            said = "an equal job is held already" if refused is None else f"it is not allowed: {refused}"
+            yield Problem(path=f"{PLACE}.steps[{index}]", message=said)
+        elif bytes_left is not None:
+            bytes_left -= one.written_bytes
 
 
 def _ask_about_verification(reply: CreateFollowupJobs | WriteFile) -> AskPerson:

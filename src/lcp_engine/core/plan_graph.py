@@ -36,13 +36,22 @@ class GraphStep:
 class PlanGraph:
     """A plan of a mission. The steps are in the order of their jobs, so that each comes after those it waits for.
 
-    `name` and `on_failure` are None for the steps that a planner asked for one after another.
+    `name` and `on_failure` are None for the steps that a planner asked for one after another. `job` stands for a plan
+    that a planner answered with.
     """
 
     name: str | None
     on_failure: str | None
     outcome: str | None
     steps: tuple[GraphStep, ...]
+    job: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        if self.name is None:
+            return "steps of a planner"
+        return f"plan {self.name}" if self.job is None else f"plan {self.name} of job {self.job}"
 
     @cached_property
     def waves(self) -> dict[int, int]:
@@ -91,6 +100,7 @@ class PlanGraph:
         """The graph as `lcp plan show` prints it."""
         return {
             "plan": self.name,
+            "job": self.job,
             "on_failure": self.on_failure,
             "outcome": self.outcome,
             "critical_path": [step.step for step in self.critical_path],

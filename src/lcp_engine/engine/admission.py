@@ -16,6 +16,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
+from lcp_engine.core.protocol.references import references_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
 from lcp_engine.core.summaries import nearest, subject
 from lcp_engine.engine.failure import agent_error
@@ -69,6 +70,51 @@ def evaluate_jobs(
 ) -> list[Requested]:
     """Evaluate the jobs that a turn at `depth` requested; nothing is stored."""
     return [_evaluate(ledger, admission, mission, depth, job) for job in jobs]
+
+
+def evaluate_steps(
+    ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
+) -> list[Requested]:
+    """Like `evaluate_jobs` for the steps of a planner's plan; those with references are judged when they run."""
+    return [
+        _unresolved(admission, depth, job)
+        if any(references_in(job.params))
+        else _evaluate(ledger, admission, mission, depth, job)
+        for job in jobs
+    ]
+
+
+def _unresolved(admission: Admission, depth: int, job: JobSpec) -> Requested:
+    worker = admission.workers[job.kind]
+    depth_of = depth + 1 if worker.executed_by is ExecutedBy.PLANNER else depth
+    return Requested(
+        job, worker, None, fingerprint(job.kind, job.params), Evaluation(Verdict.AUTO, depth=depth_of)
+    )
+
+
+def refuse_step(ledger: Ledger, admission: Admission, job: JobRow) -> Failed | None:
+    """Why a step of a planner's plan may not run, now that its references are resolved (R6, R11); None if it may."""
+    assert job.fingerprint is not None
+    mission, worker = ledger.mission(job.mission_id), admission.workers[job.kind]
+    reason, code = _person_said_no(ledger, mission, job.fingerprint), ErrorCode.NOT_ALLOWED
+    if reason is None and worker.executed_by is ExecutedBy.PERSON:
+        reason = _person_answered(ledger, mission, job.fingerprint)
+    if reason is None and worker.writes:
+        reason, code = _too_many_bytes(ledger, admission, mission, job), ErrorCode.LIMIT_REACHED
+    if reason is None:
+        return None
+    return Failed(code, f"job {job.id} ({job.kind}) is not allowed: {reason}", advice=reason.advice)
+
+
+def _too_many_bytes(ledger: Ledger, admission: Admission, mission: MissionRow, job: JobRow) -> Reason | None:
+    most = spec_of(mission.spec).limits.max_bytes_written
+    if most is None:
+        return None
+    needed = _reserved(admission.workers[job.kind], job)
+    left = most - mission.bytes_written - reserved_bytes(ledger, admission, mission, besides=job.id)
+    if needed <= left:
+        return None
+    return because(ReasonCode.MAX_BYTES_WRITTEN, most=most, left=max(left, 0), needed=needed)
 
 
 def store(
@@ -142,12 +188,14 @@ def effect_of(
     return "\n".join(sorted({_name_of(path, root, spec) for path in paths}))
 
 
-def reserved_bytes(ledger: Ledger, admission: Admission, mission: MissionRow) -> int:
-    """Bytes that unsettled jobs would write: they count for `max_bytes_written` as if they were written."""
+def reserved_bytes(
+    ledger: Ledger, admission: Admission, mission: MissionRow, *, besides: int | None = None
+) -> int:
+    """Bytes that unsettled jobs, `besides` one, would write: they count for `max_bytes_written` as if written."""
     return sum(
         _reserved(admission.workers.get(job.kind), job)
         for job in live_jobs(ledger, mission)
-        if job.role is Role.WORK
+        if job.role is Role.WORK and job.id != besides
     )
 
 

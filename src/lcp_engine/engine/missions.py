@@ -35,6 +35,7 @@ from lcp_engine.store.edges import followers_of, unmet
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import (
     NewMission,
+    answered_plans,
     find_by_key,
     find_by_uid,
     find_open_by_key,
@@ -241,6 +242,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     if plan.on_failure is not None:
         _take_up_steps(ledger, mission, plan)
         return
+    _take_up_plans(ledger, mission, plan)
     if plan.open == 0:
         notice = f"a person resumed the mission; it had ended with {ended_on}"
         queue_question(ledger, plan, {"notices": [notice], RESUMED: True}, depth=plan.depth)
@@ -306,7 +308,7 @@ def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
     else:
         ledger.move(step, RETRY_BLOCKED)
         plan.reopen()
-        queue_turn(ledger, plan, notices=[f"a person retried this step; before, it was {ended_as}"])
+        _go_on(ledger, mission, plan, f"a person retried this step; before, it was {ended_as}")
     _follow_again(ledger, step)
     ledger.note(mission, "decided", step.id, {"by": by, "decision": "retry"})
     refresh(ledger, mission)
@@ -315,10 +317,13 @@ def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
 def _check_step_may_run(ledger: Ledger, step: JobRow) -> None:
     """Raise `WRONG_STATE` for a step of a plan that has ended, or that waits for another one."""
     assert step.plan_id is not None
-    plan = ledger.plan(step.plan_id)
-    if ledger.mission(step.mission_id).has_ended or plan.outcome is not None:
+    plan, mission = ledger.plan(step.plan_id), ledger.mission(step.mission_id)
+    if mission.has_ended or plan.outcome is not None:
         does = "asks the planner again" if plan.on_failure is None else "continues it"
-        message = f"job {step.id} is a step of a plan that has ended: `lcp resume {step.mission_id}` {does}"
+        command = f"lcp resume {step.mission_id}"
+        if plan.on_failure is not None and plan.job_id is not None and not mission.has_ended:
+            command = f"lcp retry {plan.job_id}"
+        message = f"job {step.id} is a step of a plan that has ended: `{command}` {does}"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     for needed in unmet(ledger.tx, step.id):
         fact = f"job {step.id} follows job {needed.job_id}, which is {needed.state}"
@@ -360,7 +365,31 @@ def _take_up(ledger: Ledger, step: JobRow) -> None:
     ended_as = step.state
     ledger.move(step, RETRY_BLOCKED)
     begun.reopen()
-    queue_turn(ledger, begun, notices=[f"a person resumed the mission; before, this step was {ended_as}"])
+    mission = ledger.mission(step.mission_id)
+    _go_on(ledger, mission, begun, f"a person resumed the mission; before, this step was {ended_as}")
+
+
+def _go_on(ledger: Ledger, mission: MissionRow, plan: PlanRow, notice: str) -> None:
+    """Let a plan that was reopened go on where it stopped: with its steps, or with the next turn of its planner."""
+    if plan.on_failure is not None:
+        _take_up_steps(ledger, mission, plan)
+    elif not _take_up_plans(ledger, mission, plan):
+        queue_turn(ledger, plan, notices=[notice])
+
+
+def _take_up_plans(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> bool:
+    """Let the plans go on that a planner's plan was answered with and that were stopped. Whether there is one."""
+    stopped = [
+        begun
+        for begun in map(ledger.plan, answered_plans(ledger.tx, mission.id, plan.id))
+        if begun.job_id is not None and ledger.job(begun.job_id).state in (State.CANCELLED, State.SKIPPED)
+    ]
+    for begun in stopped:
+        assert begun.job_id is not None
+        ledger.move(ledger.job(begun.job_id), RETRY_BLOCKED)
+        begun.reopen()
+        _take_up_steps(ledger, mission, begun)
+    return bool(stopped)
 
 
 def _wait_again(ledger: Ledger, step: JobRow, reason: str) -> None:

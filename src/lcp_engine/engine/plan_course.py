@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.job_states import SKIP, Need, State
 from lcp_engine.core.mission.plan import terms_of
@@ -9,15 +11,17 @@ from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.plan_steps import from_text, store_plan
 from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.store.db.json_text import from_json
+from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.edges import followers_of
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, PlanRow
-from lcp_engine.store.stated_plans import count_steps, error_of, stated_plan, unsettled_steps
+from lcp_engine.store.stated_plans import count_steps, error_of, stated_plan, steps_of_plan, unsettled_steps
 
 ABORT, CONTINUE, FALL_BACK = "abort_plan", "continue_plan", "execute_fallback"
 _FAILED = {State.FAILED: "failed", State.REJECTED: "was rejected", State.CANCELLED: "was cancelled"}
 _MOST_WORDS = 300
+MOST_TOLD = 100_000
+"""Characters of results that the result of a planner's plan repeats."""
 
 
 def note_failure(ledger: Ledger, plan: PlanRow, step: JobRow) -> bool:
@@ -78,7 +82,7 @@ def end_by_rule(ledger: Ledger, plan: PlanRow) -> tuple[End, Failed | None]:
     """How a plan of which nothing is left ends its mission, and why it has failed."""
     counts = count_steps(ledger.tx, plan.id)
     told = _told(counts)
-    if plan.parent_id is not None:
+    if plan.job_id is None and plan.parent_id is not None:
         first = ledger.plan(plan.parent_id)
         told = f"{_step(ledger, first)}; the fallback {plan.stated}: {told}"
     if plan.failed_job is None:
@@ -87,10 +91,27 @@ def end_by_rule(ledger: Ledger, plan: PlanRow) -> tuple[End, Failed | None]:
     if plan.on_failure == CONTINUE:
         return End(Outcome.PLAN_INCOMPLETE, succeeded=True, message=message), None
     advice = f"Correct what the message names, then continue the plan (`lcp resume {plan.mission_id}`)."
+    if plan.job_id is not None:
+        advice = f"Correct what the message names, then continue the plan (`lcp retry {plan.job_id}`)."
     failed = Failed(
         ErrorCode.WORKER_FAILED, message, {"outcome": Outcome.JOB_FAILED, "job": plan.failed_job}, advice
     )
     return End(Outcome.JOB_FAILED, succeeded=False, message=message), failed
+
+
+def what_came_of(ledger: Ledger, plan: PlanRow, end: End) -> str:
+    """The result of the job that stands for a planner's plan: its steps, with their results as far as there is room."""
+    room, steps = MOST_TOLD, list[JsonValue]()
+    for job in steps_of_plan(ledger.tx, plan.id):
+        told: dict[str, JsonValue] = {"id": terms_of(job.terms or "").step, "state": job.state}
+        result = ledger.result(job.id) if job.state is State.SUCCEEDED else None
+        if result is not None and len(result) <= room:
+            room -= len(result)
+            told["result"] = from_json(result)
+        elif result is not None:
+            told["result_characters"] = len(result)
+        steps.append(told)
+    return to_json({"action": end.outcome, "summary": end.message, "steps": steps})
 
 
 def _aborted_by(failed: JobRow) -> Reason:

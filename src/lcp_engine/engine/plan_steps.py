@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lcp_engine.core.job_states import Need, Role, State
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.plan import OnFailure, StatedPlan, StatedStep, Terms, awaited_by, terms_of
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.references import Missing, TooLong, references_in, resolve
 from lcp_engine.core.reasons import Reason
 from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.admission import Admission, canonical, effect_of, ruling_on
+from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
@@ -26,6 +27,7 @@ from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.store.stated_plans import RESOLVED, steps_before, store_resolved
+from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 MAIN = "main"
@@ -93,6 +95,61 @@ def prepare_plans(spec: MissionSpec, workers: Workers, root: str | None) -> list
     ]
 
 
+def begin_answered(
+    ledger: Ledger, workers: Workers, within: PlanRow, asked: JobRow, answered: StatedPlan
+) -> None:
+    """Store the plan that the turn `asked` was answered with; its end is the end of a job of the plan `within`.
+
+    What it says of attempts and times holds only as far as the kinds of its steps allow.
+    """
+    mission = ledger.mission(asked.mission_id)
+    spec = spec_of(mission.spec)
+    prepared = _prepare(answered, spec, workers, mission.root)
+    steps = tuple(_bounded(step, workers, mission.root, spec) for step in prepared)
+    name = answered.id or MAIN
+    owner = ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=within.id,
+            turn=asked.turn,
+            parent_id=asked.id,
+            name=f"Execute the plan {name}",
+            kind=TURN,
+            params=to_json({"user_prompt": f"Execute {len(steps):,} steps.", "scope": "step"}),
+            role=Role.STEP,
+            state=State.BLOCKED,
+            reason=None,
+            priority=TURN_PRIORITY,
+            depth=asked.depth,
+            max_attempts=1,
+        ),
+    )
+    mission.requested += len(steps)
+    plan = ledger.new_plan(
+        mission.id, job_id=owner, parent_id=within.id, depth=asked.depth,
+        stated=name, on_failure=answered.on_failure,
+    )  # fmt: skip
+    _store_steps(ledger, plan, steps, asked)
+
+
+def _bounded(step: PlannedStep, workers: Workers, root: str | None, spec: MissionSpec) -> PlannedStep:
+    """The step of a planner, with no more attempts and time than its kind gives it, and no shorter delay."""
+    worker, terms = workers[step.kind].under(spec.kinds.get(step.kind)), step.terms
+    mark, effect = step.fingerprint, step.effect
+    if mark is None:
+        mark, effect = _unresolved_marks(worker, step.params, root, spec)
+    delay = None if terms.delay_ms is None else max(terms.delay_ms, int(worker.backoff * 1000))
+    time = None if terms.timeout_ms is None else min(terms.timeout_ms, int(worker.timeout * 1000))
+    return step.model_copy(
+        update={
+            "max_attempts": min(step.max_attempts, worker.max_attempts),
+            "fingerprint": mark,
+            "effect": effect,
+            "terms": replace(terms, retries=False, delay_ms=delay, timeout_ms=time),
+        }
+    )
+
+
 def store_plan(
     ledger: Ledger, mission: MissionRow, planned: PlannedPlan, parent: PlanRow | None = None
 ) -> PlanRow:
@@ -102,19 +159,24 @@ def store_plan(
         stated=planned.name, on_failure=planned.on_failure,
     )  # fmt: skip
     mission.root_plan = plan.id
-    followers = Counter(index for step in planned.steps for index, _ in step.after)
-    ids = [
-        _store_step(ledger, mission, plan, step, followers[index]) for index, step in enumerate(planned.steps)
-    ]
+    _store_steps(ledger, plan, planned.steps)
+    return plan
+
+
+def _store_steps(
+    ledger: Ledger, plan: PlanRow, steps: Sequence[PlannedStep], asked: JobRow | None = None
+) -> None:
+    """Store the jobs of a plan's steps with their edges; `asked` is the turn that was answered with them."""
+    followers = Counter(index for step in steps for index, _ in step.after)
+    ids = [_store_step(ledger, plan, step, followers[index], asked) for index, step in enumerate(steps)]
     connect(
         ledger.tx,
         [
             Edge(ids[before], ids[index], needs)
-            for index, step in enumerate(planned.steps)
+            for index, step in enumerate(steps)
             for before, needs in step.after
         ],
     )
-    return plan
 
 
 @dataclass(frozen=True)
@@ -131,7 +193,8 @@ def admit(
     tx: Tx, admission: Admission, mission_root: str | None, spec: MissionSpec, job: JobRow
 ) -> Admitted | Failed:
     """Resolve the references of a step, validate its params and check policy (R27). Raises `INVALID_PARAMS`."""
-    worker, params = admission.workers[job.kind], from_json(job.params)
+    worker = admission.workers[job.kind]
+    params = {name: value for name, value in from_json(job.params).items() if name != MEMORIES}
     if job.terms is not None and terms_of(job.terms).has_references:
         found = resolved_params(tx, job)
         if isinstance(found, Failed):
@@ -159,6 +222,32 @@ def resolved_params(tx: Tx, job: JobRow) -> dict[str, JsonValue] | Failed:
     return resolved
 
 
+def has_asked(job: JobRow) -> bool:
+    """Whether a step has asked the planner: it was admitted before, and its turn is known."""
+    return job.role is Role.STEP and job.turn is not None
+
+
+def is_of_planner(job: JobRow) -> bool:
+    """Whether a step belongs to the plan of a planner; the operator's steps are counted by no cap."""
+    return job.parent_id is not None
+
+
+def enter(ledger: Ledger, admission: Admission, job: JobRow, params: dict[str, JsonValue]) -> JobRow | Failed:
+    """The job of a step that is about to run, stored with `params`, those without references, if its lease is valid.
+
+    Or why it may not run: what holds for jobs that a planner requests holds for its steps, too.
+    """
+    if not ledger.is_leased(job):
+        return job
+    worker, mission = admission.workers[job.kind], ledger.mission(job.mission_id)
+    if is_of_planner(job):
+        mark, _ = _marks(worker, params, mission.root, spec_of(mission.spec))
+        refusal = refuse_step(ledger, admission, replace(job, params=to_json(params), fingerprint=mark))
+        if refusal is not None:
+            return refusal
+    return keep_resolved(ledger, worker, job, params)
+
+
 def keep_resolved(
     ledger: Ledger, worker: Worker[BaseModel], job: JobRow, params: dict[str, JsonValue]
 ) -> JobRow:
@@ -170,7 +259,11 @@ def keep_resolved(
     mark, effect = _marks(worker, params, mission.root, spec)
     text = to_json(params)
     store_resolved(ledger.tx, job.id, params=text, fingerprint=mark, effect=effect, terms=terms)
-    ledger.note(mission, RESOLVED, job.id, {"before": from_json(job.params)})
+    before: dict[str, JsonValue] = {"before": from_json(job.params)}
+    if is_of_planner(job):
+        marks = _unresolved_marks(worker, from_json(job.params), mission.root, spec)
+        before |= {"fingerprint": marks[0], "effect": marks[1]}
+    ledger.note(mission, RESOLVED, job.id, before)
     return replace(job, params=text, terms=terms, fingerprint=mark)
 
 
@@ -260,7 +353,20 @@ def _marks(
     return mark, effect_of(worker, read, mark, root, spec)
 
 
-def _store_step(ledger: Ledger, mission: MissionRow, plan: PlanRow, step: PlannedStep, followers: int) -> int:
+def _unresolved_marks(
+    worker: Worker[BaseModel], params: dict[str, JsonValue], root: str | None, spec: MissionSpec
+) -> tuple[str, str | None]:
+    """The marks of a planner's step whose params hold references; its files count if none of them is one (R26)."""
+    mark, read = fingerprint(worker.kind, params), params_of(worker, params)
+    if read is not None and any("$output." in path for path in worker.paths(read)):
+        read = None
+    return mark, effect_of(worker, read, mark, root, spec)
+
+
+def _store_step(
+    ledger: Ledger, plan: PlanRow, step: PlannedStep, followers: int, asked: JobRow | None
+) -> int:
+    mission = ledger.mission(plan.mission_id)
     asks, reason = step.role is not Role.WORK, None
     if step.after:
         reason = STEP_ORDER
@@ -270,6 +376,8 @@ def _store_step(ledger: Ledger, mission: MissionRow, plan: PlanRow, step: Planne
         mission,
         NewJobRow(
             plan_id=plan.id,
+            turn=None if asked is None or asks else asked.turn,
+            parent_id=None if asked is None else asked.id,
             name=step.name,
             kind=step.kind,
             params=to_json(step.params),
@@ -277,7 +385,7 @@ def _store_step(ledger: Ledger, mission: MissionRow, plan: PlanRow, step: Planne
             state=State.QUEUED if reason is None else State.BLOCKED,
             reason=reason,
             priority=TURN_PRIORITY if asks else 0,
-            depth=int(asks),
+            depth=plan.depth + asks,
             fingerprint=step.fingerprint,
             effect=step.effect,
             max_attempts=step.max_attempts,

@@ -19,6 +19,7 @@ from lcp_engine.engine.plan_course import (
     is_over,
     note_failure,
     skip_rest,
+    what_came_of,
 )
 from lcp_engine.engine.turn_queue import (
     acting_plan,
@@ -143,7 +144,10 @@ def _end_if_over(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
     end, failed = end_by_rule(ledger, plan)
     error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
     plan.outcome = end.outcome
-    end_mission(ledger, mission, end, error)
+    if plan.job_id is None:
+        end_mission(ledger, mission, end, error)
+    else:  # the planner that answered with it reads what came of it
+        end_plan(ledger, plan, end, error, what_came_of(ledger, plan, end))
 
 
 def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> None:

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from lcp_engine.core.decide import (
     AskAgain,
     AskPerson,
+    Begin,
     Claim,
     Continue,
     Correct,
@@ -40,12 +41,21 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
     bounded,
 )
+from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import RESULT
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.engine.admission import Admission, Requested, evaluate_jobs, reserved_bytes, store
+from lcp_engine.engine.admission import (
+    Admission,
+    Requested,
+    evaluate_jobs,
+    evaluate_steps,
+    reserved_bytes,
+    store,
+)
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.lessons import keep_reply
+from lcp_engine.engine.plan_steps import begin_answered
 from lcp_engine.engine.progress import (
     CLAIMED_IN,
     after_holding,
@@ -71,6 +81,7 @@ from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight, declined_effects, rejected_effects
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import question_of, store_reading
+from lcp_engine.workers.base import Workers
 
 
 def apply_reply(
@@ -102,7 +113,8 @@ def apply_reply(
         reply = _as_verdict(reply, spec.planner.dialect)
     requested: list[Requested] = []
     if isinstance(reply, CreateFollowupJobs | WriteFile):
-        requested = evaluate_jobs(ledger, admission, mission, job.depth, reply.requested)
+        evaluate = evaluate_steps if isinstance(reply, ExecutePlan) else evaluate_jobs
+        requested = evaluate(ledger, admission, mission, job.depth, reply.requested)
     if previews:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim)
@@ -115,7 +127,7 @@ def apply_reply(
     decision = decide(state, reply)
     error = _error(reply, decision, mission, ledger.tx.now)
     _DecidedTurn(
-        ledger, mission, plan, job, turn, reply, requested, failed_checks, decision, error
+        ledger, mission, plan, job, turn, reply, requested, failed_checks, decision, error, admission.workers
     ).carry_out()
     return True
 
@@ -202,10 +214,13 @@ class _DecidedTurn:
     failed_checks: Sequence[FailedCheck]
     decision: Decision
     error: str | None
+    workers: Workers
 
     def carry_out(self) -> None:
         self._store_reading()
         self._settle_turn()
+        if not isinstance(self.decision, End):  # an end may unblock an older step
+            unblock_turn(self.ledger, self.mission)
         self._move_on()
         if self.job.role is Role.STEP and isinstance(self.decision, End):
             after_settling(self.ledger, self.job, self.error)
@@ -263,12 +278,13 @@ class _DecidedTurn:
 
     def _move_on(self) -> None:
         ledger, plan, decision = self.ledger, self.plan, self.decision
-        if not isinstance(decision, End):  # an end may unblock an older step
-            unblock_turn(ledger, self.mission)
         plan.corrections = plan.corrections + 1 if isinstance(decision, Correct) else 0
         match decision:
             case Continue(jobs, stalled):
                 self._store(jobs, stalled)
+            case Begin(answered, stalled):
+                plan.stalled = stalled
+                begin_answered(ledger, self.workers, plan, self.job, answered)
             case Wait(jobs, stalled):
                 self._store(jobs, stalled)
                 after_holding(ledger, plan)
@@ -367,7 +383,7 @@ def _cut(value: JsonValue) -> JsonValue:
 def _summarized(reply: Action) -> dict[str, JsonValue]:
     """The action as a job's result, without contents and params: those are in the reply and in the jobs."""
     shown: dict[str, JsonValue] = reply.model_dump(
-        mode="json", exclude_none=True, exclude={"new_jobs", "content"}
+        mode="json", exclude_none=True, exclude={"new_jobs", "content", "plan"}
     )
     if isinstance(reply, CreateFollowupJobs):
         shown["jobs"] = len(reply.new_jobs)

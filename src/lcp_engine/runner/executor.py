@@ -32,13 +32,14 @@ from lcp_engine.core.protocol.actions import (
     MissionComplete,
     WriteFile,
 )
+from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
-from lcp_engine.engine.plan_steps import Admitted, admit, keep_resolved, show_as_held
+from lcp_engine.engine.plan_steps import admit, enter, has_asked, show_as_held
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     Asked,
@@ -206,7 +207,7 @@ class Executor:
 
     def _attempt(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
-            if job.terms is not None and job.turn is None:  # one that has asked was admitted before
+            if job.terms is not None and not has_asked(job):
                 admitted = self._admit(job, worker)
                 if not isinstance(admitted, JobRow):
                     return finish(job, worker, admitted)
@@ -230,8 +231,11 @@ class Executor:
         if isinstance(found, Failed):
             return found
         if job.terms is not None and terms_of(job.terms).has_references:
-            leased = job.copy()
-            job = self._database.write(lambda tx: _keep_resolved(tx, worker, leased, found))
+            leased, params = job.copy(), found.params
+            entered = self._database.write(lambda tx: enter(ledger_of(tx), admission, leased, params))
+            if isinstance(entered, Failed):
+                return found.refusal or entered
+            job = entered
         if found.refusal is not None:
             return found.refusal
         if found.hold is None:
@@ -297,12 +301,6 @@ class Executor:
         return [finished for effect in effects for finished in self._apply([effect], worker, tracker)]
 
 
-def _keep_resolved(tx: Tx, worker: Worker[BaseModel], job: JobRow, found: Admitted) -> JobRow:
-    """The step with its references resolved, stored unless its lease was lost."""
-    ledger = ledger_of(tx)
-    return keep_resolved(ledger, worker, job, found.params) if ledger.is_leased(job) else job
-
-
 def _answers_ahead(worker: Worker[BaseModel]) -> bool:
     """Whether jobs may be sent to the worker's program before the ones in front of them are answered."""
     return worker.program is not None and worker.program.long_lived and not worker.reads_files
@@ -358,8 +356,8 @@ class Turns:
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """What the requested jobs would change now: an approval binds to it if nobody has viewed the job since."""
-        if not isinstance(reply, CreateFollowupJobs | WriteFile):
-            return ()
+        if not isinstance(reply, CreateFollowupJobs | WriteFile) or isinstance(reply, ExecutePlan):
+            return ()  # a step is looked at when its turn comes
         at = self._database.now()
         workers = self._instance.admission.workers
         return tuple(

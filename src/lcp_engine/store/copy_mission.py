@@ -6,11 +6,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from uuid import uuid4
 
 from sqlalchemy import Table, bindparam, insert, select, update
 
-from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, State, fulfils
+from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, Need, State, fulfils
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import from_json, to_json
@@ -39,7 +40,12 @@ _NEW_PLAN = _insert_one(plans)
 _NEW_JOB = _insert_one(jobs)
 _NEW_TURN = _insert(turns)
 _NEW_APPROVAL = _insert(approvals)
-_OWNER = Statement(update(plans).where(plans.c.id == bindparam("plan")).values(job_id=bindparam("owner")))
+_JOBS_OF_PLAN = Statement(
+    update(plans)
+    .where(plans.c.id == bindparam("plan"))
+    .values(job_id=bindparam("owner"), failed_job=bindparam("failed"))
+)
+_FAILED = (State.FAILED, State.REJECTED, State.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class _Copy:
         self._seqs = [event.seq for event in self._events]
         self._turns = [turn for turn in past.turns.values() if turn.number < question.number]
         self._plans: dict[object, int] = {}
+        self._root: object = None
         self._jobs: dict[object, int] = {}
         self._later = [event for event in past.events if event.seq > asked.seq]
 
@@ -96,26 +103,25 @@ class _Copy:
             tx,
             [
                 edge._replace(after_id=self._jobs[edge.after_id], job_id=self._jobs[edge.job_id])
-                for edge in self._edges()
+                for edge in self._edges
             ],
         )
-        for plan_row in self._rows(plans):
-            if plan_row["id"] in self._plans and plan_row["job_id"] is not None:
-                owner = self._jobs[plan_row["job_id"]]
-                tx.run(_OWNER, plan=self._plans[plan_row["id"]], owner=owner)
+        for row in self._rows(plans):
+            if row["id"] in self._plans:
+                owner, failed = self._jobs.get(row["job_id"]), self._jobs.get(self._first_failed(row["id"]))
+                tx.run(_JOBS_OF_PLAN, plan=self._plans[row["id"]], owner=owner, failed=failed)
         self._store_turns(mission_id)
         attempt = ledger_sql.ATTEMPT_WITH_STDERR
         tx.many(attempt, [attempt.row(one) for one in self._copied_attempts()])
         for approval in self._copied_approvals():
             tx.send(_NEW_APPROVAL, **approval)
         tx.many(ledger_sql.EVENT, [ledger_sql.EVENT.row(one) for one in self._copied_events(mission_id)])
-        root = self._row(missions)["root_plan"]
         job_id = self._jobs[self._question.job_id]
         after = update(missions).where(missions.c.id == bindparam("mission"))
         tx.run(
             Statement(after.values(root_plan=bindparam("root"), asking=bindparam("job"))),
             mission=mission_id,
-            root=self._plans[root],
+            root=self._plans[self._root],
             job=job_id,
         )
         return Copied(mission_id, job_id)
@@ -124,7 +130,7 @@ class _Copy:
         states = Counter(history.state for history in self._histories.values())
         requested = [
             job for job in self._past.jobs
-            if job.id in self._histories and job.fingerprint is not None and not job.terms
+            if job.id in self._histories and job.fingerprint is not None and (job.parent_id or not job.terms)
             and self._histories[job.id].events[0].event != REFUSE.event
         ]  # fmt: skip
         costs: list[PastTurn | PastAttempt] = [*self._turns]
@@ -162,15 +168,14 @@ class _Copy:
         for row in rows:
             if row["job_id"] in asked:
                 until[row["plan_id"]] = max(until.get(row["plan_id"], 0), _int(row["until_seq"]))
-        members = {row["id"]: row["plan_id"] for row in self._rows(jobs)}
-        for row in self._rows(plans):
-            if row["id"] != root and row["id"] not in until and row["stated"] is None:
-                continue
-            states = [
-                history.state for job_id, history in self._histories.items() if members[job_id] == row["id"]
-            ]
+        begun = [row for row in self._rows(plans) if self._is_begun(row, {root, *until})]
+        gave_way = {row["parent_id"] for row in begun if row["job_id"] is None}
+        for row in begun:
+            if row["job_id"] is None:
+                self._root = row["id"]
+            states = [self._histories[job_id].state for job_id in self._members.get(row["id"], ())]
             owner = None if row["job_id"] is None else self._histories.get(_int(row["job_id"]))
-            has_ended = owner is not None and owner.state in SETTLED
+            has_ended = row["id"] in gave_way or (owner is not None and owner.state in SETTLED)
             values = {
                 **row,
                 "mission_id": mission_id,
@@ -185,13 +190,41 @@ class _Copy:
             }
             self._plans[row["id"]] = self._one(_NEW_PLAN, values)
 
+    def _is_begun(self, row: Mapping[str, object], asked: set[object]) -> bool:
+        """Whether a plan was there by then: a planner's that has been `asked`, or one whose steps are stored."""
+        return row["id"] in (asked if row["stated"] is None else self._members)
+
+    def _first_failed(self, plan_id: object) -> int | None:
+        """The step of a stated plan that failed first by then, and that no other one handles."""
+        handled = {edge.after_id for edge in self._edges if edge.needs is not Need.SUCCESS}
+        failed = [
+            (self._histories[job_id].last.seq, job_id)
+            for job_id in self._members.get(plan_id, ())
+            if self._histories[job_id].state in _FAILED and job_id in self._steps and job_id not in handled
+        ]
+        return min(failed)[1] if failed else None
+
+    @cached_property
+    def _members(self) -> dict[object, list[int]]:
+        """The jobs of each plan that are copied."""
+        found: dict[object, list[int]] = {}
+        for job in self._past.jobs:
+            if job.id in self._histories:
+                found.setdefault(job.plan_id, []).append(job.id)
+        return found
+
+    @cached_property
+    def _steps(self) -> set[int]:
+        return {job.id for job in self._past.jobs if job.terms is not None}
+
+    @cached_property
     def _edges(self) -> list[Edge]:
         """The edges between the jobs that are copied, with the ids of the original mission."""
         found = edges_of(self._tx, self._past.id)
         return [edge for edge in found if edge.after_id in self._histories and edge.job_id in self._histories]
 
     def _store_jobs(self, mission_id: int) -> None:
-        edges = self._edges()
+        edges = self._edges
         followers = Counter(edge.after_id for edge in edges)
         unmet = Counter(
             edge.job_id for edge in edges if edge.needs not in fulfils(self._histories[edge.after_id].state)
@@ -247,13 +280,14 @@ class _Copy:
     def _terms_then(self, row: Mapping[str, object]) -> dict[str, object]:
         """What a step had before its references were resolved, if that was later."""
         terms = row["terms"]
-        resolved = any(event.event == RESOLVED and event.job_id == row["id"] for event in self._later)
-        if not resolved or not isinstance(terms, str):
+        events = (event for event in self._later if event.event == RESOLVED and event.job_id == row["id"])
+        resolved = next(events, None)
+        if resolved is None or not isinstance(terms, str):
             return {}
         return {
             "terms": replace(terms_of(terms), has_references=True).text,
-            "fingerprint": None,
-            "effect": None,
+            "fingerprint": resolved.data.get("fingerprint"),
+            "effect": resolved.data.get("effect"),
         }
 
     def _params_then(self, row: Mapping[str, object]) -> object:

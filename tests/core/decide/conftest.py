@@ -7,7 +7,18 @@ from itertools import groupby
 
 import pytest
 
-from lcp_engine.core.decide import AskAgain, AskPerson, Continue, Correct, Decision, End, NewJob, Verify, Wait
+from lcp_engine.core.decide import (
+    AskAgain,
+    AskPerson,
+    Begin,
+    Continue,
+    Correct,
+    Decision,
+    End,
+    NewJob,
+    Verify,
+    Wait,
+)
 from lcp_engine.errors import ErrorCode
 
 
@@ -21,6 +32,8 @@ def _told(decision: Decision) -> str:
     match decision:
         case Continue(jobs):
             return f"continue: {_listed(jobs)}".strip()
+        case Begin():
+            return "begin a plan"
         case Wait(jobs):
             return f"wait: {_listed(jobs)}".strip()
         case AskAgain(jobs, failed_checks=failed_checks):

@@ -20,6 +20,7 @@ from lcp_engine.core.decide import (
     Wait,
     decide,
 )
+from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
@@ -34,6 +35,7 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
+from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.reasons import stated
 from lcp_engine.errors import ErrorCode
 
@@ -154,6 +156,16 @@ R12 … each held one by itself                  | auto hold auto             | 
 R12 behind a denied step nothing is asked      | auto deny auto             | steps*3  | continue: queued, rejected*2
 R12 all denied: the planner reads why          | deny auto                  | steps*2  | ask again: rejected*2
 R12 a plan that waits already is not stored    | twin again                 | steps*2  | wait:
+R12 a plan begins when each step is allowed    | auto hold again            | plan*3   | begin a plan
+R12 … and is refused as a whole                | auto deny                  | plan*2   | correct
+R12 … if an equal job is held                  | twin auto                  | plan*2   | correct
+R12 max_jobs counts its steps                  | auto*3 jobs_left=2         | plan*3   | correct
+R12 … max_depth those that ask                 | auto deep                  | plan*2   | correct
+R12 … max_bytes_written all of them together   | 60bytes*2 bytes_left=100   | plan*2   | correct
+R12 … max_followups does not                   | auto*7                     | plan*7   | begin a plan
+R12 a third wrong plan ends the mission        | deny corrections=2         | plan*1   | failed: invalid_reply
+R11 plans that only repeat are no progress     | again*2 stalled=2          | plan*2   | failed: no_progress
+R6 in the last turn a plan is too late         | auto last_turn=max_turns   | plan*1   | failed: limit:max_turns
 R13 a question to a person waits               | hold clarifications=4      | unclear  | wait: held
 R13 … and after five rounds no more is asked   | hold clarifications=5      | unclear  | failed: error
 R13 … not even with room for corrections       | hold clarifications=9      | unclear  | failed: error
@@ -186,6 +198,8 @@ def read_state(known: str) -> PlanState:
 def read_reply(reply: str) -> Action | Malformed:
     if reply.startswith("steps*"):
         return jobs(*[None] * int(reply.removeprefix("steps*"))).in_manner(Manner.STEPS)
+    if reply.startswith("plan*"):
+        return plan(int(reply.removeprefix("plan*")))
     return REPLIES[reply] if reply in REPLIES else jobs(*(FLAGS[word] for word in _repeated(reply.split())))
 
 
@@ -202,6 +216,12 @@ def jobs(*auto_dispatch: bool | None) -> CreateFollowupJobs:
     )
 
 
+def plan(count: int) -> ExecutePlan:
+    steps = [{"id": f"step-{number:03}", "tool": "any", "parameters": {}} for number in range(1, count + 1)]
+    stated = StatedPlan.model_validate({"steps": steps})
+    return ExecutePlan(new_jobs=jobs(*[None] * count).new_jobs, plan=stated)
+
+
 def state(*, overflow: str = "refuse", **known: object) -> PlanState:
     """A state of a plan with room for everything, but for what is `known`."""
     limits = Limits.model_validate({"overflow": overflow})
@@ -213,6 +233,19 @@ def test_a_reply_with_too_many_jobs_names_the_cap_and_the_number() -> None:
     assert isinstance(decision, Correct)
     assert decision.malformed.errors[0].path == "new_jobs"
     assert decision.malformed.errors[0].message == "at most 5 jobs in one reply; this one has 7"
+
+
+def test_a_refused_plan_names_each_step_and_what_is_left_for_it() -> None:
+    decision = decide(state(evaluations=(BIG, BIG, DENY, TWIN), bytes_left=100, jobs_left=3), plan(4))
+    assert isinstance(decision, Correct)
+    place = "custom_fields.execution_plan.steps"
+    written = "the mission may write max_bytes_written = 104857600 bytes, has 40 left and this job needs 60"
+    assert [(problem.path, problem.message) for problem in decision.malformed.errors] == [
+        (place, "the plan has 4 steps, and max_jobs = 100 leaves 3"),
+        (f"{place}[1]", f"it is not allowed: {written}"),
+        (f"{place}[2]", "it is not allowed: policy denies it"),
+        (f"{place}[3]", "an equal job is held already"),
+    ]
 
 
 def test_each_step_waits_for_the_one_before_it() -> None:

@@ -313,10 +313,11 @@ def _explain(detail: ErrorDetails, place: str, known: tuple[str, ...]) -> tuple[
             return path, f"{name} is {context['expected']}; found {found}"
         case "string_pattern_mismatch" if name == "kind":
             return path, f"kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found {found}"
-        case "string_too_long":
-            found = f"{len(str(detail['input'])):,}"
-            return path, f"{name} has at most {context['max_length']} characters; found {found}"
-        case "string_too_short" if not detail["input"]:
+        case "string_too_long" | "too_long":
+            given, unit = detail["input"], "characters" if kind == "string_too_long" else "entries"
+            count = len(given if isinstance(given, list | dict) else str(given))
+            return path, f"{name} has at most {context['max_length']:,} {unit}; found {count:,}"
+        case "too_short" | "string_too_short" if not detail["input"]:
             return path, f"{name} is not empty; found {found}"
         case _ if kind in _EXPECTED:
             return path, f"{name} is {_EXPECTED[kind]}; found {found}"

@@ -18,6 +18,7 @@ from lcp_engine.core.protocol.actions import (
     param_names,
     shortened,
 )
+from lcp_engine.core.protocol.answered_plan import PLACE, read_plan
 from lcp_engine.core.protocol.json_schema import (
     DIALECT,
     Schema,
@@ -55,6 +56,7 @@ def read_universal(
     | answer, `success` | `mission_complete`; if a follow-up is needed, a person is asked first (`Manner.FOLLOW_UP`) |
     | research or clarity, `success` | `analysis_result` |
     | custom, `success` | `custom_fields.lcp` where that is an LCP action, else `analysis_result` |
+    | custom, `success`, with `custom_fields.execution_plan` | the steps of that plan, or `Malformed` |
 
     Every other pair is `Malformed`, and so are a plan that states no list of steps, more than `MOST_QUESTIONS`
     questions, and a `custom_fields.lcp` that names an action and is not a valid one. An empty list of steps is like
@@ -232,6 +234,7 @@ PAIRS: Mapping[str, tuple[str, ...]] = {
 """The statuses that each response may have."""
 
 _Body: TypeAlias = dict[str, JsonValue]
+_PLAN = PLACE.rpartition(".")[2]
 
 
 def _validate(body: _Body, findings: Findings) -> Response | None:
@@ -523,6 +526,11 @@ def _custom(
     fields = response.custom_fields or {}
     inner = fields.get("lcp")
     warnings: tuple[str, ...] = ()
+    if (plan := fields.get(_PLAN)) is not None:
+        if inner is None:
+            return read_plan(plan, kinds, recovered, response.message)
+        message = "a response holds an action (lcp) or a plan (execution_plan), not both"
+        return Malformed(errors=(Problem(path=PLACE, message=message),), recovered=recovered)
     if isinstance(inner, dict):
         action = read_object(_commented(inner, response.message), kinds, recovered, result)
         if not isinstance(action, Malformed):

@@ -47,7 +47,8 @@ _CHANGES = Columns(
 _EVENTS = Columns("event_history", ("mission_id", "seq", "job_id", "at", "event", "data"))
 _STEPS = Sql(
     "SELECT jobs.id, plans.job_id FROM jobs JOIN plans ON plans.id = jobs.plan_id "
-    f"WHERE jobs.mission_id = :mission AND jobs.role = '{Role.TURN}' AND plans.job_id IS NOT NULL",
+    "WHERE jobs.mission_id = :mission AND plans.job_id IS NOT NULL "
+    f"AND (jobs.terms IS NOT NULL OR (jobs.role = '{Role.TURN}' AND jobs.parent_id IS NULL))",
     mission=int,
 )
 
@@ -151,7 +152,7 @@ def find_warnings(tx: Tx, mission_id: int) -> list[JsonObject]:
 
 
 def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
-    """The job that began the sub-plan of each later turn of one, by the turn's job."""
+    """The job that stands for the plan of each later turn of a sub-plan, and of each step of a planner's plan."""
     return {row[0]: row[1] for row in tx.rows(_STEPS, mission=in_column(mission_id))}
 
 

@@ -16,8 +16,8 @@ from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.mission_spec import spec_and_root
 
 _STEPS = Sql(
-    "SELECT p.id, p.stated, p.on_failure, p.outcome, j.id, j.terms, j.name, j.kind, j.params, j.state, j.reason, "
-    "j.started_at, j.ended_at FROM jobs j JOIN plans p ON p.id = j.plan_id WHERE j.mission_id = :mission "
+    "SELECT p.id, p.stated, p.on_failure, p.outcome, p.job_id, j.id, j.terms, j.name, j.kind, j.params, j.state, "
+    "j.reason, j.started_at, j.ended_at FROM jobs j JOIN plans p ON p.id = j.plan_id WHERE j.mission_id = :mission "
     "AND (j.terms IS NOT NULL OR j.waits_for IS NOT NULL OR j.followers > 0) ORDER BY p.id, j.id",
     mission=int,
 )
@@ -36,14 +36,14 @@ def find_plan_graphs(tx: Tx, mission_id: int) -> list[PlanGraph]:
         links[job].append(Link(after, Need(needs)))
     rows = tx.rows(_STEPS, mission=mission_id)
     graphs: list[PlanGraph] = []
-    for (_, name, on_failure, outcome), found in groupby(rows, lambda row: tuple(row[:4])):
-        steps = tuple(_step(row, tuple(links[row[4]]), tx.now) for row in found)
-        graphs.append(PlanGraph(name, on_failure, outcome, steps))
+    for (_, name, on_failure, outcome, owner), found in groupby(rows, lambda row: tuple(row[:5])):
+        steps = tuple(_step(row, tuple(links[row[5]]), tx.now) for row in found)
+        graphs.append(PlanGraph(name, on_failure, outcome, steps, None if name is None else owner))
     return graphs
 
 
 def _step(row: Row, after: tuple[Link, ...], now: int) -> GraphStep:
-    job, terms, name, kind, params, state, reason, started, ended = row[4:]
+    job, terms, name, kind, params, state, reason, started, ended = row[5:]
     end = (now if ended is None else ended) if started is not None else None
     is_over = State(state) in SETTLED or state == State.RUNNING
     return GraphStep(
