@@ -41,7 +41,8 @@ FILE_SYSTEM: api/mcp_tools:keep_tools
     sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:_naming_full_disk store/maintenance/backup:back_up
     store/maintenance/backups:keep_backups
-INVALID_ARGUMENT: engine/secret_keys:_read api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
+INVALID_ARGUMENT: api/decision_links:DecisionLinks._stated api/decision_links:DecisionLinks.make
+    engine/secret_keys:_read api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
     workers/external:_readable
@@ -82,7 +83,8 @@ NOT_FOUND: cli/memory:_entries core/memory:unknown_root
     store/queries/pages:find_turn web/kinds:_asked
 NOT_ISOLATED: runner/confined/process:ConfinedProcess.wait_until_confined
     sandbox/file_access:_confined_thread sandbox/landlock:examine_isolation sandbox/landlock:isolates
-NOT_SHOWN: cli/approve_all:Candidate.why_left_out web/actions:approve_shown
+LINK_REFUSED: engine/link_decisions:refused
+NOT_SHOWN: web/links:_decide cli/approve_all:Candidate.why_left_out web/actions:approve_shown
 NO_PLANNER: planners/registry:make_planner planners/registry:usual_planner
 NO_WORKER: engine/approvals:worker_of
 OUT_OF_MEMORY: runner/confined/pool:_death
@@ -100,7 +102,8 @@ WORKER_DIED: runner/confined/external:_Running.__init__
     runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
-WRONG_STATE: workers/recall:_refusal cli/decide:_approve_edited engine/approvals:_decided engine/approvals:_is_known
+WRONG_STATE: engine/link_decisions:check_linkable
+    workers/recall:_refusal cli/decide:_approve_edited engine/approvals:decided_before engine/approvals:_is_known
     engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_check_step_may_run
     engine/missions:accept_root engine/missions:cancel engine/missions:enqueue engine/missions:resume
     engine/missions:retry engine/question:bring_reply engine/question:refuse_relayed replay/fork:_find_turn
@@ -113,7 +116,7 @@ OWN = """
     runner/confined/channel:failure_of
     sandbox/root_identity:open_known
 CONFLICT: engine/memory:edit engine/memory:take_in engine/approvals:answer
-    engine/approvals:_decided runner/undo:_refusal
+    engine/link_decisions:_changed engine/approvals:decided_before runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
     store/db/postgres:Postgres._prepare store/host/liveness:_make_private store/host/liveness:_open_full
     store/maintenance/backup:_dump

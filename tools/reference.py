@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.config_file import CapSettings, ConfigFile
+from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.parse import MissionFile, Variable
 from lcp_engine.core.mission.plan import (
@@ -89,7 +90,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         FileQuotes,
         ResultSpec,
     ),
-    "The configuration file": (ConfigFile, Webhook, CapSettings, Retention, Backups, Checks),
+    "The configuration file": (ConfigFile, Webhook, SignedLinks, CapSettings, Retention, Backups, Checks),
 }
 KEYS: Mapping[type[BaseModel], str] = {
     PlannerSpec: "planner",
@@ -111,6 +112,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     Variable: "variables.NAME",
     CapSettings: "caps",
     Webhook: "webhook",
+    SignedLinks: "links",
 }
 """Where each model stands in its file."""
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lcp_engine.api.decision_links import DecisionLinks, LinkedJob
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.memory import Memory, MemoryEdit, Remembered
     from lcp_engine.api.read_reply import read_reply
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from lcp_engine.changes.show import FileNow, Forecast, Look
     from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.clock import Clock
+    from lcp_engine.core.decision_link import SignedLinks
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.memory import Entry
@@ -147,6 +149,7 @@ __all__ = [
     "CreateFollowupJobs",
     "Cursor",
     "DatabaseFailed",
+    "DecisionLinks",
     "Diff",
     "Difference",
     "DiskState",
@@ -189,6 +192,7 @@ __all__ = [
     "LimitReached",
     "Limits",
     "Link",
+    "LinkedJob",
     "Look",
     "Looked",
     "Malformed",
@@ -240,6 +244,7 @@ __all__ = [
     "SeenJob",
     "SeenMemory",
     "Sight",
+    "SignedLinks",
     "State",
     "StatedCondition",
     "StatedErrorHandling",
@@ -263,12 +268,14 @@ __all__ = [
 
 # The names of each module, for `__getattr__`.
 _MODULES = {
+    "api.decision_links": ("DecisionLinks", "LinkedJob"),
     "api.engine": ("Engine",),
     "api.memory": ("Memory", "MemoryEdit", "Remembered"),
     "api.read_reply": ("read_reply",),
     "changes.show": ("FileNow", "Forecast", "Look"),
     "changes.unified_diff": ("Diff",),
     "clock": ("Clock",),
+    "core.decision_link": ("SignedLinks",),
     "core.job_states": ("Need", "State"),
     "core.kinds": ("KindRole",),
     "core.mission.plan": (

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
+from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.summaries import nearest
@@ -78,6 +79,9 @@ class ConfigFile(BaseModel):
     webhook: Webhook | None = Field(
         default=None,
         description="Where runners send what waits when a mission begins to wait for a person (approvals.md).",
+    )
+    links: SignedLinks | None = Field(
+        default=None, description="Signed links that decide one job each (approvals.md)."
     )
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=BUSY_SECONDS, description="How long to wait for a database that another process has locked."
@@ -176,6 +180,7 @@ _MODELS: Mapping[str, type[BaseModel]] = {
     "backup": Backups,
     "check": Checks,
     "webhook": Webhook,
+    "links": SignedLinks,
 }
 
 

@@ -69,6 +69,7 @@ class ErrorCode(StrEnum):
     LIMIT_REACHED = "LIMIT_REACHED"
     NOT_ALLOWED = "NOT_ALLOWED"
     NOT_SHOWN = "NOT_SHOWN"
+    LINK_REFUSED = "LINK_REFUSED"
     NOT_FOUND = "NOT_FOUND"
     WRONG_STATE = "WRONG_STATE"
     DATABASE_BUSY = "DATABASE_BUSY"
@@ -238,6 +239,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.PERMISSION,
         "The job is not allowed: by the permission level of its kind, by a person, or by its deadline.",
         "Propose something else, or nothing.",
+    ),
+    ErrorCode.LINK_REFUSED: Meaning(
+        _T.PERMISSION,
+        "A signed link was edited, forwarded, used before, or has expired.",
+        "Ask for a new link, or decide on the page or at the terminal.",
     ),
     ErrorCode.NOT_SHOWN: Meaning(
         _T.INPUT,
@@ -410,7 +416,7 @@ class Conflict(LcpError):
 class Refused(LcpError):
     """The root, policy, a permission level or a person does not allow this."""
 
-    codes = frozenset({_C.PATH_OUTSIDE_ROOT, _C.PATH_DENIED, _C.NOT_ALLOWED})
+    codes = frozenset({_C.PATH_OUTSIDE_ROOT, _C.PATH_DENIED, _C.NOT_ALLOWED, _C.LINK_REFUSED})
 
 
 class LimitReached(LcpError):

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.config_file import ConfigFile
+    from lcp_engine.core.decision_link import SignedLinks
     from lcp_engine.core.policy import Rule
     from lcp_engine.core.upkeep import Upkeep
-    from lcp_engine.core.webhook import Webhook
+    from lcp_engine.core.webhook import SecretSource, Webhook
     from lcp_engine.workers.base import Caps
 
 _Default = TypeVar("_Default", bound=float | None)
+_Source = TypeVar("_Source", bound="SecretSource")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,15 @@ class Settings:
     @property
     def webhook(self) -> Webhook | None:
         """Where a runner sends a notice when a mission begins to wait for a person."""
-        stated = None if self.stated is None else self.stated.webhook
+        return None if self.stated is None else self._with_secret(self.stated.webhook)
+
+    @property
+    def links(self) -> SignedLinks | None:
+        """Signed links that decide one job each."""
+        return None if self.stated is None else self._with_secret(self.stated.links)
+
+    def _with_secret(self, stated: _Source | None) -> _Source | None:
+        """What is stated, with the place of its secret made absolute."""
         if stated is None or stated.secret_file is None:
             return stated
         return stated.model_copy(update={"secret_file": self._place(stated.secret_file)})

@@ -55,6 +55,8 @@ from lcp_engine.store.schedules import list_schedules
 from lcp_engine.workers.base import Caps, Worker, Workers
 
 if TYPE_CHECKING:
+    from lcp_engine.api.decision_links import DecisionLinks
+    from lcp_engine.core.decision_link import SignedLinks
     from lcp_engine.core.webhook import Webhook
     from lcp_engine.replay.fork import Forked
     from lcp_engine.replay.replay import Replayed
@@ -81,6 +83,7 @@ class Engine(History):
     - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
       Default: none.
     - `webhook`: where runners send a notice when a mission begins to wait for a person. Default: nowhere.
+    - `links`: signed links, each of which decides one job (`Engine.links`), sent with notices. Default: none.
     - `commands_read`: files and directories that commands of missions may read and execute beside the system's, where
       they are there. Default: none.
     - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
@@ -108,6 +111,7 @@ class Engine(History):
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
         on_wait: Sequence[str] = (),
         webhook: Webhook | None = None,
+        links: SignedLinks | None = None,
         commands_read: Sequence[str | os.PathLike[str]] = (),
         isolation: Isolation | str = Isolation.OFF,
         upkeep: Upkeep | None = None,
@@ -123,6 +127,7 @@ class Engine(History):
             planners=planners or {},
             on_wait=on_wait,
             webhook=webhook,
+            links=links,
             commands_read=commands_read,
             isolation=isolation,
             upkeep=upkeep or Upkeep(),
@@ -144,6 +149,13 @@ class Engine(History):
     def memory(self) -> Memory:
         """What is remembered of roots beyond single missions."""
         return Memory(self.instance)
+
+    @property
+    def links(self) -> DecisionLinks:
+        """Signed links that decide one job each."""
+        from lcp_engine.api.decision_links import DecisionLinks
+
+        return DecisionLinks(self.instance)
 
     # -- Launch and execute
 

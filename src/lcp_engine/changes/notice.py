@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pydantic import JsonValue
 
 from lcp_engine.changes.show import Look, look_over
-from lcp_engine.clock import Micros, iso
+from lcp_engine.clock import Micros, iso, micros
 from lcp_engine.core.json_values import int_in, list_in, object_in
 from lcp_engine.core.kinds import QUESTION
-from lcp_engine.core.protocol.notice import DiffStat, HeldJob, Notice, WaitingMission
+from lcp_engine.core.protocol.notice import DiffStat, HeldJob, JobLink, Notice, WaitingMission
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.summaries import named_path
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.link_decisions import WAIT_FOR_WORDS, link_to
+from lcp_engine.engine.secret_keys import read_key
 from lcp_engine.engine.subjects import Subjects
+from lcp_engine.errors import LcpError
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import hold_code
@@ -29,6 +33,7 @@ MOST_JOBS = 100
 def compose_notice(instance: Instance, mission_id: int, seq: int) -> Notice:
     """The notice that the mission waits since its event `seq`, with what is held now. Raises `NOT_FOUND`."""
     wait = instance.read(_read_wait, mission_id, seq)
+    links = _Links.of(instance)
     looks = look_over(instance, [one.job.json for one in wait.held])
     subjects = Subjects(instance.database)
     count = int_in(object_in(wait.mission["jobs"])["held"])
@@ -39,9 +44,39 @@ def compose_notice(instance: Instance, mission_id: int, seq: int) -> Notice:
             {key: wait.mission[key] for key in WaitingMission.model_fields}
         ),
         held=count,
-        jobs=[_held_job(one, looks[one.job.id], subjects.of(one.job.json)) for one in wait.held],
+        jobs=[
+            _held_job(one, looks[one.job.id], subjects.of(one.job.json), links.to(one.job, looks[one.job.id]))
+            for one in wait.held
+        ],
+        links_error=links.fault,
         omitted=max(0, count - len(wait.held)),
     )
+
+
+@dataclass(frozen=True)
+class _Links:
+    """Makes the links of a notice; none without a `key`, and `fault` says why there should be one."""
+
+    instance: Instance
+    key: bytes | None = None
+    fault: str | None = None
+
+    @classmethod
+    def of(cls, instance: Instance) -> Self:
+        if instance.links is None:
+            return cls(instance)
+        try:
+            return cls(instance, read_key(instance.links))
+        except LcpError as error:
+            return cls(instance, fault=str(error))
+
+    def to(self, job: Job, look: Look) -> list[JobLink]:
+        stated, worker = self.instance.links, self.instance.admission.workers.get(job.kind)
+        if stated is None or self.key is None or worker is None or worker.executed_by in WAIT_FOR_WORDS:
+            return []
+        until = self.instance.database.now() + micros(stated.expires)
+        url = link_to(stated.url, self.key, replace(look.sight, job_id=job.id), until, None)
+        return [JobLink(url=url, expires_at=iso(until))]
 
 
 @dataclass(frozen=True)
@@ -82,7 +117,7 @@ def _words_of(result: JsonValue) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _held_job(held: _Held, look: Look, about: str) -> HeldJob:
+def _held_job(held: _Held, look: Look, about: str, links: list[JobLink]) -> HeldJob:
     job, diff = held.job, look.diff
     asks, options = job.kind == QUESTION, list_in(job.params.get("options"))
     return HeldJob(
@@ -102,5 +137,6 @@ def _held_job(held: _Held, look: Look, about: str) -> HeldJob:
             path=diff.path, added=diff.added, removed=diff.removed, note=diff.note, is_whole=look.is_whole
         ),
         caveat=look.caveat or None,
+        links=links or None,
         expires_at=held.expires_at,
     )

@@ -43,6 +43,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Decide": {
         "approve": ("decide", "Let held jobs run."),
         "reject": ("decide", "Reject held jobs; the planner reads the reason."),
+        "link": ("links", "Print a signed link that decides one held job."),
         "answer": ("decide", "Answer a mission's question."),
         "undo": ("changes", "Undo the file changes of a mission or a job."),
         "say": ("decide", "Send a mission's planner a message."),

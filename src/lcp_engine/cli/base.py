@@ -97,6 +97,7 @@ class Invocation:
                 planners=settings.planners,
                 on_wait=settings.on_wait,
                 webhook=settings.webhook,
+                links=settings.links,
                 commands_read=settings.commands_read,
                 isolation=settings.isolation,
                 upkeep=settings.upkeep,

@@ -67,7 +67,7 @@ def approve(
     if job.state is not State.HELD:
         if job.approved and job.state is not State.REJECTED and params in (None, from_json(job.params)):
             return False
-        raise _decided(ledger, job, "approved")
+        raise decided_before(ledger.tx, job, "approved")
     worker = worker_of(admission.workers, job)
     refuse_relayed(ledger, job)
     if worker.executed_by is ExecutedBy.PERSON:
@@ -113,7 +113,7 @@ def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
     mission = ledger.mission(job.mission_id)
     why = because(ReasonCode.REJECTED, words=reason)
     if not ledger.move(job, REJECT, reason=why, error=_rejection(ledger, job, why)):
-        raise _decided(ledger, job, "rejected")
+        raise decided_before(ledger.tx, job, "rejected")
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
     keep_rejection(ledger, job, subject_of(from_json(job.params), job.name), reason, by)
     after_rejecting(ledger, job)
@@ -168,9 +168,9 @@ def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:
         names.place(root=params.root, rel_path=params.rel_path, path=params.path)
 
 
-def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:
-    """The error for a decision on a job that is not held."""
-    decision = last_decision(ledger.tx, job)
+def decided_before(tx: Tx, job: JobRow, word: str) -> LcpError:
+    """The error for a decision on a job that is not held: it says who has decided it."""
+    decision = last_decision(tx, job)
     message = f"job {job.id} is {job.state}; only held jobs can be {word}"
     if decision is None:
         return LcpError(ErrorCode.WRONG_STATE, message)

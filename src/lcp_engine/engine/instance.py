@@ -35,6 +35,7 @@ from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
 
 if TYPE_CHECKING:
+    from lcp_engine.core.decision_link import SignedLinks
     from lcp_engine.core.webhook import Webhook
 
 P = ParamSpec("P")
@@ -54,6 +55,7 @@ class Options:
     planners: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     on_wait: Sequence[str] = ()
     webhook: Webhook | None = None
+    links: SignedLinks | None = None
     commands_read: Sequence[str | os.PathLike[str]] = ()
     isolation: Isolation = Isolation.OFF
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -71,6 +73,7 @@ class Instance:
     planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
     on_wait: tuple[str, ...] = ()
     webhook: Webhook | None = None
+    links: SignedLinks | None = None
     commands_read: tuple[str, ...] = ()
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
@@ -132,6 +135,7 @@ def open_instance(url: str, options: Options) -> Instance:
         PlannerEnvironment(options.planners, StoredProbeCache(database)),
         tuple(options.on_wait),
         options.webhook,
+        options.links,
         commands_read,
         options.isolation,
         options.clock or system_clock,

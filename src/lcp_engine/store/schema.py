@@ -318,6 +318,18 @@ approvals = Table(
 )
 """What a person said yes to: like a review; `attempt` is the first one that it allows."""
 
+used_links = Table(
+    "used_links",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("decision", Text, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("at", Micros, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Signed links that have decided a job, each by a hash of it, from which nothing can make it again."""
+
 events = Table(
     "events",
     metadata,

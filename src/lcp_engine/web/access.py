@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lcp_engine.core.decision_link import PATH
+
 MOST_BYTES = 1024 * 1024
 """The largest request body: an edited job, percent-encoded."""
 
@@ -30,6 +32,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 STATIC = "/static/"
+OPEN_TO_ALL = (STATIC, PATH)
+"""Addresses that need no access: a signed link is access to its one job."""
 ACCESS = "lcp.access"
 """The key in the scope's state that says that a request came from a browser with access."""
 UNKNOWN = "this browser has no access yet"
@@ -151,7 +155,7 @@ class AccessControl:
             if has_access:  # the link was opened twice in one browser
                 return _without_token(path)
             return self._set_cookie(path) if self._secrets.redeem(token) else self._unauthorized(USED)
-        return None if has_access or path.startswith(STATIC) else self._unauthorized(UNKNOWN)
+        return None if has_access or path.startswith(OPEN_TO_ALL) else self._unauthorized(UNKNOWN)
 
     def _set_cookie(self, path: str) -> Response:
         response = _without_token(path)

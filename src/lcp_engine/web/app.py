@@ -10,8 +10,22 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from lcp_engine.core.decision_link import PATH
 from lcp_engine.errors import LcpError
-from lcp_engine.web import actions, changes, edit, events, inbox, jobs, kinds, launch, memory, missions, undo
+from lcp_engine.web import (
+    actions,
+    changes,
+    edit,
+    events,
+    inbox,
+    jobs,
+    kinds,
+    launch,
+    links,
+    memory,
+    missions,
+    undo,
+)
 from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
 from lcp_engine.web.context import PACKAGE, PageContext
 from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
@@ -67,6 +81,12 @@ ACTIONS = {
     "/memory/{entry}/forget": memory.forget,
 }
 
+LINK_ROUTES = (
+    Route(f"{PATH}{{token}}", links.link),
+    Route(f"{PATH}{{token}}", links.decide, methods=["POST"]),
+)
+"""What a signed link opens, without access to the rest."""
+
 
 def make_app(
     context: PageContext, secrets: Secrets, address: Address, on_used: OnUsed = lambda: None
@@ -77,6 +97,7 @@ def make_app(
         routes=[
             *READ_ROUTES,
             *(Route(path, form_endpoint(action), methods=["POST"]) for path, action in ACTIONS.items()),
+            *LINK_ROUTES,
             Mount("/static", StaticFiles(directory=PACKAGE / "static")),
         ],
         # It leaves `text/event-stream` alone. Secrets beside text of others are safe to compress here: a page of

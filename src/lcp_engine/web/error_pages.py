@@ -21,6 +21,7 @@ _STATUS = {
     ErrorCode.CONFLICT: 409,
     ErrorCode.NO_WORKER: 409,
     ErrorCode.NOT_ALLOWED: 403,
+    ErrorCode.LINK_REFUSED: 403,
     ErrorCode.TOO_LARGE: 413,
     ErrorCode.DATABASE_BUSY: 503,
     ErrorCode.DATABASE_FAILED: 500,

@@ -81,7 +81,7 @@ def form_endpoint(action: Action) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         context: PageContext = request.app.state.context
         try:
-            form = await _read_form(request)
+            form = await read_form(request)
         except ClientDisconnect as gone:
             raise HTTPException(400, "the request ended before its form did") from gone
         if not hmac.compare_digest(form.text("csrf").encode(), context.csrf.encode()):
@@ -168,7 +168,8 @@ def to_inbox(query: str, note: str, place: str = "") -> Response:
     return RedirectResponse(f"/inbox?{urlencode([*kept, ('note', note)])}{anchor}", 303)
 
 
-async def _read_form(request: Request) -> Form:
+async def read_form(request: Request) -> Form:
+    """The fields of a form, within the limits. Raises a 4xx for what is no form, and `ClientDisconnect`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != URLENCODED:
         raise HTTPException(415, f"a form is sent as {URLENCODED}, not {kind or 'without a type'}")

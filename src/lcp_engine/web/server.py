@@ -8,10 +8,12 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Collection, Iterable
+from urllib.parse import urlsplit
 
 import uvicorn
 
 from lcp_engine.api.engine import Engine
+from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.access import HTTP_PORT, Address, Secrets
 from lcp_engine.web.app import make_app
@@ -53,9 +55,8 @@ class PageServer:
         self.has_shared_name = any(map(_is_shared, named))
         name = next(filter(_is_shared, named), own[0])
         self._host = name if _PORT.search(name) else f"{name}:{self.port}"
-        address = Address(
-            self.port, _accepted_hosts(own, named, self.port), any_address=host in _EVERY_INTERFACE
-        )
+        hosts = _accepted_hosts(own, named, self.port) | _host_of_links(engine.instance.links)
+        address = Address(self.port, hosts, any_address=host in _EVERY_INTERFACE)
         self._context = PageContext(engine, make_templates(), self._secrets.csrf)
         config = uvicorn.Config(
             make_app(self._context, self._secrets, address, lambda: announce(self.link)),
@@ -128,6 +129,11 @@ def _accepted_hosts(own: Iterable[str], named: Iterable[str], port: int) -> froz
     if port == HTTP_PORT:
         hosts |= {host.removesuffix(f":{HTTP_PORT}") for host in hosts}
     return frozenset(hosts)
+
+
+def _host_of_links(links: SignedLinks | None) -> frozenset[str]:
+    """The value of `Host` with which signed links arrive."""
+    return frozenset() if links is None else frozenset({urlsplit(links.url).netloc.lower()})
 
 
 def _read_name(given: str) -> str:

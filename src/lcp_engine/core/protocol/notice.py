@@ -21,6 +21,14 @@ class DiffStat(Envelope):
     )
 
 
+class JobLink(Envelope):
+    """A signed link that decides the job once, as it is now."""
+
+    url: str
+    person: str | None = Field(default=None, description="Whose link it is, if it is one person's.")
+    expires_at: Time
+
+
 class HeldJob(Envelope):
     """A job that waits for a person."""
 
@@ -39,6 +47,9 @@ class HeldJob(Envelope):
     diff: DiffStat | None = Field(default=None, description="What it would change; `lcp diff` has the lines.")
     caveat: str | None = Field(
         default=None, description="What cannot be told beforehand of its effect, or not be shown in full."
+    )
+    links: list[JobLink] | None = Field(
+        default=None, description="What decides it without access to the page, where `links` is configured."
     )
     expires_at: Time | None = Field(default=None, description="When it is rejected without a decision.")
 
@@ -62,4 +73,5 @@ class Notice(Envelope):
     mission: WaitingMission
     held: int = Field(description="How many of its jobs wait.")
     jobs: list[HeldJob] = Field(description="Those jobs, the oldest first.")
+    links_error: str | None = Field(default=None, description="Why there are no links, if there should be.")
     omitted: int = Field(default=0, description="How many of them are left out of the list.")

@@ -47,7 +47,7 @@ _BASES = f"SELECT sha256, base FROM blobs WHERE {APPENDED}"
 
 _OF_JOB = (
     ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"), ("approvals", "job_id"),
-    ("edges", "job_id"), ("jobs", "id"),
+    ("used_links", "job_id"), ("edges", "job_id"), ("jobs", "id"),
 )  # fmt: skip
 """The jobs last: the other rows refer to them."""
 _REMOVE_BETWEEN = [

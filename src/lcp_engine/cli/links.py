@@ -1,0 +1,48 @@
+"""Make a signed link that decides one held job (`lcp link`)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.completion import held_ids
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.output import print_err, print_json, print_out
+
+
+@click.command("link", cls=LcpCommand, examples=("lcp link 12", "lcp link 12 --expires 2h"))
+@click.argument("job", type=int, shell_complete=held_ids, metavar="J")
+@click.option(
+    "--expires", metavar="TIME", help="For how long it can be used, such as 2h; without it, as configured."
+)
+@pass_invocation
+def link_command(invocation: Invocation, job: int, expires: str | None) -> int:
+    """Print a signed link that decides held job J, as it is now, once.
+
+    Whoever has the link can decide that job, and nothing else, without access to the page: it opens a page of `lcp
+    serve` that shows what the job would do. `links` in config.yaml says where that page is reached.
+    """
+    lasts = None if expires is None else _read_expiry(expires)
+    with invocation.engine() as engine:
+        url = engine.links.make(job, expires=lasts)
+    if invocation.json:
+        print_json({"job_id": job, "url": url})
+        return Exit.DONE
+    print_out(url)
+    if not invocation.quiet:
+        print_err(f"it decides job {job} once, for whoever has it; `lcp serve` shows its page")
+    return Exit.DONE
+
+
+def _read_expiry(text: str) -> timedelta:
+    """A length of time. Raises a usage error for anything else."""
+    from lcp_engine.core.recurrence import read_every
+    from lcp_engine.errors import LcpError
+
+    try:
+        return timedelta(microseconds=read_every(text).length)
+    except LcpError:
+        message = f"--expires {text!r}: a duration is expected, such as 30m, 2h or 1d"
+        raise click.UsageError(message, click.get_current_context()) from None

@@ -1,0 +1,117 @@
+"""Decisions by signed links: each decides its one job once, as it was when the link was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os.path import normpath
+
+from lcp_engine.clock import SECOND, Micros, iso
+from lcp_engine.core.decision_link import PATH, DecisionLink
+from lcp_engine.core.job_states import State
+from lcp_engine.engine.admission import Admission
+from lcp_engine.engine.approvals import approve, decided_before, locked_job, reject, worker_of
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store import used_links
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import Sight, is_led_to
+from lcp_engine.store.queries.mission_spec import spec_and_root
+from lcp_engine.store.queue import find_jobs
+from lcp_engine.workers.base import ExecutedBy, Workers
+
+WAIT_FOR_WORDS = (ExecutedBy.PERSON, ExecutedBy.PLANNER)
+"""Jobs that are executed so are answered, if they wait for a person."""
+BY_LINK = "a signed link"
+"""Who decided by a link that names no person."""
+
+
+def link_to(url: str, key: bytes, sight: Sight, until: Micros, person: str | None) -> str:
+    """The URL that decides a job, which has the sight, once and until then."""
+    assert sight.job_id is not None
+    link = DecisionLink(sight.job_id, sight.fingerprint, sight.found, sight.at, until // SECOND, person)
+    return f"{url.rstrip('/')}{PATH}{link.signed(key)}"
+
+
+@dataclass(frozen=True)
+class OpenLink:
+    """A link with the name that it is remembered by once it was used."""
+
+    link: DecisionLink
+    name: str
+
+    @property
+    def by(self) -> str:
+        return self.link.person or BY_LINK
+
+
+def check_linkable(tx: Tx, workers: Workers, job_id: int) -> None:
+    """Raise `WRONG_STATE` for a job that is not held, or that waits for words; `NO_WORKER`."""
+    for job in find_jobs(tx, [job_id]):
+        if job.state is not State.HELD:
+            raise decided_before(tx, job, "decided by a link")
+        if worker_of(workers, job).executed_by in WAIT_FOR_WORDS:
+            message = f"job {job_id} is a {job.kind}, which waits for words; a link approves or rejects"
+            raise LcpError(ErrorCode.WRONG_STATE, message)
+
+
+def check_open(tx: Tx, opened: OpenLink) -> None:
+    """Raise `LINK_REFUSED` for a link that has expired or was used."""
+    link = opened.link
+    used = used_links.find_use(tx, opened.name)
+    if used is not None:
+        did = "approved" if used.decision == "approve" else "rejected"
+        fact = f"it was used at {iso(used.at)}: {used.person} {did} job {link.job_id}"
+        raise refused(fact, "used")
+    if tx.now >= link.expires_at * SECOND:
+        raise refused(f"it has expired at {iso(link.expires_at * SECOND)}", "expired")
+
+
+def check_held(tx: Tx, job_id: int) -> None:
+    """Raise `CONFLICT`, which says who decided, or `WRONG_STATE` for a job that is not held; `NOT_FOUND`."""
+    for job in find_jobs(tx, [job_id]):
+        if job.state is not State.HELD:
+            raise decided_before(tx, job, "decided")
+
+
+def check_unchanged(tx: Tx, link: DecisionLink, now: Sight) -> None:
+    """Raise `CONFLICT` if the job, or the file that it would change, is not what it was when the link was made."""
+    if now.fingerprint != link.fingerprint:
+        raise _changed(link, "its params have been changed")
+    (job,) = find_jobs(tx, [link.job_id])
+    made = Sight(link.fingerprint, now.path, link.found, link.at)
+    file = normpath(f"{spec_and_root(tx, job.mission_id)[1]}/{now.path}")
+    if now.path is not None and not is_led_to(tx, job.mission_id, file, made, now.found):
+        raise _changed(link, f"{now.path!r} has been changed")
+
+
+def approve_by_link(
+    ledger: Ledger, admission: Admission, opened: OpenLink, *, now: Sight, shown: Sight
+) -> None:
+    """Approve the job as its page has `shown` it. Raises like `check_open`, `check_unchanged` and `approve`."""
+    link = opened.link
+    job = locked_job(ledger, link.job_id)
+    check_open(ledger.tx, opened)
+    if job.state is State.HELD:
+        check_unchanged(ledger.tx, link, now)
+    if not approve(ledger, admission, link.job_id, by=opened.by, now=now, shown=shown):
+        raise decided_before(ledger.tx, job, "approved")
+    used_links.keep_use(ledger.tx, opened.name, link.job_id, "approve", opened.by)
+
+
+def reject_by_link(ledger: Ledger, opened: OpenLink, reason: str) -> None:
+    """Reject the job. Raises like `check_open` and `reject`."""
+    job = locked_job(ledger, opened.link.job_id)
+    check_open(ledger.tx, opened)
+    if not reject(ledger, opened.link.job_id, reason, by=opened.by):
+        raise decided_before(ledger.tx, job, "rejected")
+    used_links.keep_use(ledger.tx, opened.name, opened.link.job_id, "reject", opened.by)
+
+
+def refused(fact: str, why: str) -> LcpError:
+    """The error for a link that decides nothing; `why` is a word for programs."""
+    return LcpError(ErrorCode.LINK_REFUSED, f"this link decides nothing: {fact}", {"why": why})
+
+
+def _changed(link: DecisionLink, fact: str) -> LcpError:
+    message = f"job {link.job_id} is not what it was when this link was made: {fact} since"
+    return LcpError(ErrorCode.CONFLICT, message, advice="Ask for a new link, or decide on the page.")

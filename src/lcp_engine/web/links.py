@@ -1,0 +1,99 @@
+"""The page of a signed link: it shows one job, and decides it by POST alone, without access to any other page.
+
+Programs that read mail open every link in it, so opening one decides nothing and uses nothing up.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+
+from lcp_engine.core.json_values import object_in
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.web.changes import whole
+from lcp_engine.web.context import LONGEST, PageContext, context_of
+from lcp_engine.web.error_pages import status_of
+from lcp_engine.web.forms import NO_REASON, Form, read_form, read_shown, shown_value
+from lcp_engine.web.jobs import is_shown
+
+_GONE = ("used", "expired")
+
+
+def link(request: Request) -> Response:
+    """What the link decides, with the forms that decide it."""
+    return _show(context_of(request), request.path_params["token"])
+
+
+async def decide(request: Request) -> Response:
+    """Approve or reject the job as the page of the link has shown it."""
+    try:
+        form = await read_form(request)
+    except ClientDisconnect as gone:
+        raise HTTPException(400, "the request ended before its form did") from gone
+    return await run_in_threadpool(_decide, context_of(request), request.path_params["token"], form)
+
+
+def _decide(context: PageContext, token: str, form: Form) -> Response:
+    links, reason = context.engine.links, form.text("reason")
+    try:
+        match form.text("decision"):
+            case "approve":
+                shown = read_shown(form)
+                if shown is None:
+                    raise LcpError(
+                        ErrorCode.NOT_SHOWN, "the form does not say what its page showed; nothing was decided"
+                    )
+                job_id, said = links.approve(token, shown=shown), "Approved. A runner will execute it."
+            case "reject" if not reason:
+                return _show(context, token, status=422, problem=NO_REASON)
+            case "reject":
+                job_id, said = links.reject(token, reason), "Rejected. The planner will read the reason."
+            case _:
+                raise HTTPException(422, "a decision is approve or reject")
+    except LcpError as error:
+        return _refuse(context, error)
+    return _page(context, 200, title=f"Job {job_id}", said=said)
+
+
+def _show(context: PageContext, token: str, *, status: int = 200, problem: str = "") -> Response:
+    try:
+        linked = context.engine.links.open(token)
+        mission = context.engine.mission(linked.job.mission_id)
+    except LcpError as error:
+        return _refuse(context, error)
+    job, look = linked.job, linked.look
+    parts = [] if look.diff is None else [whole(look.diff)]
+    turn = None if job.parent_id is None else context.engine.job(job.parent_id)
+    return _page(
+        context,
+        status,
+        title=f"{job.kind} · job {job.id}",
+        linked=linked,
+        job=job.json,
+        mission=mission.json,
+        words=object_in(turn.result).get("commentary") if turn is not None else None,
+        about=context.engine.subject(job),
+        diffs=parts,
+        caveat=look.caveat,
+        shown=shown_value(look.sight) if is_shown(look, parts, job.params, longest=LONGEST) else "",
+        problem=problem,
+    )
+
+
+def _refuse(context: PageContext, error: LcpError) -> Response:
+    is_gone = error.code is ErrorCode.LINK_REFUSED and error.failed.details.get("why") in _GONE
+    status = HTTPStatus.GONE if is_gone else HTTPStatus(status_of(error))
+    return _page(
+        context, status, title="Nothing was decided", problem=str(error), advice=error.failed.recommendation
+    )
+
+
+def _page(context: PageContext, status: int, **values: object) -> Response:
+    """A page that names nothing but the job of the link."""
+    empty = {"linked": None, "said": "", "problem": "", "advice": "", "longest": LONGEST}
+    template = context.templates.get_template("link.html")
+    return HTMLResponse(template.render({**empty, **values}), status)
