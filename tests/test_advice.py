@@ -39,8 +39,7 @@ DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
 FILE_SYSTEM: api/mcp_tools:keep_tools
     sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
-    store/maintenance/backup:_naming_full_disk store/maintenance/backup:back_up
-    store/maintenance/backups:keep_backups
+    store/maintenance/backup:back_up store/maintenance/backups:keep_backups
 INVALID_ARGUMENT: api/decision_links:DecisionLinks._stated api/decision_links:DecisionLinks.make
     engine/secret_keys:_read api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     workers/mcp:servers_in workers/mcp:tool_kinds
@@ -52,6 +51,7 @@ INVALID_ARGUMENT: api/decision_links:DecisionLinks._stated api/decision_links:De
     cli/decide:_limit cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/load_mission:_parse
     cli/load_mission:_read
     cli/output:_refuse_usage cli/schema:schema_command config_file:parse_config
+    config_file:_value_in config_file:parse_upkeep
     core/mission/parse:parse_mission
     core/protocol/read_reply:reader_of core/local_times:refuse
     engine/approvals:answer engine/approvals:_filled engine/messages:_plan
@@ -123,7 +123,8 @@ DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner sto
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes
-FILE_SYSTEM: cli/init:_write runner/confined/programs:ended_of cli/doctor:_new_database cli/doctor:_upkeep
+FILE_SYSTEM: store/maintenance/backup:_naming_target cli/init:_write
+    runner/confined/programs:ended_of cli/doctor:_new_database cli/doctor:_upkeep
     api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
