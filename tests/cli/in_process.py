@@ -15,10 +15,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import FrameType
-from typing import IO
+from typing import IO, TypeVar
 
 from lcp_engine.cli.app import start
+from lcp_engine.sandbox import own_places
+from lcp_engine.workers import load_files, registry
+from lcp_engine.workers.external import MODULE_OF_FILE
 
+K = TypeVar("K")
+V = TypeVar("V")
 TIMEOUT_SECONDS = 60
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGWINCH)
 NAMES = ("stdin", "stdout", "stderr")
@@ -38,7 +43,7 @@ def run_in_process(
         with ExitStack() as restored:
             for planner_environment in (
                 _in_directory(home), _in_environment(environment), _with_signals(), _with_streams((given, out, err)),
-                _without_log_handlers(),
+                _without_log_handlers(), _without_new_kinds(),
             ):  # fmt: skip
                 restored.enter_context(planner_environment)
             code = start(arguments)
@@ -68,6 +73,11 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         _replace_environment(before)
+
+
+def _restore(mapping: dict[K, V], before: Mapping[K, V]) -> None:
+    mapping.clear()
+    mapping.update(before)
 
 
 def _replace_environment(environment: Mapping[str, str]) -> None:
@@ -126,6 +136,23 @@ def _without_log_handlers() -> Iterator[None]:
         yield
     finally:
         root.handlers = before
+
+
+@contextmanager
+def _without_new_kinds() -> Iterator[None]:
+    """Kinds of files, and what is protected because of them, belong to this command alone."""
+    kinds, protected = dict(registry._REGISTERED), dict(own_places._MORE)
+    files, programs, modules = set(load_files._LOADED), set(load_files._PROGRAMS), set(sys.modules)
+    try:
+        yield
+    finally:
+        _restore(registry._REGISTERED, kinds)
+        _restore(own_places._MORE, protected)
+        load_files._LOADED.intersection_update(files)
+        load_files._PROGRAMS.intersection_update(programs)
+        for name in set(sys.modules) - modules:
+            if name.startswith(MODULE_OF_FILE):
+                del sys.modules[name]
 
 
 def _open_below(home: Path) -> list[str]:

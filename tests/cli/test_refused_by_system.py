@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
 import shutil
+import struct
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,26 +21,42 @@ from lcp_engine.cli.output import explain
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
 
-# Permissions count for root, too, once it has no capabilities.
-WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
-needs_setpriv = pytest.mark.skipif(
-    os.getuid() == 0 and shutil.which("setpriv") is None, reason="root may do everything, and has no setpriv"
-)
-
 
 def call(lcp: Lcp, arguments: Sequence[str], **environment: str) -> tuple[int, str]:
     """Exit code and stderr of `lcp`, run by a user for whom permissions count."""
-    done = subprocess.run(
-        [*WITHOUT_PRIVILEGES, *lcp.command(*arguments)],
-        cwd=lcp.home,
-        env={**lcp.environment, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    with without_capabilities():
+        done = lcp(*arguments, **environment)
+    return done.code, done.err
+
+
+@contextmanager
+def without_capabilities() -> Iterator[None]:
+    """Have permissions count for root, too: no capability is effective in this thread and those that it starts."""
+    before = _capabilities()
+    _set_capabilities([(0, permitted, inheritable) for _, permitted, inheritable in before])
+    try:
+        yield
+    finally:
+        _set_capabilities(before)
+
+
+# capget and capset of Linux: a version and a process (0: this thread); then effective, permitted, inheritable, twice.
+_HEADER = (0x20080522).to_bytes(4, sys.byteorder) + bytes(4)
+_SETS = struct.Struct("=III")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _capabilities() -> list[tuple[int, ...]]:
+    sets = ctypes.create_string_buffer(2 * _SETS.size)
+    assert _LIBC.capget(ctypes.create_string_buffer(_HEADER), sets) == 0
+    return [*_SETS.iter_unpack(sets.raw[: 2 * _SETS.size])]
+
+
+def _set_capabilities(stated: Sequence[tuple[int, ...]]) -> None:
+    sets = b"".join(_SETS.pack(*one) for one in stated)
+    assert (
+        _LIBC.capset(ctypes.create_string_buffer(_HEADER), ctypes.create_string_buffer(sets, len(sets))) == 0
     )
-    return done.returncode, done.stderr
 
 
 def closed_directory(lcp: Lcp) -> dict[str, str]:
@@ -93,7 +113,6 @@ PLACES: Sequence[Callable[[Lcp], dict[str, str]]] = (
 )  # fmt: skip
 
 
-@needs_setpriv
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_a_database_that_is_out_of_reach_is_named(lcp: Lcp, place: Callable[[Lcp], dict[str, str]]) -> None:
     lcp.mission(lcp.complete)
@@ -106,7 +125,6 @@ def test_a_database_that_is_out_of_reach_is_named(lcp: Lcp, place: Callable[[Lcp
         assert str(lcp.home) in error["user_message"]
 
 
-@needs_setpriv
 @pytest.mark.parametrize(
     "command",
     ["held", "missions", "show 1", "approve 1", "changes 1", "undo 1", "watch 1", "schedule list", "work --until-idle",
@@ -119,18 +137,28 @@ def test_every_command_says_who_may_not_enter_what(lcp: Lcp, command: str) -> No
         assert err.endswith(f"may not enter {lcp.home / 'closed'}\n")
 
 
-@needs_setpriv
+@pytest.mark.skipif(os.getuid() == 0 and shutil.which("setpriv") is None, reason="root has no setpriv")
 def test_the_file_beside_the_database_is_named_that_is_read_only(lcp: Lcp) -> None:
+    """In processes of their own: what this one has opened of the database, SQLite shares."""
+
+    def apart(*arguments: str) -> tuple[int, str]:
+        powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+        done = subprocess.run(
+            [*powerless, *lcp.command(*arguments)],
+            cwd=lcp.home, env=dict(lcp.environment), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stderr
+
     lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q")
     # SQLite gives its files the mode that the database has when it makes them.
     lcp.database.chmod(0o444)
-    assert call(lcp, ["jobs"])[0] == 0
+    assert apart("jobs")[0] == 0
     lcp.database.chmod(0o644)
-    code, err = call(lcp, ["launch", "mission-0.yaml", "--root", "root"])
+    code, err = apart("launch", "mission-0.yaml", "--root", "root")
     assert (code, err.endswith(f"may not read and write {lcp.database}-shm\n")) == (1, True), err
 
 
-@needs_setpriv
 @pytest.mark.parametrize(
     ("command", "code"),
     [

@@ -51,22 +51,22 @@ def shout(lcp: Lcp) -> Path:
 
 def test_a_mission_uses_a_kind_of_a_file(lcp: Lcp, shout: Path) -> None:
     mission = lcp.mission(lcp.ask("shout", text="hi"), lcp.complete)
-    done = lcp.run("run", mission, "--root", "root", "--workers", "shout.py")
+    done = lcp("run", mission, "--root", "root", "--workers", "shout.py")
     assert (done.code, done.err.count("shout")) == (0, 1), done.err
-    job = lcp.run("--workers", shout, "job", "2", "--json").object
+    job = lcp("--workers", shout, "job", "2", "--json").object
     assert isinstance(job["result"], dict)
     assert (job["kind"], job["state"], job["result"]["text"]) == ("shout", "succeeded", "HI")
 
 
 def test_without_the_file_its_jobs_wait(lcp: Lcp, shout: Path) -> None:
     mission = lcp.mission(lcp.ask("shout", text="hi"), lcp.complete)
-    assert lcp.run("launch", mission, "--root", "root", "--workers", "shout.py").code == 0
-    assert lcp.run("work", "--until-idle").code == 0
-    held = lcp.run("job", "2", "--json").object
+    assert lcp("launch", mission, "--root", "root", "--workers", "shout.py").code == 0
+    assert lcp("work", "--until-idle").code == 0
+    held = lcp("job", "2", "--json").object
     assert (held["state"], held["reason"]) == ("held", "no_worker")
-    assert lcp.run("--workers", "shout.py", "approve", "2").code == 0
-    assert lcp.run("work", "--until-idle", LCP_WORKERS="shout.py").code == 0
-    assert lcp.run("show", "1", "--json").object["status"] == "completed"
+    assert lcp("--workers", "shout.py", "approve", "2").code == 0
+    assert lcp("work", "--until-idle", LCP_WORKERS="shout.py").code == 0
+    assert lcp("show", "1", "--json").object["status"] == "completed"
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "configuration"])
@@ -77,12 +77,12 @@ def test_it_is_named_in_three_ways(lcp: Lcp, shout: Path, way: str) -> None:
         config.write_text(f"workers: [{os.path.relpath(shout, config.parent)}]\n")
     option = ["--workers", shout] if way == "option" else []
     variables = {"LCP_WORKERS": f"{shout}{os.pathsep}shout.py"} if way == "environment" else {}
-    described = lcp.run("kinds", "shout", "--json", *option, **variables).object
+    described = lcp("kinds", "shout", "--json", *option, **variables).object
     assert described["description"] == "Say it louder."
-    assert lcp.run("kinds", "--check", "shout", *option, **variables).code == 0
-    tried = lcp.run("try", "shout", '{"text": "a"}', "--root", "root", *option, **variables)
+    assert lcp("kinds", "--check", "shout", *option, **variables).code == 0
+    tried = lcp("try", "shout", '{"text": "a"}', "--root", "root", *option, **variables)
     assert tried.object["result"] == {"ok": True, "text": "A"}
-    assert "shout" in lcp.run("schema", "lcp", *option, **variables).out
+    assert "shout" in lcp("schema", "lcp", *option, **variables).out
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def test_it_is_named_in_three_ways(lcp: Lcp, shout: Path, way: str) -> None:
 def test_a_file_that_cannot_be_used_is_named_with_the_reason(lcp: Lcp, text: str, fact: str) -> None:
     (lcp.home / "broken.py").write_text(text)
     for command in (["kinds"], ["work", "--until-idle"], ["schema", "lcp"]):
-        done = lcp.run(*command, LCP_WORKERS="broken.py")
+        done = lcp(*command, LCP_WORKERS="broken.py")
         assert (done.code, done.out) == (2, "")
         assert done.err.startswith(f"workers {lcp.home / 'broken.py'}: ")
         assert fact in done.err
-    found = lcp.run("doctor", "--json", LCP_WORKERS="broken.py")
+    found = lcp("doctor", "--json", LCP_WORKERS="broken.py")
     assert fact in found.out
     # What only reads is not kept from it.
-    assert lcp.run("missions", LCP_WORKERS="broken.py").code == 0
+    assert lcp("missions", LCP_WORKERS="broken.py").code == 0
 
 
 @pytest.mark.parametrize("name", ["missing.py", "missing.yaml", "root", "root/a.md", "mission-0.yaml"])
 def test_anything_else_is_not_a_file_of_kinds(lcp: Lcp, name: str) -> None:
     lcp.mission(lcp.complete)
-    done = lcp.run("kinds", "--workers", name)
+    done = lcp("kinds", "--workers", name)
     assert (done.code, f"workers {lcp.home / name}: " in done.err) == (2, True)
 
 
@@ -141,11 +141,11 @@ def test_the_commands_of_the_guide_run(lcp: Lcp) -> None:
     lcp.mission(*replies).rename(lcp.home / "mission.yaml")
     told = commands_in(commands)
     assert len(told) == 4
-    shown = [lcp.run(*command) for command in told]
+    shown = [lcp(*command) for command in told]
     assert [done.code for done in shown] == [0] * 4
     assert "Say what a word means." in shown[0].out
     assert "It bakes." in shown[2].out
-    job = lcp.run("job", "2", "--json").object
+    job = lcp("job", "2", "--json").object
     assert (job["kind"], job["state"]) == ("look_up", "succeeded")
 
 
@@ -156,10 +156,10 @@ def test_the_commands_of_the_guide_to_programs_run(lcp: Lcp) -> None:
     (lcp.home / "look_up.sh").write_text(script)
     told = commands_in(commands)
     assert len(told) == 4
-    missing = lcp.run(*told[0])
+    missing = lcp(*told[0])
     assert (missing.code, "it cannot be executed" in missing.err) == (2, True)
     (lcp.home / "look_up.sh").chmod(0o755)
-    shown = [lcp.run(*command) for command in told]
+    shown = [lcp(*command) for command in told]
     assert [done.code for done in shown] == [0] * 4, shown[0].err
     assert "needs       nothing but the system's programs" in shown[0].out
     assert "It bakes." in shown[2].out
@@ -170,8 +170,8 @@ def test_the_commands_of_the_guide_to_programs_run(lcp: Lcp) -> None:
         "new_jobs": [{"kind": "define", "params": {"word": word}} for word in ("oven", "stove")],
     }
     mission = lcp.mission(asked, lcp.complete, unfulfilled="accept")
-    lcp.run("run", mission, "--root", "root", "--workers", "kinds.yaml")
-    jobs = [lcp.run("job", number, "--json").object for number in ("2", "3")]
+    lcp("run", mission, "--root", "root", "--workers", "kinds.yaml")
+    jobs = [lcp("job", number, "--json").object for number in ("2", "3")]
     assert [job["state"] for job in jobs] == ["succeeded", "failed"]
     assert "the word is unknown" in str(jobs[1]["error"])
 
@@ -183,37 +183,37 @@ def test_the_commands_of_the_guide_to_servers_run(lcp: Lcp) -> None:
     (lcp.home / "words.py").write_text(server)
     path = f"{Path(sys.executable).parent}{os.pathsep}{lcp.environment['PATH']}"
     told = commands_in(commands)
-    early = lcp.run(*told[1], PATH=path)
+    early = lcp(*told[1], PATH=path)
     assert (early.code, "`lcp kinds --update` asks for them" in early.err) == (2, True)
-    updated, described_kind, tried = (lcp.run(*command, PATH=path) for command in told)
+    updated, described_kind, tried = (lcp(*command, PATH=path) for command in told)
     assert [updated.code, described_kind.code, tried.code] == [0, 0, 0], updated.err
     assert "words.look_up  new     Say what a word means." in updated.out
     assert "held for a person" in described_kind.out
     assert "It bakes." in tried.out
-    again = lcp.run(*told[0], "--json", PATH=path).object
+    again = lcp(*told[0], "--json", PATH=path).object
     assert again == {"files": [{"file": str(lcp.home / "servers.tools.json"), "tools": []}]}
     (lcp.home / "words.py").write_text(server.replace("Say what", "Tell what"))
-    refused = lcp.run(*told[2], PATH=path)
+    refused = lcp(*told[2], PATH=path)
     assert "says something else of its tool 'look_up' than when it was accepted" in refused.out
-    changed = lcp.run(*told[0], PATH=path)
+    changed = lcp(*told[0], PATH=path)
     assert "changed: description" in changed.out
 
 
 def test_update_needs_a_server(lcp: Lcp) -> None:
-    done = lcp.run("kinds", "--update")
+    done = lcp("kinds", "--update")
     assert (done.code, "no file of kinds states an MCP server" in done.err) == (2, True)
-    assert lcp.run("kinds", "--update", "read_file").code == 2
+    assert lcp("kinds", "--update", "read_file").code == 2
 
 
 def test_a_file_of_programs_is_loaded_whole_or_not_at_all(lcp: Lcp) -> None:
     (lcp.home / "kinds.yaml").write_text("one: {command: cat}\nread_file: {command: cat}\n")
-    done = lcp.run("kinds", "--workers", "kinds.yaml")
+    done = lcp("kinds", "--workers", "kinds.yaml")
     assert (done.code, "kind 'read_file' has another worker already" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("stated", ["cat", "=cat", "x=", "x= "])
 def test_a_program_on_the_command_line_has_a_kind(lcp: Lcp, stated: str) -> None:
-    done = lcp.run("kinds", "--exec", stated)
+    done = lcp("kinds", "--exec", stated)
     assert done.code == 2
     assert (
         "1 to 64 of the characters" in done.err
@@ -229,13 +229,13 @@ def test_a_job_shows_what_its_program_wrote_to_stderr(lcp: Lcp) -> None:
     )
     program.chmod(0o755)
     mission = lcp.mission(lcp.ask("talk"), lcp.complete)
-    run = lcp.run("run", mission, "--root", "root", "--exec", "talk=./talk.sh", "--approve", "talk")
+    run = lcp("run", mission, "--root", "root", "--exec", "talk=./talk.sh", "--approve", "talk")
     assert run.code == 0, run.err
-    shown = lcp.run("job", "2").out
+    shown = lcp("job", "2").out
     assert re.search(
         r"\n  1  succeeded  runner .*\n    stderr:\n    │ first\n    │ <U\+001B>\[31mlast\n", shown
     )
-    assert lcp.run("job", "2", "--json").object["attempts"][0]["stderr"] == "first\n\x1b[31mlast"  # type: ignore[index,call-overload]
+    assert lcp("job", "2", "--json").object["attempts"][0]["stderr"] == "first\n\x1b[31mlast"  # type: ignore[index,call-overload]
 
 
 def test_no_job_touches_the_program_of_a_kind(lcp: Lcp) -> None:
@@ -244,7 +244,7 @@ def test_no_job_touches_the_program_of_a_kind(lcp: Lcp) -> None:
     program.chmod(0o755)
     write = lcp.ask("write_file", rel_path="program", content="x")
     mission = lcp.mission(write, lcp.complete, policy=[{"do": "auto"}], unfulfilled="accept")
-    lcp.run("run", mission, "--root", "root", "--exec", "x=root/program")
+    lcp("run", mission, "--root", "root", "--exec", "x=root/program")
     assert program.read_text() == "#!/bin/sh\n"
 
 
@@ -254,13 +254,11 @@ def test_no_job_touches_the_file(lcp: Lcp, name: str) -> None:
     (lcp.root / "link.py").symlink_to("kinds.py")
     changes = [lcp.ask("write_file", rel_path=path, content="x") for path in ("kinds.py", "link.py")]
     mission = lcp.mission(*changes, lcp.complete, policy=[{"do": "auto"}], unfulfilled="accept")
-    lcp.run("run", mission, "--root", "root", "--workers", f"root/{name}")
+    lcp("run", mission, "--root", "root", "--workers", f"root/{name}")
     assert (lcp.root / "kinds.py").read_text() == SHOUT
     assert (lcp.root / "link.py").is_symlink()
     assert not (lcp.root / "__pycache__").exists()
-    tried = lcp.run(
-        "try", "read_file", '{"rel_path": "kinds.py"}', "--root", "root", "--workers", f"root/{name}"
-    )
+    tried = lcp("try", "read_file", '{"rel_path": "kinds.py"}', "--root", "root", "--workers", f"root/{name}")
     assert "the engine's own files are denied" in tried.out
 
 
@@ -271,4 +269,4 @@ def test_no_compiled_code_beside_the_file_runs(lcp: Lcp, shout: Path) -> None:
     cache = Path(importlib.util.cache_from_source(str(shout)))
     cache.parent.mkdir()
     cache.write_bytes(header + marshal.dumps(evil))
-    assert lcp.run("kinds", "shout", "--workers", shout).code == 0
+    assert lcp("kinds", "shout", "--workers", shout).code == 0
