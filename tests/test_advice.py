@@ -27,7 +27,7 @@ from lcp_engine.store.queries.records import Mission
 GENERAL = """
 *: workers/external:_model runner/confined/external:_Job._error
     core/policy:_named changes/recovery:_outcome cli/check:_read cli/check:_text cli/decide:_read cli/replay:_text
-    engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error planners/llm/probe:_failed
+    engine/outcome:failure_from_exception planners/llm/planner:ModelPlanner._error
     replay/reenact:_failure runner/undo:_done
 BINARY: cli/decide:_read sandbox/new_content:compose sandbox/new_content:edit sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED: core/decide:_go_on
@@ -110,7 +110,8 @@ WRONG_STATE: engine/link_decisions:check_linkable
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: engine/plan_steps:admit workers/load_files:_naming api/mcp_tools:_about runner/confined/external:_Job.failed
+*: planners/llm/probe:_failed engine/plan_steps:admit
+    workers/load_files:_naming api/mcp_tools:_about runner/confined/external:_Job.failed
     cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure engine/admission:refuse_step
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of

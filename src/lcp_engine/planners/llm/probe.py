@@ -154,4 +154,5 @@ def _speed(answers: Sequence[_Answer]) -> Finding:
 
 def _failed(planner: ModelPlanner, trouble: Trouble) -> Failed:
     code = ErrorCode.PLANNER_REFUSED if trouble.is_refusal else ErrorCode.PLANNER_FAILED
-    return Failed(code, planner.settings.scrub(trouble.message))
+    advice = "Start the server, or correct its address." if trouble.status is None else None
+    return Failed(code, planner.settings.scrub(trouble.message), advice=advice)
