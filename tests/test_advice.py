@@ -37,10 +37,12 @@ DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
-FILE_SYSTEM: api/mcp_tools:keep_tools
+FILE_SYSTEM: api/evaluation:Evaluation._copy_of
+    api/mcp_tools:keep_tools
     sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:back_up store/maintenance/backups:keep_backups
 INVALID_ARGUMENT: api/decision_links:DecisionLinks._stated api/decision_links:DecisionLinks.make
+    api/evaluation:_chosen api/evaluation:_times cli/eval:compare_command
     engine/secret_keys:_read api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
@@ -62,7 +64,8 @@ INVALID_ARGUMENT: api/decision_links:DecisionLinks._stated api/decision_links:De
     store/db/open:make_backend store/db/postgres:_unreadable store/maintenance/backup:_check_target web/actions:_option
     web/launch:_directory web/server:_listen web/server:_read_name workers/registry:_offered workers/registry:check_kind
 OUTPUT_NOT_FOUND: engine/plan_steps:resolved_params
-INVALID_MISSION: core/mission/parse:_refuse engine/plan_steps:check_plans planners/llm/planner:ModelPlanner._chosen
+INVALID_MISSION: core/evaluation/suite:_refuse
+    core/mission/parse:_refuse engine/plan_steps:check_plans planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
     planners/simple:check_script settings:resolve_root web/actions:_limit
 INVALID_PARAMS: cli/decide:_revised api/run_job:_read_params replay/fork:_result
@@ -136,7 +139,8 @@ INVALID_ARGUMENT: engine/secret_keys:read_key engine/secret_keys:_read
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description
-INVALID_MISSION: cli/load_mission:load_plans engine/admission:check_kinds
+INVALID_MISSION: api/evaluation:_text_of
+    cli/load_mission:load_plans engine/admission:check_kinds
     cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:_find
@@ -147,8 +151,10 @@ NOT_ALLOWED: engine/lessons:keep_proposal workers/remember:execute
     workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
     engine/approvals:_rejection
     api/run_job:_answer workers/base:refuse_to_execute.execute
-NOT_A_FILE: api/arguments:existing_directory
-NOT_FOUND: engine/question:earlier_job workers/recall:execute
+NOT_A_FILE: api/evaluation:_read_begun
+    api/arguments:existing_directory
+NOT_FOUND: api/evaluation:_text_of api/evaluation:Evaluation.open
+    engine/question:earlier_job workers/recall:execute
     store/queries/memories:find_entry
     changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
@@ -160,7 +166,8 @@ NO_WORKER: engine/plan_steps:_prepare
 PATH_DENIED: engine/memory:clean
     sandbox/database_files:refusal_of_own sandbox/locks:_check_target sandbox/root:refusal
     workers/base:Context.judge
-PATH_NOT_FOUND: sandbox/installed_programs:found_program planners/llm/local:_start
+PATH_NOT_FOUND: api/evaluation:_source
+    sandbox/installed_programs:found_program planners/llm/local:_start
 PATH_OUTSIDE_ROOT: sandbox/root:_outside
 PLANNER_FAILED: engine/progress:_end_without_reply planners/simple:NoPlanner.answer
     planners/llm/local:_start
@@ -175,7 +182,8 @@ TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
 WORKER_FAILED: engine/plan_course:end_by_rule runner/confined/external:_environment
     runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
-WRONG_STATE: workers/recall:_refusal api/arguments:new_root cli/init:_there_already engine/schedules:add_schedule
+WRONG_STATE: api/evaluation:Evaluation.begin api/evaluation:_only_one api/evaluation:_read_begun
+    workers/recall:_refusal api/arguments:new_root cli/init:_there_already engine/schedules:add_schedule
     runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already
 NOT_ISOLATED: runner/confined/programs:ended_of

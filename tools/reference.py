@@ -10,6 +10,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.config_file import CapSettings, ConfigFile
 from lcp_engine.core.decision_link import SignedLinks
+from lcp_engine.core.evaluation.suite import Expectation, SuiteFile
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.parse import MissionFile, Variable
 from lcp_engine.core.mission.plan import (
@@ -51,6 +52,8 @@ MISSION = """A mission is a YAML or JSON file; [missions.md](missions.md) explai
 CONFIG = """`config.yaml` in the user's configuration directory (`~/.config/lcp-engine/` on Linux) is read by every
 command. A missing file, or a missing key, means the default."""
 
+SUITE = """A suite is a YAML or JSON file for `lcp eval`; [eval.md](eval.md) explains it, with an example."""
+
 ENVIRONMENT = {
     "LCP_DATABASE_URL": "The database, as `database_url`. `--db` comes first.",
     "LCP_BUSY_SECONDS": "As `busy_seconds`.",
@@ -90,7 +93,13 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         FileQuotes,
         ResultSpec,
     ),
+    "The suite file": (SuiteFile, Expectation),
     "The configuration file": (ConfigFile, Webhook, SignedLinks, CapSettings, Retention, Backups, Checks),
+}
+INTRODUCTIONS = {
+    "The mission file": MISSION,
+    "The suite file": SUITE,
+    "The configuration file": CONFIG,
 }
 KEYS: Mapping[type[BaseModel], str] = {
     PlannerSpec: "planner",
@@ -111,6 +120,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     ResultSpec: "result",
     Variable: "variables.NAME",
     CapSettings: "caps",
+    Expectation: "missions.expect",
     Webhook: "webhook",
     SignedLinks: "links",
 }
@@ -121,7 +131,7 @@ def page() -> str:
     """The whole page in Markdown."""
     lines = [BEGINNING]
     for title, models in SECTIONS.items():
-        lines += ["", f"## {title}", "", MISSION if MissionFile in models else CONFIG]
+        lines += ["", f"## {title}", "", INTRODUCTIONS[title]]
         for model in models:
             if model in KEYS:
                 lines += ["", f"### `{KEYS[model]}`", "", _first_line(model)]

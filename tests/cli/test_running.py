@@ -285,3 +285,12 @@ def test_each_milestone_is_a_line_once_where_the_mission_reached_it(lcp: Lcp) ->
     lcp("resume", 1)
     lcp("work", "--until-idle")
     assert lcp("watch", 1).out.count("  milestone") == 3, "none is reached again"
+
+
+def test_a_runner_may_work_on_one_mission_only(lcp: Lcp) -> None:
+    for _ in range(2):
+        lcp("launch", lcp.mission(lcp.complete), "--root", "root")
+    assert lcp("work", "--until-idle", "--mission", 2).code == 0
+    assert [lcp("show", number, "--json").object["status"] for number in (1, 2)] == ["running", "completed"]
+    refused = lcp("work", "--until-idle", "--mission", 9)
+    assert (refused.code, refused.err.splitlines()[-1]) == (1, "mission 9 is not in the database")

@@ -61,6 +61,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "check": ("check", "Check whether replies are valid; execute nothing."),
         "try": ("check", "Run one job now, outside any mission."),
         "kinds": ("kinds", "List the kinds of jobs, describe one, or run their examples."),
+        "eval": ("eval", "Measure planners on missions whose results are known."),
         "schema": ("schema", "Print a published JSON Schema."),
         "db": ("db", "Check, back up, prune and measure the database."),
         "doctor": ("doctor", "Check the installation, a root and a planner's endpoint."),

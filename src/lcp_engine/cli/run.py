@@ -14,7 +14,7 @@ import click
 from lcp_engine.api.dry_run import worst_case
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
-from lcp_engine.cli.completion import kind_names, kinds_option, mission_files, planner_names
+from lcp_engine.cli.completion import kind_names, kinds_option, mission_files, mission_ids, planner_names
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.idle import note_idle
@@ -321,6 +321,9 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
 @click.option("--give-up-after", type=click.FloatRange(min=0), metavar="SECONDS",
               help="Exit when the database is away for so long.  [default: wait as long as it takes]")  # fmt: skip
 @kinds_option
+@click.option(
+    "--mission", type=int, metavar="M", shell_complete=mission_ids, help="Only the jobs of mission M."
+)
 @click.option("--root", "named", multiple=True, metavar="NAME=DIR",
               help="Only missions whose root is named NAME (its path, an alias, or the last part of its path), which "
               "is DIR here; may be repeated.  [default: every root on this machine]")  # fmt: skip
@@ -332,6 +335,7 @@ def work_command(
     until_idle: bool,
     give_up_after: float | None,
     kinds: Sequence[str],
+    mission: int | None,
     named: Sequence[str],
 ) -> int:
     """Execute the jobs of all missions until it is stopped.
@@ -343,7 +347,9 @@ def work_command(
     roots = {name: _directory(name, text) for name, text in pairs(named, "--root").items()}
     away_seconds = math.inf if give_up_after is None else give_up_after
     with invocation.engine(away_seconds=away_seconds) as engine, catching_interrupts() as interrupts:
-        runner = engine.runner(until_idle=until_idle, threads=threads, kinds=kinds or None, roots=roots)
+        runner = engine.runner(
+            until_idle=until_idle, threads=threads, mission_id=mission, kinds=kinds or None, roots=roots
+        )
         follower = Follower(engine, past=False)
         with showing(invocation, engine, all_missions=True) as progress:
             outage = engine.instance.database.outage

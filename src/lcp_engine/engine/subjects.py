@@ -25,6 +25,11 @@ class Subjects:
         """Like `subject`, with the path that the job's params resolve to."""
         return subject(job, partial(self._path, int(str(job["mission_id"]))))
 
+    def path_of(self, job: Object) -> str | None:
+        """The path that the job's params resolve to, relative to its root; None if they name none."""
+        params = job["params"]
+        return self._path(int(str(job["mission_id"])), params) if isinstance(params, dict) else None
+
     def _path(self, mission_id: int, params: Object) -> str | None:
         named = named_path(params)
         if named is None:

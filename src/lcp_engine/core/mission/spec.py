@@ -146,13 +146,14 @@ def _is_pattern(pattern: str) -> str:
 
 
 ConfinedPath = Annotated[str, AfterValidator(_is_confined)]
+Pattern = Annotated[str, AfterValidator(_is_pattern)]
 
 
 class FileMatch(_Frozen):
     """A file, and a regular expression (RE2) that matches somewhere in it."""
 
     path: ConfinedPath = Field(description="The file.")
-    pattern: Annotated[str, AfterValidator(_is_pattern)] = Field(description="A regular expression (RE2).")
+    pattern: Pattern = Field(description="A regular expression (RE2).")
 
 
 def _is_file_pattern(pattern: str) -> str:

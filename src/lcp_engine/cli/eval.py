@@ -1,0 +1,267 @@
+"""Run a suite of missions with several planners, and show and compare what came of it (`lcp eval`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lcp_engine.cli.base import Count, Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.completion import planner_names
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
+from lcp_engine.cli.tables import Table, fact_column, name_column, number_column, print_table, text_column
+from lcp_engine.core.summaries import duration
+from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from lcp_engine.api.evaluation import Done, Evaluation
+    from lcp_engine.core.evaluation.scores import Difference, Score, Share, Summary
+
+_MOST_NAMED = 6
+
+
+@click.group("eval", cls=LcpGroup)
+def eval_command() -> None:
+    """Measure planners: run missions whose results are known, and count what is right."""
+
+
+@eval_command.command(
+    "run",
+    examples=(
+        "lcp eval run evals/small.yaml --to first",
+        "lcp eval run evals/small.yaml --planner local --repeat 3 --parallel 2",
+    ),
+)
+@click.argument("suite", type=click.Path(path_type=Path), metavar="SUITE")
+@click.option("--to", "place", type=click.Path(path_type=Path), metavar="DIR",
+              help="Where its database and the copies of its roots are.  [default: SUITE.eval, here]")  # fmt: skip
+@click.option("--planner", "planners", multiple=True, metavar="NAME", shell_complete=planner_names,
+              help="Only this planner of the suite, or another one by its type; may be repeated.")  # fmt: skip
+@click.option("--repeat", type=Count(1, 100), metavar="N", help="Run each mission N times with each planner.")
+@click.option(
+    "--parallel", type=Count(1, 64), metavar="N", default=1, show_default=True, help="Missions at a time."
+)
+@pass_invocation
+def run_command(
+    invocation: Invocation,
+    *,
+    suite: Path,
+    place: Path | None,
+    planners: Sequence[str],
+    repeat: int | None,
+    parallel: int,
+) -> int:
+    """Run each mission of SUITE with each planner, in a copy of its root, and print what is right.
+
+    What was interrupted or killed goes on with the same command. The exit code is 0 whatever is right: `--json` has the
+    figures.
+    """
+    from lcp_engine.api.evaluation import Evaluation
+
+    _refuse_database(invocation)
+    evaluation = Evaluation.begin(
+        suite, place or Path(f"{suite.stem}.eval"), planners=planners, repeat=repeat
+    )
+    invocation.db = evaluation.url
+    count = len(evaluation.cells())
+
+    def tell(done: Done) -> None:
+        if invocation.json:
+            print_json_line(done.score.json)
+        elif not invocation.quiet:
+            print_err(f"{done.cell.number}/{count} {_line(done)}")
+
+    with invocation.engine() as engine:
+        try:
+            evaluation.run(engine, parallel=parallel, options=_options(invocation), tell=tell)
+        except KeyboardInterrupt:
+            print_err("interrupted; nothing is lost: the same command goes on")
+            return Exit.INTERRUPTED
+        scores = evaluation.scores(engine)
+    if invocation.json:
+        return Exit.DONE
+    _print(scores)
+    if not invocation.quiet:
+        print_err(f"`lcp eval show {evaluation.place}` shows each mission")
+    return Exit.DONE
+
+
+def _refuse_database(invocation: Invocation) -> None:
+    if invocation.db is not None:
+        raise click.UsageError("--db: an evaluation has a database of its own, in the directory of --to")
+
+
+def _options(invocation: Invocation) -> list[str]:
+    """The global options that name kinds, for the processes that execute their jobs."""
+    files = [part for file in invocation.workers for part in ("--workers", str(Path(file).absolute()))]
+    return files + [part for stated in invocation.programs for part in ("--exec", stated)]
+
+
+def _line(done: Done) -> str:
+    score, run = done.score, done.score.run
+    cpu = "" if run.cpu_seconds is None else f", {duration(run.cpu_seconds)} of CPU"
+    trouble = "" if done.trouble is None else f": {done.trouble}"
+    turns = f"{run.turns} turn{'s' * (run.turns != 1)}"
+    return f"{run.case} ({run.planner}): {score.cause or 'right'}, {turns}{cpu}{trouble}"
+
+
+@eval_command.command("show", examples=("lcp eval show first", "lcp eval show first --json"))
+@click.argument("place", type=click.Path(path_type=Path), metavar="DIR")
+@pass_invocation
+def show_command(invocation: Invocation, *, place: Path) -> int:
+    """Show the evaluation in DIR: a table of its planners, and one of its missions."""
+    scores, _ = _scores(invocation, place)
+    if invocation.json:
+        from lcp_engine.core.evaluation.scores import summarize
+
+        summaries = [summary.json for summary in summarize(scores)]
+        print_json({"planners": [*summaries], "runs": [score.json for score in scores]})
+        return Exit.DONE
+    _print(scores)
+    print_out("")
+    _print_missions(scores)
+    return Exit.DONE
+
+
+@eval_command.command("compare", examples=("lcp eval compare first second",))
+@click.argument("old", type=click.Path(path_type=Path), metavar="OLD")
+@click.argument("new", type=click.Path(path_type=Path), metavar="NEW")
+@pass_invocation
+def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
+    """Compare two evaluations mission by mission: what is better or worse in NEW, and how likely by chance."""
+    from lcp_engine.core.evaluation.scores import compare
+
+    (before, first), (after, second) = _scores(invocation, old), _scores(invocation, new)
+    differences = compare(before, after)
+    if invocation.json:
+        print_json([difference.json for difference in differences])
+        return Exit.DONE
+    if not any(difference.old is not None for difference in differences):
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{str(first.place)!r} and {str(second.place)!r} have no mission with one planner in common",
+        )
+    table = Table([
+        name_column("figure"), number_column("old"), number_column("new"), number_column("better"),
+        number_column("worse"), fact_column("by chance"),
+    ])  # fmt: skip
+    for one in differences:
+        if one.old is not None and one.new is not None:
+            cells = (_figure(one.figure, one.old), _figure(one.figure, one.new))
+            table.add(_title(one.figure), *cells, str(len(one.better)), str(len(one.worse)), _odds(one))
+    print_table(table, sys.stdout)
+    for line in _named(differences[0]):
+        print_out(line)
+    return Exit.DONE
+
+
+def _scores(invocation: Invocation, place: Path) -> tuple[Sequence[Score], Evaluation]:
+    from lcp_engine.api.evaluation import Evaluation
+
+    evaluation = Evaluation.open(place)
+    invocation.db = evaluation.url
+    with invocation.engine() as engine:
+        return evaluation.scores(engine), evaluation
+
+
+def _print(scores: Sequence[Score]) -> None:
+    """The planners, and why runs are not right."""
+    from lcp_engine.core.evaluation.scores import summarize
+
+    if not scores:
+        print_err("No mission has been run yet.")
+        return
+    summaries = summarize(scores)
+    table = Table([
+        name_column("planner"), number_column("runs"), fact_column("right (95%)"), number_column("facts"),
+        number_column("files"), number_column("turns", spare=2), number_column("corr.", spare=0),
+        number_column("tokens"), number_column("time", spare=1), number_column("CPU"),
+    ])  # fmt: skip
+    for one in summaries:
+        table.add(one.planner, str(len(one.scores)), _share(one.right), *_counts(one), *_means(one))
+    print_table(table, sys.stdout)
+    for one in summaries:
+        if one.causes:
+            said = ", ".join(f"{count} {cause}" for cause, count in one.causes.items())
+            print_out(f"not right with {one.planner}: {said}")
+
+
+def _share(share: Share) -> str:
+    low, high = share.interval
+    return f"{share.count / share.of:.0%} ({low * 100:.0f}-{high * 100:.0f})" if share.of else "-"
+
+
+def _counts(summary: Summary) -> Iterator[str]:
+    for share in (summary.facts, summary.files):
+        yield f"{share.count}/{share.of}" if share.of else "-"
+
+
+def _means(summary: Summary) -> Iterator[str]:
+    from lcp_engine.core.evaluation.scores import FIGURES
+
+    means = {name: summary.mean(figure) for name, figure in FIGURES.items()}
+    turns, corrections = means["turns"], means["corrections"]
+    yield "-" if turns is None else f"{turns:.1f}"
+    yield "-" if corrections is None else f"{corrections:.1f}"
+    read, written = means["input_tokens"], means["output_tokens"]
+    yield "-" if read is None or written is None else f"{read + written:,.0f}"
+    for name in ("seconds", "cpu_seconds"):
+        seconds = means[name]
+        yield "-" if seconds is None else duration(seconds)
+
+
+def _print_missions(scores: Sequence[Score]) -> None:
+    table = Table([
+        name_column("mission"), fact_column("planner"), number_column("right"), number_column("facts"),
+        number_column("files"), text_column("not right"),
+    ])  # fmt: skip
+    ordered = sorted(scores, key=lambda score: (score.run.case, score.run.planner))
+    for (case, planner), group in groupby(ordered, key=lambda score: (score.run.case, score.run.planner)):
+        runs = list(group)
+        causes = sorted({score.cause for score in runs if score.cause is not None})
+        facts = f"{sum(one.facts for one in runs)}/{sum(one.facts_asked for one in runs)}"
+        files = f"{sum(one.files for one in runs)}/{sum(one.files_named for one in runs)}"
+        right = f"{sum(one.is_right for one in runs)}/{len(runs)}"
+        table.add(case, planner, right, facts, files, ", ".join(causes))
+    print_table(table, sys.stdout)
+
+
+_TITLES = {
+    "right": "right", "facts": "facts right", "files": "named files read", "turns": "turns",
+    "corrections": "corrections", "input_tokens": "tokens of prompts", "output_tokens": "tokens of replies",
+    "seconds": "time", "cpu_seconds": "CPU",
+}  # fmt: skip
+
+
+def _title(figure: str) -> str:
+    return _TITLES.get(figure, figure)
+
+
+def _figure(figure: str, value: float) -> str:
+    match figure:
+        case "right" | "facts" | "files":
+            return f"{value:.0%}"
+        case "seconds" | "cpu_seconds":
+            return duration(value)
+        case _:
+            return f"{value:,.1f}"
+
+
+def _odds(difference: Difference) -> str:
+    if not difference.better and not difference.worse:
+        return "-"
+    return "< 0.1%" if difference.odds < 0.001 else f"{difference.odds:.1%}"
+
+
+def _named(right: Difference) -> Iterator[str]:
+    """The missions that are right now and were not, and the other way round."""
+    for word, missions in (("right now", right.better), ("not right any more", right.worse)):
+        if missions:
+            more = len(missions) - _MOST_NAMED
+            rest = f" and {more} more" if more > 0 else ""
+            yield f"{word}: {', '.join(missions[:_MOST_NAMED])}{rest}"

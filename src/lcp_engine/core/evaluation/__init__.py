@@ -1,0 +1,1 @@
+"""Evaluations: a file of missions with what is expected of them, and what came of it in figures."""

@@ -1,0 +1,165 @@
+"""Read a suite: missions with what is expected of them, and the planners that are tried. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+
+from lcp_engine.core.mission.parse import build_mission
+from lcp_engine.core.mission.spec import ConfinedPath, MissionSpec, Pattern
+from lcp_engine.core.mission.yaml import NotReadable, read_document
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, LcpError
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
+MOST_CASES = 1_000
+MOST_PLANNERS = 20
+MOST_REPETITIONS = 100
+
+
+class _Stated(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Expectation(_Stated):
+    """What is expected of a mission beside its end."""
+
+    facts: tuple[Pattern, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Regular expressions (RE2), each to be found in what the mission ends with: summary, issues, "
+        "recommendations, result.",
+    )
+    reads: tuple[ConfinedPath, ...] = Field(
+        default=(), max_length=200, description="Files that the mission has to read."
+    )
+
+
+class SuiteFile(_Stated):
+    """A suite, as its file states it; a mission has the keys of a mission file, and `expect`."""
+
+    name: Name = Field(description="The name of the suite.")
+    description: str | None = Field(default=None, max_length=500, description="What it is for.")
+    planners: dict[Name, str | dict[str, JsonValue]] = Field(
+        default={},
+        max_length=MOST_PLANNERS,
+        description="The planners that are tried, by a name of your own, each as in a mission file.",
+    )
+    repeat: int = Field(
+        default=1, ge=1, le=MOST_REPETITIONS, description="How often each mission is run with each planner."
+    )
+    defaults: dict[str, JsonValue] = Field(
+        default={}, description="Keys of a mission file for every mission that does not state them."
+    )
+    missions: tuple[dict[str, JsonValue], ...] = Field(
+        min_length=1,
+        max_length=MOST_CASES,
+        description="The missions, each with a `name`, a `goal`, a `root` that is copied for each run, relative to the "
+        "file, and `expect`.",
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """One mission of a suite."""
+
+    name: str
+    root: str
+    """The directory that each run gets a copy of, as the file states it."""
+    expect: Expectation
+    stated: Mapping[str, JsonValue]
+    """The keys of a mission file, without a planner."""
+    place: str
+    """Where it stands, for messages."""
+
+    def mission(self, planner: str | Mapping[str, JsonValue]) -> MissionSpec:
+        """The mission with a planner. Raises `INVALID_MISSION`."""
+        with_planner = {**self.stated, "planner": planner if isinstance(planner, str) else dict(planner)}
+        return build_mission(with_planner, source=self.place)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Missions with what is expected of them, and the planners that are tried."""
+
+    name: str
+    planners: Mapping[str, str | Mapping[str, JsonValue]]
+    repeat: int
+    cases: tuple[Case, ...]
+
+
+def parse_suite(text: str, *, source: str) -> Suite:
+    """The suite that `text` (YAML or JSON) states; every mission in it is valid.
+
+    Raises `INVALID_MISSION`, with the place, what is expected there, and the nearest known name.
+    """
+    try:
+        stated = SuiteFile.model_validate(_mapping(text, source))
+    except ValidationError as refused:
+        _refuse(f"{source}: {_explain(refused)}")
+    cases: dict[str, Case] = {}
+    for index, mission in enumerate(stated.missions):
+        case = _case(stated, mission, f"{source}: missions.{index}")
+        if case.name in cases:
+            _refuse(f"{case.place}.name: {case.name!r} is the name of an earlier one; each needs its own")
+        cases[case.name] = case
+    return Suite(stated.name, stated.planners, stated.repeat, tuple(cases.values()))
+
+
+def _mapping(text: str, source: str) -> dict[str, JsonValue]:
+    try:
+        value = read_document(text)
+    except NotReadable as refused:
+        _refuse(f"{source}: {refused}")
+    if not isinstance(value, dict):
+        _refuse(f"{source}: a mapping with `name` and `missions` is expected")
+    return value
+
+
+class _Head(BaseModel):
+    """What a mission of a suite needs beside the keys of any mission."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Name
+    root: Annotated[str, Field(min_length=1)]
+    expect: Expectation = Expectation()
+
+
+def _case(suite: SuiteFile, stated: dict[str, JsonValue], place: str) -> Case:
+    for key in ("expect", "planner", "plan"):
+        if key in suite.defaults:
+            _refuse(f"{place.rpartition(':')[0]}: defaults.{key}: is not for every mission; leave it out")
+    if "planner" in stated:
+        _refuse(f"{place}.planner: the planners of a suite are listed under `planners`; leave it out")
+    whole = {**suite.defaults, **stated}
+    try:
+        head = _Head.model_validate({key: whole[key] for key in ("name", "root", "expect") if key in whole})
+    except ValidationError as refused:
+        _refuse(f"{place}.{_explain(refused)}")
+    mission = {key: value for key, value in whole.items() if key not in ("root", "expect")}
+    case = Case(head.name, head.root, head.expect, mission, place)
+    for planner in (*suite.planners.values(), "human"):
+        case.mission(planner)
+    return case
+
+
+_MODELS: Mapping[str, type[BaseModel]] = {"expect": Expectation}
+
+
+def _explain(refused: ValidationError) -> str:
+    first = refused.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{where}: is required and missing"
+    if first["type"] != "extra_forbidden":
+        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    model = next((_MODELS[str(part)] for part in first["loc"][:-1] if part in _MODELS), SuiteFile)
+    return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
+
+
+def _refuse(message: str) -> NoReturn:
+    raise LcpError(ErrorCode.INVALID_MISSION, message)

@@ -1,0 +1,180 @@
+"""`lcp eval`: a suite is run in copies, goes on after a kill, and is shown and compared."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+from pydantic import JsonValue
+
+from lcp_engine import Engine
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Done, Lcp
+
+Object: TypeAlias = dict[str, JsonValue]
+
+FOUND: JsonValue = {
+    "ok": True,
+    "action": "analysis_result",
+    "summary": "A heading.",
+    "issues": ["It prints 1."],
+}
+GUESSED: JsonValue = {"ok": True, "action": "mission_complete", "summary": "It prints 2."}
+
+
+PRINTS: Object = {
+    "name": "prints", "goal": "What does it print?", "root": "root",
+    "expect": {"facts": ["prints 1"], "reads": ["main.py"]},
+}  # fmt: skip
+SAYS: Object = {"name": "says", "goal": "Say something.", "root": "root", "expect": {"facts": ["(?i)it"]}}
+
+
+def script(*replies: JsonValue) -> Object:
+    return {"type": "script", "replies": [*replies]}
+
+
+def suite_file(lcp: Lcp, **changed: JsonValue) -> Path:
+    stated: Object = {
+        "name": "small",
+        "planners": {
+            "reads": script(lcp.ask("read_file", path="main.py"), FOUND),
+            "guesses": script("what?", GUESSED),
+        },
+        "missions": [PRINTS, SAYS],
+        **changed,
+    }
+    file = lcp.home / "suite.yaml"
+    file.write_text(json.dumps(stated))
+    return file
+
+
+def test_a_suite_is_run_with_each_planner_and_counted(lcp: Lcp) -> None:
+    done = lcp("eval", "run", suite_file(lcp), "--to", "first", "--parallel", 2, LCP_DATABASE_URL="")
+    assert done.code == 0, done.err
+    head, reads, guesses, *said = done.out.splitlines()
+    assert head.split() == [
+        "planner", "runs", "right", "(95%)", "facts", "files", "turns", "corr.", "tokens", "time", "CPU",
+    ]  # fmt: skip
+    assert reads.split()[:8] == ["reads", "2", "100%", "(34-100)", "2/2", "1/1", "2.0", "0.0"]
+    assert guesses.split()[:8] == ["guesses", "2", "50%", "(9-91)", "1/2", "0/1", "1.0", "1.0"]
+    assert said == ["not right with guesses: 1 unread"]
+    assert sorted(line.split(",")[0] for line in done.err.splitlines()[:4]) == [
+        "1/4 prints (reads): right", "2/4 prints (guesses): unread", "3/4 says (reads): right",
+        "4/4 says (guesses): right",
+    ]  # fmt: skip
+    shown = lcp("eval", "show", "first").out.splitlines()
+    assert [row.split() for row in shown[-4:-2]] == [
+        ["prints", "guesses", "0/1", "0/1", "0/1", "unread"],
+        ["prints", "reads", "1/1", "1/1", "1/1"],
+    ]
+    figures = lcp("eval", "show", "first", "--json").object
+    runs = figures["runs"]
+    assert isinstance(runs, list)
+    assert {(str(run["mission"]), run["right"], run["turns"]) for run in runs if isinstance(run, dict)} == {
+        ("prints", True, 2), ("prints", False, 1), ("says", True, 2), ("says", True, 1),
+    }  # fmt: skip
+    assert all(isinstance(run, dict) and isinstance(run["cpu_seconds"], float) for run in runs)
+    assert not lcp.database.exists(), "an evaluation has a database of its own"
+
+
+def test_each_run_has_a_copy_of_the_root_under_its_own_name(lcp: Lcp) -> None:
+    write: JsonValue = {"ok": True, "action": "write_file", "rel_path": "out.md", "content": "x"}
+    auto: JsonValue = [{"kinds": ["write_file"], "do": "auto"}]
+    file = suite_file(
+        lcp, planners={"writes": script(write, GUESSED)}, defaults={"policy": auto}, missions=[SAYS], repeat=2
+    )
+    assert lcp("eval", "run", file).code == 0
+    copies = sorted((lcp.home / "suite.eval" / "roots").glob("*/root/out.md"))
+    assert len(copies) == 2
+    assert not (lcp.root / "out.md").exists()
+
+
+@pytest.mark.proof
+def test_a_killed_evaluation_goes_on_and_runs_nothing_twice(lcp: Lcp) -> None:
+    file = suite_file(lcp)
+    with lcp.start("eval", "run", file, "--to", "it", "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["mission"] == "prints"
+        process.send_signal(signal.SIGKILL)
+    done = lcp("eval", "run", file, "--to", "it")
+    assert done.code == 0, done.err
+    assert [line.split()[1] for line in done.out.splitlines()[1:3]] == ["2", "2"]
+    with Engine(f"sqlite:///{lcp.home / 'it' / 'lcp.db'}") as engine:
+        missions = engine.missions()
+        assert len({mission.name for mission in missions}) == len(missions) == 4
+        assert {mission.status.value for mission in missions} == {"completed"}
+        assert {engine.mission(mission.id).turns for mission in missions} == {1, 2}
+
+
+def test_an_interrupt_leaves_what_the_same_command_goes_on_with(lcp: Lcp) -> None:
+    file = suite_file(lcp, missions=[PRINTS])
+    with lcp.start("eval", "run", file, "--to", "it", "--json") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert (process.returncode, err) == (130, "interrupted; nothing is lost: the same command goes on\n")
+    assert lcp("eval", "run", file, "--to", "it").out.splitlines()[1].split()[1] == "1"
+
+
+def test_two_evaluations_are_compared(lcp: Lcp) -> None:
+    file = suite_file(lcp)
+    assert lcp("eval", "run", file, "--to", "old", "--planner", "guesses").code == 0
+    assert lcp("eval", "run", file, "--to", "new", "--planner", "reads").code == 0
+    compared = lcp("eval", "compare", "old", "new")
+    head, right, facts, files, *rest = compared.out.splitlines()
+    assert head.split() == ["figure", "old", "new", "better", "worse", "by", "chance"]
+    assert right.split() == ["right", "50%", "100%", "1", "0", "100.0%"]
+    assert facts.split()[-5:] == ["50%", "100%", "1", "0", "100.0%"]
+    assert files.split()[-5:] == ["0%", "100%", "1", "0", "100.0%"]
+    assert rest[-1] == "right now: prints"
+    values = lcp("eval", "compare", "old", "new", "--json").json
+    assert isinstance(values, list)
+    assert isinstance(values[0], dict)
+    assert (values[0]["figure"], values[0]["better"], values[0]["odds"]) == ("right", ["prints"], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "arguments", "said"),
+    [
+        ({}, ["--planner", "reader"], "no planner is named 'reader'"),
+        ({"planners": {}}, [], "no planner is named; list some under `planners`, or name one with --planner"),
+        ({"missions": [{"name": "a", "goal": "x", "root": "gone"}]}, [], "missions.0.root: "),
+        ({"missions": [{"name": "a", "goal": "x", "root": "suite.yaml"}]}, [], "is no directory"),
+        ({"defaults": {"kinds": {"read_fil": {"timeout": 1}}}}, [], "kinds.read_fil: no worker executes this kind"),
+        ({}, ["--to", "suite.yaml"], "'suite.yaml' is a file; a directory is expected"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_run_is_one_line_and_stores_nothing(
+    lcp: Lcp, changed: Object, arguments: list[str], said: str
+) -> None:
+    refused = lcp("eval", "run", suite_file(lcp, **changed), *arguments)
+    assert refused.code in (1, 2, 5)
+    assert said in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert not (lcp.home / "suite.eval" / "suite.json").exists()
+
+
+def test_a_directory_keeps_to_what_was_begun_in_it(lcp: Lcp) -> None:
+    def run(*options: object, **changed: JsonValue) -> Done:
+        return lcp("eval", "run", suite_file(lcp, missions=[SAYS], **changed), "--planner", "reads", *options)
+
+    assert run().code == 0
+    refused = run(name="other")
+    assert (refused.code, refused.out) == (5, "")
+    assert "'suite.eval' has another suite, or other planners" in refused.err
+    assert run("--repeat", 2).out.splitlines()[1].split()[:2] == ["reads", "2"]
+
+
+def test_what_is_no_evaluation_is_said(lcp: Lcp) -> None:
+    for arguments in (["show", "gone"], ["compare", "gone", "root"]):
+        refused = lcp("eval", *arguments)
+        assert refused.code == 1
+        assert refused.err.startswith("'gone' is no evaluation; ")
+    assert lcp("--db", "sqlite:///x.db", "eval", "run", suite_file(lcp)).code == 2
+    missing = lcp("eval", "run", "gone.yaml")
+    assert (missing.code, missing.err) == (1, "suite 'gone.yaml' does not exist; a file is expected\n")
