@@ -57,6 +57,12 @@ def test_every_link_of_a_page_leads_to_a_page_and_a_heading(page: Path) -> None:
         assert not anchor or anchor in _anchors(target), f"{path}#{anchor}"
 
 
+def test_every_page_is_in_the_index_and_in_the_site() -> None:
+    index, site = (PROJECT / "docs" / "index.md").read_text(), (PROJECT / "mkdocs.yml").read_text()
+    names = {path.name for path in (PROJECT / "docs").glob("*.md")} - {"index.md"}
+    assert {name for name in names if f"({name}" not in index or f": {name}\n" not in site} == set()
+
+
 def test_the_architecture_names_every_room() -> None:
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
