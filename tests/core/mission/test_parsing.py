@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import ClassVar
 
@@ -11,7 +13,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from yaml.composer import Composer
 
 from lcp_engine.core.mission.parse import NotFilled, build_mission, outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
@@ -358,19 +359,89 @@ MERGES = "".join(
 
 @pytest.mark.parametrize("text", ["[" + "a, " * 340_000 + "a]", "- - - - \n" * 110_000, MERGES])
 def test_keys_and_values_are_counted_while_they_are_read(text: str) -> None:
-    composed = 0
+    read = 0
 
-    def count(loader: Composer, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        nonlocal composed
-        composed += 1
-        return compose(loader, parent, index)
+    def counted(text: str, Loader: type[yaml.CSafeLoader]) -> Iterator[yaml.Event]:  # noqa: N803 -- PyYAML's name
+        nonlocal read
+        for event in parse(text, Loader=Loader):
+            read += 1
+            yield event
 
     with pytest.MonkeyPatch.context() as patch:
-        compose = Composer.compose_node
-        patch.setattr(Composer, "compose_node", count)
-        with pytest.raises(NotReadable, match="more than 20,000 keys and values"):
+        parse = yaml.parse
+        patch.setattr(yaml, "parse", counted)
+        with pytest.raises(NotReadable, match="more than 200,000 keys and values"):
             read_document(text)
-    assert composed <= MAX_VALUES
+    assert read <= 2 * MAX_VALUES
+
+
+@pytest.mark.parametrize("loader", ["with libyaml", "without libyaml"])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (
+            "a: &x [1, 'b', {c: ~}]\nd: *x\n? f\n: e\n",
+            {"a": [1, "b", {"c": None}], "d": [1, "b", {"c": None}], "f": "e"},
+        ),
+        ("|\n  \ttab\n", "\ttab\n"),
+        ("a: |\n  one\n   two\n", {"a": "one\n two\n"}),
+        ("&k a: 1\nb: *k", {"a": 1, "b": "a"}),
+        ("--- x\n...\n", "x"),
+        ("# nothing", None),
+    ],
+)
+def test_both_parsers_read_the_same(
+    loader: str, text: str, value: JsonValue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml, "__with_libyaml__", loader == "with libyaml")
+    assert read_document(text) == value
+
+
+@pytest.mark.parametrize("loader", ["with libyaml", "without libyaml"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &x 1\nb: &x 2", "line 2: the anchor 'x' is there twice"),
+        ("a: *x", "line 1: found undefined alias 'x'"),
+        ("a: [1\nb: 2", "line 2, column 2: while parsing a flow sequence, expected ',' or ']', but got ':'"),
+        ("a: 1\n--- b", "line 2: but found another document; one is expected"),
+        ("a: &x [[1]]\nb: " + "[" * 57 + "*x" + "]" * 57, "more than 200,000 keys and values or 60 levels"),
+    ],
+)
+def test_both_parsers_refuse_the_same(
+    loader: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml, "__with_libyaml__", loader == "with libyaml")
+    with pytest.raises(NotReadable, match=re.escape(said)):
+        read_document(text)
+
+
+def test_a_long_text_that_is_no_yaml_is_read_once() -> None:
+    text = "a: 1\n" + "# long\n" * 200_000 + "b: c: d"
+    with pytest.raises(NotReadable, match="line 200002, column 5: mapping values are not allowed"):
+        read_document(text)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_plan_has_as_many_steps_in_yaml_as_in_json(*, is_json: bool) -> None:
+    def mission(count: int) -> str:
+        steps = [
+            {
+                "id": f"step-{n:05}",
+                "tool": "read_file",
+                "parameters": {"path": "a"},
+                "dependencies": [f"step-{n - 1:05}"],
+            }
+            for n in range(1, count + 1)
+        ]
+        steps[0]["dependencies"] = []
+        plan = {"goal": "x", "plan": {"steps": steps}}
+        return json.dumps(plan) if is_json else yaml.dump(plan, Dumper=yaml.CSafeDumper)
+
+    spec = parse_mission(mission(10_000), source="m")
+    assert spec.plan is not None
+    assert len(spec.plan.steps) == 10_000
+    assert "plan.steps: at most 10,000 are read; there are 10,001" in refusal(mission(10_001))
 
 
 class TestSchemaOfTheResult:

@@ -6,19 +6,27 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import yaml
 from pydantic import JsonValue
-from yaml.composer import Composer
-from yaml.parser import Parser
-from yaml.reader import Reader
-from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
 
-MAX_CHARACTERS = 1024 * 1024
+MAX_CHARACTERS = 4 * 1024 * 1024
 MAX_DEPTH = 60
-MAX_VALUES = 20_000
-"""Keys and values of YAML, which is read slowly, each alias with all that it stands for; of JSON any number."""
+MAX_VALUES = 200_000
+"""Keys and values of YAML, each alias with all that it stands for; of JSON any number."""
+MOST_IN_PYTHON = 1024 * 1024
+"""Characters of a text that the parser in Python judges after libyaml, which is twenty times as fast, refused it."""
 
 _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _NEVER = re.compile("[\x00\ud800-\udfff]")
@@ -32,6 +40,17 @@ _TOO_MUCH = f"it has more than {MAX_VALUES:,} keys and values or {MAX_DEPTH} lev
 
 class NotReadable(ValueError):
     """The text is not one strict document; the message states where and why, in one line."""
+
+
+class _NotYaml(NotReadable):
+    """A parser of YAML refuses the text."""
+
+
+class _TooMuch(NotReadable):
+    """There are too many keys and values, or levels."""
+
+    def __init__(self) -> None:
+        super().__init__(_TOO_MUCH)
 
 
 def read_document(text: str) -> JsonValue:
@@ -103,75 +122,138 @@ def _read_json(text: str) -> JsonValue:
     return value
 
 
-class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
-    """Composes nodes only: nothing is constructed, and the depth is bounded before Python's stack is."""
-
-    depth = 0
-    nodes = 0
-
-    def __init__(self, stream: str) -> None:
-        Reader.__init__(self, stream)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        BaseResolver.__init__(self)
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.depth += 1
-        self.nodes += 1
-        if self.nodes > MAX_VALUES:
-            raise NotReadable(_TOO_MUCH)
-        if self.depth > MAX_DEPTH:
-            raise NotReadable(f"at most {MAX_DEPTH} levels are read, it nests deeper")
-        tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]  # untyped in the stubs
-        if tag is not None:
-            raise NotReadable(f"the tag {tag!r} is not used here")
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
 def _read_yaml(text: str) -> JsonValue:
+    """The value of a text in YAML. What libyaml refuses, the parser in Python judges: it takes tabs in more places."""
+    if not yaml.__with_libyaml__:
+        return _composed(text, yaml.SafeLoader, MAX_VALUES)
     try:
-        node = _Loader(text).get_single_node()
-    except yaml.MarkedYAMLError as refused:
-        raise NotReadable(_explain(refused)) from None
+        return _composed(text, yaml.CSafeLoader, MAX_VALUES)
+    except _NotYaml as refused:
+        if len(text) > MOST_IN_PYTHON:
+            raise
+        try:
+            return _composed(text, yaml.SafeLoader, MAX_VALUES // 10)
+        except _TooMuch:
+            raise refused from None
+
+
+def _composed(text: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader], most: int) -> JsonValue:
+    try:
+        return _Composer(yaml.parse(text, Loader=loader), most).read()
     except yaml.YAMLError as refused:
-        raise NotReadable(" ".join(str(refused).split())) from None
-    return None if node is None else _value(node, iter(range(MAX_VALUES)), MAX_DEPTH)
+        raise _NotYaml(_explain(refused)) from None
 
 
-def _explain(refused: yaml.MarkedYAMLError) -> str:
+def _explain(refused: yaml.YAMLError) -> str:
+    if not isinstance(refused, yaml.MarkedYAMLError):
+        return " ".join(str(refused).split())
     mark = refused.problem_mark or refused.context_mark
     parts = (refused.context, refused.problem)
     problem = ", ".join(" ".join(str(part).split()) for part in parts if part)
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
 
-def _value(node: yaml.Node, budget: Iterator[int], depth: int) -> JsonValue:
-    """Aliases are copied: `budget` ends alias bombs, `depth` aliases to themselves."""
-    if depth == 0 or next(budget, None) is None:
-        raise NotReadable(_TOO_MUCH)
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(item, budget, depth - 1) for item in node.value]
-    if isinstance(node, yaml.MappingNode):
-        found: dict[str, JsonValue] = {}
-        for name, item in node.value:
-            key = _key(name)
+@dataclass(frozen=True)
+class _Node:
+    """What an anchor names: its value, with its keys and values counted, its levels, and its text if it is a scalar."""
+
+    value: JsonValue
+    count: int
+    depth: int
+    text: str | None
+
+
+class _Composer:
+    """Makes values of events: as soon as there are too many, or too many levels, it ends."""
+
+    def __init__(self, events: Iterator[Event], most: int) -> None:
+        self._events = events
+        self._most = most
+        self._anchors: dict[str, _Node | None] = {}
+        self._count = 0
+
+    def read(self) -> JsonValue:
+        """The value of the only document; None if there is none."""
+        next(self._events)
+        if not isinstance(next(self._events), DocumentStartEvent):
+            return None
+        node = self._node(next(self._events), 1)
+        next(self._events)
+        if isinstance(found := next(self._events), DocumentStartEvent):
+            raise NotReadable(f"line {_line(found)}: but found another document; one is expected")
+        return node.value
+
+    def _node(self, event: Event, depth: int) -> _Node:
+        if isinstance(event, AliasEvent):
+            return self._named(event, depth)
+        assert isinstance(event, NodeEvent), event
+        self._count_values(1)
+        if depth > MAX_DEPTH:
+            raise NotReadable(f"at most {MAX_DEPTH} levels are read, it nests deeper")
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise NotReadable(f"the tag {tag!r} is not used here")
+        anchor = event.anchor
+        if anchor is not None:
+            if anchor in self._anchors:
+                raise NotReadable(f"line {_line(event)}: the anchor {anchor!r} is there twice")
+            self._anchors[anchor] = None
+        before = self._count
+        value, inner = self._value(event, depth)
+        node = _Node(value, self._count - before + 1, inner + 1, _text(event))
+        if anchor is not None:
+            self._anchors[anchor] = node
+        return node
+
+    def _value(self, event: Event, depth: int) -> tuple[JsonValue, int]:
+        """The value that begins with `event`, and how many levels are in it."""
+        if isinstance(event, SequenceStartEvent):
+            return self._list(depth + 1)
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(depth + 1)
+        assert isinstance(event, ScalarEvent)
+        return str(event.value) if event.style else read_scalar(event.value), 0
+
+    def _list(self, depth: int) -> tuple[list[JsonValue], int]:
+        found, inner = list[JsonValue](), 0
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            node = self._node(event, depth)
+            inner = max(inner, node.depth)
+            found.append(node.value)
+        return found, inner
+
+    def _mapping(self, depth: int) -> tuple[dict[str, JsonValue], int]:
+        found, inner = dict[str, JsonValue](), 0
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            key = self._node(event, depth).text
+            if key is None:
+                raise NotReadable(f"line {_line(event)}: a key is text, not a collection")
             if key in found:
-                raise NotReadable(f"line {name.start_mark.line + 1}: the key {key!r} is there twice")
-            found[key] = _value(item, budget, depth - 1)
-        return found
-    if isinstance(node, yaml.ScalarNode):
-        return _scalar(node)
-    raise NotReadable(f"line {node.start_mark.line + 1}: a value is expected")
+                raise NotReadable(f"line {_line(event)}: the key {key!r} is there twice")
+            node = self._node(next(self._events), depth)
+            inner = max(inner, node.depth)
+            found[key] = node.value
+        return found, inner
+
+    def _named(self, event: AliasEvent, depth: int) -> _Node:
+        """What an alias stands for, counted again: that ends alias bombs, and aliases to what they are in."""
+        if event.anchor not in self._anchors:
+            raise NotReadable(f"line {_line(event)}: found undefined alias {event.anchor!r}")
+        node = self._anchors[event.anchor]
+        if node is None or depth + node.depth - 1 > MAX_DEPTH:
+            raise _TooMuch
+        self._count_values(node.count)
+        return node
+
+    def _count_values(self, count: int) -> None:
+        self._count += count
+        if self._count > self._most:
+            raise _TooMuch
 
 
-def _key(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise NotReadable(f"line {node.start_mark.line + 1}: a key is text, not a collection")
-    return str(node.value)
+def _line(event: Event) -> int:
+    mark = event.start_mark
+    return 0 if mark is None else mark.line + 1
 
 
-def _scalar(node: yaml.ScalarNode) -> JsonValue:
-    return read_scalar(node.value) if node.style is None else str(node.value)
+def _text(event: Event) -> str | None:
+    return str(event.value) if isinstance(event, ScalarEvent) else None
