@@ -37,11 +37,12 @@ DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
     store/db/sqlite:Sqlite.connect store/db/sqlite:Sqlite.explain
 DATABASE_VERSION: cli/doctor:_database store/db/create:upgrade
-FILE_SYSTEM: api/evaluation:Evaluation._copy_of
+FILE_SYSTEM: api/config_text:_replace api/config_text:_text_of api/evaluation:Evaluation._copy_of
     api/mcp_tools:keep_tools
     sandbox/locks:_LocalFiles._lock_existing sandbox/locks:_LocalFiles._lock_parent settings:make_room
     store/maintenance/backup:back_up store/maintenance/backups:keep_backups
-INVALID_ARGUMENT: api/decision_links:DecisionLinks._stated api/decision_links:DecisionLinks.make
+INVALID_ARGUMENT: cli/approvers:approver
+    api/decision_links:DecisionLinks._stated api/decision_links:DecisionLinks.make
     api/evaluation:_chosen api/evaluation:_times cli/eval:compare_command
     engine/secret_keys:_read api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     workers/mcp:servers_in workers/mcp:tool_kinds
@@ -78,7 +79,7 @@ INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: cli/init:_check_target sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
     store/maintenance/backup:_check_target workers/base:Context.to_change workers/read_file:_read
-NOT_FOUND: cli/memory:_entries core/memory:unknown_root
+NOT_FOUND: cli/approvers:remove_command cli/memory:_entries core/memory:unknown_root
     cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
@@ -132,7 +133,7 @@ FILE_SYSTEM: store/maintenance/backup:_naming_target cli/init:_write
     api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: engine/secret_keys:read_key engine/secret_keys:_read
+INVALID_ARGUMENT: cli/approvers:approver engine/secret_keys:read_key engine/secret_keys:_read
     cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects core/memory:entry_key
     workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:bridge_to
     cli/kinds:_update workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
@@ -182,7 +183,8 @@ TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
 WORKER_FAILED: engine/plan_course:end_by_rule runner/confined/external:_environment
     runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
-WRONG_STATE: api/evaluation:Evaluation.begin api/evaluation:_only_one api/evaluation:_read_begun
+WRONG_STATE: api/config_text:_replace cli/approvers:add_command
+    api/evaluation:Evaluation.begin api/evaluation:_only_one api/evaluation:_read_begun
     workers/recall:_refusal api/arguments:new_root cli/init:_there_already engine/schedules:add_schedule
     runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already

@@ -67,6 +67,7 @@ ENVIRONMENT = {
     "LCP_PLANNER_ENDPOINT": "The address of a model's server, which may be sent the key (planners.md).",
     "LCP_PLANNER_KEY": "The key for that address. Keys are read from the environment alone.",
     "LCP_PLANNER_…": "Any other option of a planner, such as `LCP_PLANNER_MODEL` (planners.md).",
+    "LCP_APPROVER_TOKEN": "The token of the person that `--as NAME` names (approvals.md).",
     "LCP_MISSION": "Set for the command of `on_wait`: the mission's number.",
     "LCP_MISSION_NAME": "Set for the command of `on_wait`: its name.",
     "LCP_HELD": "Set for the command of `on_wait`: how many jobs wait.",

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
+from lcp_engine.core.approvers import StatedApprovers
 from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.policy import Rule
@@ -82,6 +83,10 @@ class ConfigFile(BaseModel):
     )
     links: SignedLinks | None = Field(
         default=None, description="Signed links that decide one job each (approvals.md)."
+    )
+    approvers: StatedApprovers = Field(
+        default={},
+        description="People who decide from afar, by name, each with a hash of their token (`lcp approvers add NAME`).",
     )
     busy_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=BUSY_SECONDS, description="How long to wait for a database that another process has locked."

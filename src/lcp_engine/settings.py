@@ -78,6 +78,11 @@ class Settings:
         """Signed links that decide one job each."""
         return None if self.stated is None else self._with_secret(self.stated.links)
 
+    @property
+    def approvers(self) -> Mapping[str, str]:
+        """The hash of the token of each person who decides from afar, by name."""
+        return {} if self.stated is None else self.stated.approvers
+
     def _with_secret(self, stated: _Source | None) -> _Source | None:
         """What is stated, with the place of its secret made absolute."""
         if stated is None or stated.secret_file is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from html import unescape
@@ -17,8 +18,10 @@ from tests.web.conftest import ADDRESS, HOME, Answer, House
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.approvers import hash_of
 from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.errors import ErrorCode
+from lcp_engine.store.people import Sight
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates
@@ -31,21 +34,23 @@ CONTENT = "one\ntwo\n"
 class Afar:
     """A page with links, whose time a test sets, and a browser that has no access to it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, approvers: dict[str, str] | None = None) -> None:
         self.now = START
         root = directory / "root"
         root.mkdir()
         (root / "a.md").write_text("# a\n")
         links = SignedLinks(url=HOME, secret_env="LINK_SECRET")
-        engine = Engine(f"sqlite:///{directory / 'lcp.db'}", clock=lambda: self.now, links=links)
+        engine = Engine(
+            f"sqlite:///{directory / 'lcp.db'}", clock=lambda: self.now, links=links, approvers=approvers
+        )
         keys = Secrets()
         app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, ADDRESS)
         self.house = House(engine, root, app, keys, TestClient(app, base_url=HOME))
         self.engine = engine
         self.stranger = self.house.stranger()
 
-    def link(self, job: int, *, expires: timedelta | None = None) -> str:
-        return self.engine.links.make(job, expires=expires).removeprefix(HOME)
+    def link(self, job: int, *, expires: timedelta | None = None, person: str | None = None) -> str:
+        return self.engine.links.make(job, expires=expires, person=person).removeprefix(HOME)
 
     def get(self, link: str) -> Answer:
         return House._answer(self.stranger.get(link))
@@ -53,11 +58,11 @@ class Afar:
     def post(self, link: str, **fields: str) -> Answer:
         return House._answer(self.stranger.post(link, data=fields, headers={"Origin": HOME}))
 
-    def approve(self, link: str, page: Answer | None = None) -> Answer:
+    def approve(self, link: str, page: Answer | None = None, key: str = "") -> Answer:
         """Approve what a page of the link has shown; by default a page that is opened now."""
         found = re.search(r'name="shown" value="([^"]+)"', (page or self.get(link)).text)
         assert found is not None
-        return self.post(link, decision="approve", shown=unescape(found[1]))
+        return self.post(link, decision="approve", shown=unescape(found[1]), key=key)
 
     def state(self, job: int) -> str:
         return self.engine.job(job).state
@@ -329,3 +334,114 @@ def test_the_secret_and_the_link_are_not_in_the_database(afar: Afar, tmp_path: P
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("lcp.db*") if path.is_file())
     assert SECRET.encode() not in stored
     assert link.removeprefix("/d/").partition(".")[2].encode() not in stored
+
+
+# -- Named people
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Afar]:
+    """Links of two approvers, whose tokens are `of anna` and `of ben`."""
+    monkeypatch.setenv("LINK_SECRET", SECRET)
+    made = Afar(tmp_path, {"anna": hash_of("of anna"), "ben": hash_of("of ben")})
+    yield made
+    made.engine.close()
+
+
+def test_the_token_of_the_person_decides_and_the_history_names_them(named: Afar) -> None:
+    job = named.house.hold("a.md", CONTENT)
+    link = named.link(job, person="anna")
+    page = named.get(link)
+    assert "Made for anna" in page.words
+    assert 'type="password"' in page.text
+    assert named.approve(link, page, key="of anna").status == 200
+    assert named.decisions(job) == [["approve", "anna"]]
+    assert f"anna approved job {job}" in named.get(link).words
+
+
+@pytest.mark.parametrize(
+    ("key", "fact"),
+    [
+        ("", "the token that was given is no approver's"),
+        ("of carl", "the token that was given is no approver's"),
+        ("of ben", "it was made for anna, and this is the token of ben"),
+    ],
+)
+def test_a_forwarded_link_decides_nothing(named: Afar, key: str, fact: str) -> None:
+    job = named.house.hold("a.md", CONTENT)
+    link = named.link(job, person="anna")
+    for refused in (named.approve(link, key=key), named.post(link, decision="reject", reason="no", key=key)):
+        assert refused.status == 403
+        assert fact in refused.words
+    assert (named.state(job), named.decisions(job)) == ("held", [])
+    assert named.approve(link, key="of anna").status == 200
+
+
+def test_a_link_of_no_person_takes_the_token_of_any(named: Afar) -> None:
+    job = named.house.hold("a.md", CONTENT)
+    assert named.approve(named.link(job), key="of ben").status == 200
+    assert named.decisions(job) == [["approve", "ben"]]
+
+
+def test_the_second_of_two_approvers_is_told_who_decided(named: Afar) -> None:
+    job = named.house.hold("a.md", CONTENT)
+    annas, bens = named.link(job, person="anna"), named.link(job, person="ben")
+    pages = named.get(annas), named.get(bens)
+    assert named.approve(annas, pages[0], key="of anna").status == 200
+    late = named.approve(bens, pages[1], key="of ben")
+    assert (late.status, "anna has approved it" in late.words) == (409, True)
+
+
+def test_two_people_who_decide_at_once_decide_once(named: Afar) -> None:
+    for number in range(5):
+        job = named.house.hold(f"{number}.md", CONTENT)
+        refused = decide_at_once(named, job)
+        decided = named.decisions(job)
+        assert decided in ([["approve", "anna"]], [["approve", "ben"]])
+        first = "anna" if ["approve", "anna"] in decided else "ben"
+        assert [f"{first} has approved it" in one for one in refused] == [True]
+
+
+def decide_at_once(named: Afar, job: int) -> list[str]:
+    """What those are told who approve the job at the same moment as another one, and too late."""
+    ready, refused = threading.Barrier(2), list[str]()
+
+    def decide(who: str, token: str, shown: Sight) -> None:
+        ready.wait()
+        try:
+            named.engine.links.approve(token, shown=shown, approver_token=f"of {who}")
+        except LcpError as error:
+            refused.append(str(error))
+
+    people = []
+    for who in ("anna", "ben"):
+        token = named.link(job, person=who).removeprefix("/d/")
+        sight = named.engine.links.open(token).look.sight
+        people.append(threading.Thread(target=decide, args=(who, token, sight)))
+    for one in people:
+        one.start()
+    for one in people:
+        one.join()
+    return refused
+
+
+def test_the_links_of_who_was_removed_decide_nothing(named: Afar) -> None:
+    job = named.house.hold("a.md", CONTENT)
+    link = named.link(job, person="ben")
+    page = named.get(link)
+    assert isinstance(named.engine.instance.approvers, dict)
+    del named.engine.instance.approvers["ben"]
+    for refused in (named.get(link), named.approve(link, page, key="of ben")):
+        assert "it was made for ben, who decides nothing any more" in refused.words
+    with pytest.raises(LcpError, match="a link for 'ben' needs an approver of that name"):
+        named.link(job, person="ben")
+
+
+def test_a_notice_has_a_link_for_each_approver(named: Afar) -> None:
+    from lcp_engine.changes.notice import compose_notice
+
+    mission = named.house.run(named.house.ask(named.house.job("write_file", path="a.md", content="x")))
+    seq = named.engine.events(mission, event="mission_waits")[0]["seq"]
+    assert isinstance(seq, int)
+    (job,) = compose_notice(named.engine.instance, mission, seq).jobs
+    assert [link.person for link in job.links or []] == ["anna", "ben"]

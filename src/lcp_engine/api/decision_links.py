@@ -9,6 +9,7 @@ from lcp_engine.changes import show
 from lcp_engine.changes.show import Look
 from lcp_engine.clock import micros
 from lcp_engine.core.decision_link import SignedLinks, name_of, read_link
+from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.link_decisions import (
     OpenLink,
@@ -18,6 +19,7 @@ from lcp_engine.engine.link_decisions import (
     check_open,
     check_unchanged,
     link_to,
+    person_of,
     refused,
     reject_by_link,
 )
@@ -30,11 +32,15 @@ from lcp_engine.store.queries.records import Job
 
 @dataclass(frozen=True)
 class LinkedJob:
-    """What a link decides: the job as it is now, and what it would change. `by` is who decides."""
+    """What a link decides: the job as it is now, and what it would change.
+
+    `person` is whose link it is, if it is one person's; `needs_token` says whether a token of an approver is needed.
+    """
 
     job: Job
     look: Look
-    by: str
+    person: str | None
+    needs_token: bool
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,16 @@ class DecisionLinks:
     _instance: Instance
 
     def make(self, job_id: int, *, person: str | None = None, expires: timedelta | None = None) -> str:
-        """A URL that decides this job once, as it is now, until it expires. It records `person` as who decided.
+        """A URL that decides this job once, as it is now, until it expires; with a `person`, an approver, theirs alone.
 
         Raises `NOT_FOUND`, `WRONG_STATE` for a job that is not held or is a question, `NO_WORKER`, and
-        `INVALID_ARGUMENT` without a configuration of links, without its secret, and for a time that is not positive.
+        `INVALID_ARGUMENT` without a configuration of links, without its secret, for a time that is not positive, and
+        for a person who is no approver.
         """
-        stated = self._stated()
+        stated, approvers = self._stated(), self._instance.approvers
+        if person is not None and person not in approvers:
+            message = f"a link for {person!r} needs an approver of that name; {nearest(person, [*approvers])}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         job = Job.read(self._instance.read(find_job, known_id("job", job_id)))
         self._instance.read(check_linkable, self._instance.admission.workers, job.id)
         sight = show.look_over(self._instance, [job.json])[job.id].sight
@@ -66,32 +76,35 @@ class DecisionLinks:
         Raises `LINK_REFUSED` for one that was edited, has expired or was used; `CONFLICT` if the job was decided
         otherwise, or is not what it was when the link was made; `NOT_FOUND`.
         """
-        opened = self._read(token)
+        opened = self._read(token, None)
         self._instance.read(check_open, opened)
         job = Job.read(self._instance.read(find_job, opened.link.job_id))
         self._instance.read(check_held, job.id)
         look = show.look_over(self._instance, [job.json])[job.id]
         self._instance.read(check_unchanged, opened.link, look.sight)
-        return LinkedJob(job, look, opened.by)
+        return LinkedJob(job, look, opened.link.person, bool(self._instance.approvers))
 
-    def approve(self, token: str, *, shown: Sight) -> int:
-        """Approve the job of the link as it was `shown` in full; its id. Raises like `open` and `Engine.approve`."""
-        opened = self._read(token)
+    def approve(self, token: str, *, shown: Sight, approver_token: str = "") -> int:
+        """Approve the job of the link as it was `shown` in full; its id. Raises like `open` and `Engine.approve`.
+
+        Where there are approvers, the `approver_token` of one says who decides.
+        """
+        opened = self._read(token, approver_token)
         now = show.sight_now(self._instance, opened.link.job_id, None)
         self._instance.write(approve_by_link, self._instance.admission, opened, now=now, shown=shown)
         return opened.link.job_id
 
-    def reject(self, token: str, reason: str) -> int:
-        """Reject the job of the link; its id. Raises like `open`."""
-        opened = self._read(token)
+    def reject(self, token: str, reason: str, *, approver_token: str = "") -> int:
+        """Reject the job of the link; its id. Raises like `open`; `approver_token` is that of `approve`."""
+        opened = self._read(token, approver_token)
         self._instance.write(reject_by_link, opened, reason)
         return opened.link.job_id
 
-    def _read(self, token: str) -> OpenLink:
+    def _read(self, token: str, approver_token: str | None) -> OpenLink:
         link = read_link(token, read_key(self._stated()))
         if link is None:
             raise refused("it is not as it was signed, or was signed with another secret", "edited")
-        return OpenLink(link, name_of(token))
+        return OpenLink(link, name_of(token), person_of(link, self._instance.approvers, approver_token))
 
     def _stated(self) -> SignedLinks:
         if self._instance.links is None:

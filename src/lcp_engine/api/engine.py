@@ -84,6 +84,8 @@ class Engine(History):
       Default: none.
     - `webhook`: where runners send a notice when a mission begins to wait for a person. Default: nowhere.
     - `links`: signed links, each of which decides one job (`Engine.links`), sent with notices. Default: none.
+    - `approvers`: people who decide from afar: by name, `sha256:` and the SHA-256 of each one's token in hex. With any,
+      signed links need a token. Default: none.
     - `commands_read`: files and directories that commands of missions may read and execute beside the system's, where
       they are there. Default: none.
     - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
@@ -112,6 +114,7 @@ class Engine(History):
         on_wait: Sequence[str] = (),
         webhook: Webhook | None = None,
         links: SignedLinks | None = None,
+        approvers: Mapping[str, str] | None = None,
         commands_read: Sequence[str | os.PathLike[str]] = (),
         isolation: Isolation | str = Isolation.OFF,
         upkeep: Upkeep | None = None,
@@ -128,6 +131,7 @@ class Engine(History):
             on_wait=on_wait,
             webhook=webhook,
             links=links,
+            approvers=approvers or {},
             commands_read=commands_read,
             isolation=isolation,
             upkeep=upkeep or Upkeep(),

@@ -75,8 +75,14 @@ class _Links:
         if stated is None or self.key is None or worker is None or worker.executed_by in WAIT_FOR_WORDS:
             return []
         until = self.instance.database.now() + micros(stated.expires)
-        url = link_to(stated.url, self.key, replace(look.sight, job_id=job.id), until, None)
-        return [JobLink(url=url, expires_at=iso(until))]
+        sight = replace(look.sight, job_id=job.id)
+        persons: list[str | None] = [*sorted(self.instance.approvers)]
+        return [
+            JobLink(
+                url=link_to(stated.url, self.key, sight, until, person), person=person, expires_at=iso(until)
+            )
+            for person in persons or [None]
+        ]
 
 
 @dataclass(frozen=True)

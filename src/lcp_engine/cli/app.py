@@ -44,6 +44,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "approve": ("decide", "Let held jobs run."),
         "reject": ("decide", "Reject held jobs; the planner reads the reason."),
         "link": ("links", "Print a signed link that decides one held job."),
+        "approvers": ("approvers", "Name the people who decide from afar: add, list, remove."),
         "answer": ("decide", "Answer a mission's question."),
         "undo": ("changes", "Undo the file changes of a mission or a job."),
         "say": ("decide", "Send a mission's planner a message."),

@@ -98,6 +98,7 @@ class Invocation:
                 on_wait=settings.on_wait,
                 webhook=settings.webhook,
                 links=settings.links,
+                approvers=settings.approvers,
                 commands_read=settings.commands_read,
                 isolation=settings.isolation,
                 upkeep=settings.upkeep,

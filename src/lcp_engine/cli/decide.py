@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from lcp_engine.cli.approvers import approver
 from lcp_engine.cli.base import (
     Invocation,
     LcpCommand,
@@ -49,6 +50,12 @@ def _jobs_options(command: F) -> F:
         metavar="M",
         help="With --all: only jobs of this mission.",
     )(command)
+    command = click.option(
+        "--as",
+        "person",
+        metavar="NAME",
+        help="Decide as this approver, whose token is in LCP_APPROVER_TOKEN, or is asked for.",
+    )(command)
     return click.option("--all", "all_held", is_flag=True, help="All held jobs, or those of --mission.")(
         command
     )
@@ -77,6 +84,7 @@ def approve_command(
     params: str | None,
     edit: bool,
     mark: str | None,
+    person: str | None,
 ) -> int:
     """Let held jobs run; a runner (`lcp work`) executes them.
 
@@ -89,17 +97,19 @@ def approve_command(
     revised = None if params is None else read_object(params, "--params")
     is_one = len(jobs) == 1 and not all_held
     _check_usage(is_one=is_one, is_revised=revised is not None, edit=edit, has_mark=mark is not None)
+    by = None if person is None else approver(invocation, person)
     with invocation.engine() as engine:
         ids = _named(jobs, mission, all_held=all_held)
         candidates = _show_all(invocation, engine, mission) if all_held else {}
 
         def decide(job: int) -> bool:
             if job in candidates:
-                return _approve_shown(engine, candidates[job], is_shown=not invocation.json)
+                return _approve_shown(engine, candidates[job], by, is_shown=not invocation.json)
             if edit:
-                return _approve_edited(engine, job)
-            shown = None if mark is None else _seen_with(engine, job, mark)
-            return engine.approve(job, params=revised, shown=shown)
+                return _approve_edited(engine, job, by)
+            # What this terminal was shown is noted for its user.
+            shown = engine.last_seen(job) if mark is None else _seen_with(engine, job, mark)
+            return engine.approve(job, params=revised, shown=shown, by=by)
 
         ids = ids or [*candidates]
         if not ids:
@@ -130,18 +140,27 @@ def _check_usage(*, is_one: bool, is_revised: bool, edit: bool, has_mark: bool) 
 @click.option("--reason", required=True, metavar="TEXT", help="The reason; the planner reads it.")
 @pass_invocation
 def reject_command(
-    invocation: Invocation, jobs: Sequence[int], all_held: bool, mission: int | None, reason: str
+    invocation: Invocation,
+    *,
+    jobs: Sequence[int],
+    all_held: bool,
+    mission: int | None,
+    reason: str,
+    person: str | None,
 ) -> int:
     """Reject held jobs; the planner reads the reason in its next turn."""
     if not reason.strip():
         raise click.UsageError("--reason is blank; a reason is needed", click.get_current_context())
+    by = None if person is None else approver(invocation, person)
     with invocation.engine() as engine:
         ids = _named(jobs, mission, all_held=all_held)
         if all_held:
             ids = _list_all(invocation, engine, mission)
         if not ids:
             return _print_none(invocation, mission)
-        return _decide_each(invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason))
+        return _decide_each(
+            invocation, engine, ids, "rejected", lambda job: engine.reject(job, reason, by=by)
+        )
 
 
 @click.command("cancel", cls=LcpCommand)
@@ -231,12 +250,12 @@ def _show_all(invocation: Invocation, engine: Engine, mission: int | None) -> di
     return {each.job.id: each for each in candidates}
 
 
-def _approve_shown(engine: Engine, candidate: Candidate, *, is_shown: bool) -> bool:
+def _approve_shown(engine: Engine, candidate: Candidate, by: str | None, *, is_shown: bool) -> bool:
     """Approve a job as it was shown. Raises `NOT_SHOWN` for one that cannot be shown in full."""
     left_out = candidate.why_left_out
     if left_out is not None:
         raise LcpError.of(left_out)
-    return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None)
+    return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None, by=by)
 
 
 def _seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
@@ -272,7 +291,7 @@ def _confirm(word: str, count: int) -> None:
         click.get_current_context().exit(Exit.FAILED)
 
 
-def _approve_edited(engine: Engine, job_id: int) -> bool:
+def _approve_edited(engine: Engine, job_id: int, by: str | None) -> bool:
     """Approve a job with params that the person edits, again until they can be used or the person leaves."""
     from lcp_engine.cli.editor import Draft, params_text
 
@@ -285,7 +304,7 @@ def _approve_edited(engine: Engine, job_id: int) -> bool:
         draft.edit()
         while True:
             try:
-                done = engine.approve(job_id, params=_revised(draft, job))
+                done = engine.approve(job_id, params=_revised(draft, job), by=by)
             except LcpError as refused:
                 if refused.code in (ErrorCode.CONFLICT, ErrorCode.WRONG_STATE) or not _edits_again(
                     draft, refused

@@ -67,7 +67,7 @@ def approve(
     if job.state is not State.HELD:
         if job.approved and job.state is not State.REJECTED and params in (None, from_json(job.params)):
             return False
-        raise decided_before(ledger.tx, job, "approved")
+        raise _decided(ledger, job, "approved")
     worker = worker_of(admission.workers, job)
     refuse_relayed(ledger, job)
     if worker.executed_by is ExecutedBy.PERSON:
@@ -113,7 +113,7 @@ def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
     mission = ledger.mission(job.mission_id)
     why = because(ReasonCode.REJECTED, words=reason)
     if not ledger.move(job, REJECT, reason=why, error=_rejection(ledger, job, why)):
-        raise decided_before(ledger.tx, job, "rejected")
+        raise _decided(ledger, job, "rejected")
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
     keep_rejection(ledger, job, subject_of(from_json(job.params), job.name), reason, by)
     after_rejecting(ledger, job)
@@ -166,6 +166,12 @@ def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:
     if isinstance(params, FileParams) and mission.root is not None:
         names = names_of((mission.root,), spec_of(mission.spec).root_aliases)
         names.place(root=params.root, rel_path=params.rel_path, path=params.path)
+
+
+def _decided(ledger: Ledger, job: JobRow, word: str) -> LcpError:
+    """Like `decided_before`, also for a decision of this very transaction, which another person may share."""
+    ledger.write_events()
+    return decided_before(ledger.tx, job, word)
 
 
 def decided_before(tx: Tx, job: JobRow, word: str) -> LcpError:

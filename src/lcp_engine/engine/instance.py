@@ -56,6 +56,7 @@ class Options:
     on_wait: Sequence[str] = ()
     webhook: Webhook | None = None
     links: SignedLinks | None = None
+    approvers: Mapping[str, str] = field(default_factory=dict)
     commands_read: Sequence[str | os.PathLike[str]] = ()
     isolation: Isolation = Isolation.OFF
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -74,6 +75,7 @@ class Instance:
     on_wait: tuple[str, ...] = ()
     webhook: Webhook | None = None
     links: SignedLinks | None = None
+    approvers: Mapping[str, str] = field(default_factory=dict)
     commands_read: tuple[str, ...] = ()
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
@@ -136,6 +138,7 @@ def open_instance(url: str, options: Options) -> Instance:
         tuple(options.on_wait),
         options.webhook,
         options.links,
+        options.approvers,
         commands_read,
         options.isolation,
         options.clock or system_clock,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from os.path import normpath
 
 from lcp_engine.clock import SECOND, Micros, iso
+from lcp_engine.core.approvers import Approvers, person_with
 from lcp_engine.core.decision_link import PATH, DecisionLink
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.admission import Admission
@@ -38,10 +39,8 @@ class OpenLink:
 
     link: DecisionLink
     name: str
-
-    @property
-    def by(self) -> str:
-        return self.link.person or BY_LINK
+    by: str
+    """Who decides by it."""
 
 
 def check_linkable(tx: Tx, workers: Workers, job_id: int) -> None:
@@ -52,6 +51,23 @@ def check_linkable(tx: Tx, workers: Workers, job_id: int) -> None:
         if worker_of(workers, job).executed_by in WAIT_FOR_WORDS:
             message = f"job {job_id} is a {job.kind}, which waits for words; a link approves or rejects"
             raise LcpError(ErrorCode.WRONG_STATE, message)
+
+
+def person_of(link: DecisionLink, approvers: Approvers, token: str | None) -> str:
+    """Who decides by the link. With approvers that is the one whose token was given; None gives none, to look only.
+
+    Raises `LINK_REFUSED` without a token, for one that is nobody's, and for a link that another person was sent.
+    """
+    if link.person is not None and link.person not in approvers:
+        raise refused(f"it was made for {link.person}, who decides nothing any more", "forwarded")
+    if not approvers or token is None:
+        return link.person or BY_LINK
+    person = person_with(approvers, token)
+    if person is None:
+        raise refused("the token that was given is no approver's", "no_approver")
+    if link.person not in (None, person):
+        raise refused(f"it was made for {link.person}, and this is the token of {person}", "forwarded")
+    return person
 
 
 def check_open(tx: Tx, opened: OpenLink) -> None:
@@ -94,6 +110,7 @@ def approve_by_link(
     if job.state is State.HELD:
         check_unchanged(ledger.tx, link, now)
     if not approve(ledger, admission, link.job_id, by=opened.by, now=now, shown=shown):
+        ledger.write_events()  # of another person who shares this transaction
         raise decided_before(ledger.tx, job, "approved")
     used_links.keep_use(ledger.tx, opened.name, link.job_id, "approve", opened.by)
 
@@ -103,6 +120,7 @@ def reject_by_link(ledger: Ledger, opened: OpenLink, reason: str) -> None:
     job = locked_job(ledger, opened.link.job_id)
     check_open(ledger.tx, opened)
     if not reject(ledger, opened.link.job_id, reason, by=opened.by):
+        ledger.write_events()
         raise decided_before(ledger.tx, job, "rejected")
     used_links.keep_use(ledger.tx, opened.name, opened.link.job_id, "reject", opened.by)
 

@@ -38,20 +38,21 @@ async def decide(request: Request) -> Response:
 
 
 def _decide(context: PageContext, token: str, form: Form) -> Response:
-    links, reason = context.engine.links, form.text("reason")
+    links, reason, key = context.engine.links, form.text("reason"), form.text("key")
     try:
         match form.text("decision"):
             case "approve":
                 shown = read_shown(form)
                 if shown is None:
-                    raise LcpError(
-                        ErrorCode.NOT_SHOWN, "the form does not say what its page showed; nothing was decided"
-                    )
-                job_id, said = links.approve(token, shown=shown), "Approved. A runner will execute it."
+                    message = "the form does not say what its page showed; nothing was decided"
+                    raise LcpError(ErrorCode.NOT_SHOWN, message)
+                job_id = links.approve(token, shown=shown, approver_token=key)
+                said = "Approved. A runner will execute it."
             case "reject" if not reason:
                 return _show(context, token, status=422, problem=NO_REASON)
             case "reject":
-                job_id, said = links.reject(token, reason), "Rejected. The planner will read the reason."
+                job_id = links.reject(token, reason, approver_token=key)
+                said = "Rejected. The planner will read the reason."
             case _:
                 raise HTTPException(422, "a decision is approve or reject")
     except LcpError as error:

@@ -1,0 +1,74 @@
+"""Add entries to the text of a configuration file, whose comments and order stay (and take them out again)."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from lcp_engine.config_file import ConfigFile, parse_config
+from lcp_engine.errors import ErrorCode, LcpError
+
+
+def add_entry(path: Path, key: str, entry: str, expected: ConfigFile) -> None:
+    """Write `entry`, a line, as the first one under a top-level key of the file, which is created if it is missing.
+
+    Raises `WRONG_STATE`, with the line, and writes nothing, if the file would then not say what is `expected`.
+    """
+    _replace(path, _with_entry(_text_of(path), key, entry), expected, f"add `{entry}` under `{key}:`")
+
+
+def remove_entry(path: Path, line: re.Pattern[str], expected: ConfigFile) -> None:
+    """Take out the lines that match as a whole. Raises like `add_entry`."""
+    text = "".join(one for one in _text_of(path).splitlines(keepends=True) if not line.fullmatch(one.strip()))
+    _replace(path, text, expected, f"remove the line that matches `{line.pattern}`")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except OSError as refused:
+        raise LcpError(ErrorCode.FILE_SYSTEM, f"{path} cannot be read: {refused.strerror}") from refused
+
+
+def _with_entry(text: str, key: str, entry: str) -> str:
+    lines = text.splitlines()
+    begins = re.compile(rf"{re.escape(key)}\s*:\s*(#.*)?")
+    at = next((place for place, line in enumerate(lines) if begins.fullmatch(line.rstrip())), None)
+    if at is None:
+        return "\n".join([*lines, f"{key}:", f"  {entry}", ""])
+    below = next((line for line in lines[at + 1 :] if line.strip() and not line.lstrip().startswith("#")), "")
+    indent = below[: len(below) - len(below.lstrip())]
+    if not indent and not below.startswith("- "):
+        indent = "  "
+    return "\n".join([*lines[: at + 1], f"{indent}{entry}", *lines[at + 1 :], ""])
+
+
+def _replace(path: Path, text: str, expected: ConfigFile, by_hand: str) -> None:
+    if not _says(text, path, expected):
+        message = f"{path} is written in a way that only a person should edit; {by_hand}"
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice="Edit the file by hand.")
+    real = path.resolve()
+    try:
+        real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=real.parent, prefix=f".{real.name}.", delete=False
+        ) as written:
+            written.write(text)
+            written.flush()
+            os.fsync(written.fileno())
+        Path(written.name).chmod(mode)
+        Path(written.name).replace(real)
+    except OSError as refused:
+        raise LcpError(ErrorCode.FILE_SYSTEM, f"{path} cannot be written: {refused.strerror}") from refused
+
+
+def _says(text: str, path: Path, expected: ConfigFile) -> bool:
+    try:
+        return parse_config(text, path) == expected
+    except LcpError:
+        return False
