@@ -7,6 +7,7 @@ import pytest
 
 from lcp_engine.web import app
 from lcp_engine.web.access import HEADERS, MOST_BYTES, Address, Secrets
+from lcp_engine.web.context import PACKAGE
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -43,6 +44,10 @@ CHANGES = [
     "/memory/1/edit",
     "/memory/1/forget",
 ]
+
+
+def test_all_scripts_of_the_page_together_are_small() -> None:
+    assert sum(script.stat().st_size for script in (PACKAGE / "static").glob("*.js")) <= 20 * 1024
 
 
 @pytest.mark.parametrize("path", LOOKS)

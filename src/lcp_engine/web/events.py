@@ -15,12 +15,17 @@ from lcp_engine.web.forms import number
 
 POLL_SECONDS = 0.4
 MOST_EVENTS = 1000
+RUNNER_POLLS = 5
+"""After so many polls it is looked whether the same runners are there: one that was killed writes no event."""
 KEEPALIVE_POLLS = 30
 """After so many polls without news a comment is sent, which detects a connection that is gone."""
 
 
 async def events(request: Request) -> Response:
-    """The number of the last event of one mission, or of each: `{"mission": 3, "seq": 41}`, whenever it grows."""
+    """The number of the last event of one mission, or of each: `{"mission": 3, "seq": 41}`, whenever it grows.
+
+    And the runners, whenever others are there: `{"runners": [2]}`.
+    """
     context = context_of(request)
     mission = number(request.path_params["mission"]) if "mission" in request.path_params else None
     seen = await run_sync(_first_counts, context, mission)
@@ -31,10 +36,17 @@ async def _stream(
     request: Request, context: PageContext, mission: int | None, seen: dict[int, int]
 ) -> AsyncIterator[str]:
     yield "retry: 2000\n\n"
-    quiet = 0
+    quiet = polls = 0
+    runners = await run_sync(_runner_ids, context)
     while not (context.closing.is_set() or await request.is_disconnected()):
         counts = await run_sync(_new_counts, context, mission, seen)
-        news = [{"mission": key, "seq": count} for key, count in counts.items() if seen.get(key) != count]
+        news: list[dict[str, int | list[int]]] = [
+            {"mission": key, "seq": count} for key, count in counts.items() if seen.get(key) != count
+        ]
+        polls += 1
+        if polls % RUNNER_POLLS == 0 and (there := await run_sync(_runner_ids, context)) != runners:
+            runners = there
+            news.append({"runners": runners})
         for line in news:
             yield f"event: news\ndata: {json.dumps(line)}\n\n"
         seen = counts
@@ -43,6 +55,10 @@ async def _stream(
             quiet = 0
             yield ":\n\n"
         await anyio.sleep(POLL_SECONDS)
+
+
+def _runner_ids(context: PageContext) -> list[int]:
+    return [runner.id for runner in context.queries.runners()]
 
 
 def _first_counts(context: PageContext, mission: int | None) -> dict[int, int]:

@@ -184,6 +184,7 @@ def show_job(
         was_stopped=was_stopped,
         may_undo=look is None and bool(diffs) and not was_stopped,
         is_undo=found.kind == UNDO_KIND,
+        runners=context.queries.runners(),
     )
 
 

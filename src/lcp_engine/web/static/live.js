@@ -1,33 +1,49 @@
-// Live updates: when the server reports news, fetch the page again and morph the parts that changed.
+// Live updates: when the server reports news, fetch the page again and morph what differs; times in the reader's zone.
 // Everything else works without this file.
 "use strict";
 
 const QUIET_MS = 250;
+const FLASH_MS = 4000;
+const RETRY_MS = 2000;
+const TICK_MS = 15_000;
+const UNITS = [["d", 86_400], ["h", 3600], ["min", 60]];
+const LOST = "The server does not answer. This page goes on by itself when it does.";
+const REFUSED = "The server was started again and does not know this browser. Open the newest link that it printed; what you have typed stays here.";
 const live = document.getElementById("live");
+const away = document.getElementById("away");
 const announcement = document.getElementById("announcement");
 let source = null;
 let timer = null;
 let isLoading = false;
 let isStale = false;
 
+const isField = (node) => node?.matches("input, textarea, select");
+
+// A form that is being filled in stays as it is.
+function isInUse(node) {
+  if (node.contains(document.activeElement) && isField(document.activeElement)) return true;
+  // What was sent and refused is filled in by the page itself.
+  const wasRefused = document.getElementById("problem") !== null;
+  return [...node.querySelectorAll("input:not([type=hidden]), textarea:not([readonly]), select")].some((field) => {
+    if (field instanceof HTMLSelectElement)
+      return field.value !== (field.querySelector("option[selected]") ?? field.options[0])?.value;
+    if (["checkbox", "radio"].includes(field.type)) return field.checked !== field.defaultChecked;
+    return field.value !== field.defaultValue || (wasRefused && field.value !== "");
+  });
+}
+
+// The note of the last decision stays until it has been read; a refusal until the reader leaves.
+const isNote = (node) => node.id === "problem" || (node.id === "flash" && performance.now() < FLASH_MS);
+
 const MORPH = {
   morphStyle: "innerHTML",
   callbacks: {
     // The reader decides what is unfolded.
     beforeAttributeUpdated: (name, node) => !(name === "open" && node instanceof HTMLDetailsElement),
+    beforeNodeMorphed: (node) => !(node instanceof HTMLElement && node.matches("form, .decide") && isInUse(node)),
+    beforeNodeRemoved: (node) => !(node instanceof HTMLElement && (isNote(node) || isInUse(node))),
   },
 };
-
-// A part with a field that is focused or filled in stays as it is.
-function isInUse(part) {
-  if (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) return true;
-  // What was sent and refused is filled in by the page itself.
-  if (part.querySelector("[aria-invalid]")) return true;
-  const isChosen = (list) => list.value !== (list.querySelector("option[selected]") ?? list.options[0])?.value;
-  if ([...part.querySelectorAll("select")].some(isChosen)) return true;
-  return [...part.querySelectorAll("input, textarea")].some((field) => ["checkbox", "radio"].includes(field.type)
-    ? field.checked !== field.defaultChecked : field.value !== field.defaultValue);
-}
 
 const announced = (page) => [...page.querySelectorAll("[data-announce]")].map((node) => node.dataset.announce);
 
@@ -35,12 +51,12 @@ function update(fresh) {
   const before = announced(document);
   const news = announced(fresh).filter((text) => !before.includes(text));
   if (news.length) announcement.textContent = news.join(". ");
+  showTimes(fresh);
   offerReload(fresh);
-  for (const part of document.querySelectorAll("[data-part]")) {
-    // A part within another one is updated with it.
-    if (part.parentElement.closest("[data-part]") || isInUse(part)) continue;
-    const found = fresh.querySelector(`[data-part="${part.dataset.part}"]`);
-    if (found) Idiomorph.morph(part, [...found.childNodes], MORPH); else part.replaceChildren();
+  // In a list in which somebody decides, nothing moves.
+  for (const id of document.body.dataset.changed ? ["held-count"] : ["held-count", "main"]) {
+    const found = fresh.getElementById(id);
+    if (found) Idiomorph.morph(document.getElementById(id), [...found.childNodes], MORPH);
   }
 }
 
@@ -51,6 +67,9 @@ async function load() {
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (response.ok) update(new DOMParser().parseFromString(await response.text(), "text/html"));
+    else if (response.status === 401) say(REFUSED);
+  } catch {
+    say(LOST);
   } finally {
     isLoading = false;
     if (isStale) loadSoon();
@@ -62,13 +81,18 @@ function loadSoon() {
   timer = setTimeout(load, QUIET_MS);
 }
 
-// On a page with `data-changed` the list does not move while somebody decides: a note offers to reload it.
+// On a page with `data-changed` a note offers to reload the list.
 function offerReload(fresh) {
   const note = document.body.dataset.changed;
   const listed = (page) => page.getElementById("held")?.dataset.held ?? "";
   if (!note || listed(fresh) === listed(document)) return;
   document.getElementById("changed").hidden = false;
   announcement.textContent = note;
+}
+
+function say(text) {
+  away.textContent = text;
+  away.hidden = false;
 }
 
 // Browsers limit the connections to a host, so only a visible page keeps one open.
@@ -78,8 +102,13 @@ function connect() {
   source = new EventSource(address);
   source.addEventListener("news", loadSoon);
   // Something may have happened between loading the page and connecting.
-  source.addEventListener("open", () => { live.hidden = false; loadSoon(); });
-  source.addEventListener("error", () => { live.hidden = true; });
+  source.addEventListener("open", () => { live.hidden = false; away.hidden = true; loadSoon(); });
+  source.addEventListener("error", () => {
+    live.hidden = true;
+    // It connects again by itself, except after an answer that is not a stream.
+    if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, RETRY_MS); }
+    loadSoon();
+  });
 }
 
 function disconnect() {
@@ -92,6 +121,30 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) { disconnect(); } else { connect(); }
 });
 window.addEventListener("pagehide", disconnect);
+
+// A form that cannot arrive would lose what was typed in it.
+document.addEventListener("submit", (event) => {
+  if (away.hidden || event.target.method !== "post") return;
+  event.preventDefault();
+  away.focus();
+});
+
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+function age(at) {
+  const seconds = Math.max(0, Math.floor((Date.now() - at) / 1000));
+  const [unit, length] = UNITS.find(([, length]) => seconds >= length) ?? ["s", 1];
+  return seconds ? `${Math.floor(seconds / length)} ${unit} ago` : "now";
+}
+
+function showTimes(page) {
+  for (const node of page.querySelectorAll("time[datetime]")) {
+    const at = new Date(node.dateTime);
+    if (node.dataset.age === undefined) { node.textContent = clock.format(at); continue; }
+    node.textContent = age(at);
+    node.title = clock.format(at);
+  }
+}
 
 // Open the folded part that the address names.
 function unfold() {
@@ -125,5 +178,7 @@ function replaceAddress() {
 replaceAddress();
 unfold();
 offerSelectAll();
+showTimes(document);
+setInterval(() => showTimes(document), TICK_MS);
 if (navigator.clipboard) document.documentElement.classList.add("copies");
 connect();

@@ -1,0 +1,116 @@
+"""What an open page does by itself while the mission goes on, the runner dies or the server starts again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.web.conftest import House
+from tests.web.test_browser import chromium, runner, window
+
+from lcp_engine.web.server import PageServer
+
+if TYPE_CHECKING:
+    from tests.web.test_browser import Window
+
+__all__ = ["chromium", "runner", "window"]
+
+
+@pytest.mark.usefixtures("runner")
+def test_a_job_that_is_approved_shows_its_diff_and_undo_without_a_reload(window: Window) -> None:
+    job_id = window.house.hold("x.md")
+    page = window.open(f"/jobs/{job_id}")
+    page.locator("#live").wait_for()
+    window.house.engine.approve(job_id)
+    page.get_by_role("heading", name="What it changed").wait_for()
+    page.get_by_role("link", name="Undo this job").wait_for()
+    assert page.locator(".decide").count() == 0
+
+
+def test_the_form_for_a_reply_appears_when_the_turn_waits_for_it(window: Window) -> None:
+    window.house.engine.launch({"goal": "Find out.", "planner": {"type": "human"}}, root=window.house.root)
+    page = window.open("/jobs/1")
+    page.locator("#live").wait_for()
+    window.house.work()
+    page.get_by_role("textbox", name="Reply").wait_for()
+
+
+def test_a_job_that_fails_again_says_why_and_can_be_queued_again(window: Window) -> None:
+    house = window.house
+    house.run(house.ask(house.job("read_file", rel_path="gone.txt")), house.complete)
+    job_id = house.engine.jobs(kinds=["read_file"])[0].id
+    page = window.open(f"/jobs/{job_id}")
+    page.get_by_role("button", name="Queue again").click()
+    page.get_by_text("Queued again.").wait_for()
+    page.get_by_text("no runner is running", exact=False).wait_for()
+    house.work()
+    page.locator("#error", has_text="PATH_NOT_FOUND").wait_for()
+    page.get_by_role("button", name="Queue again").wait_for()
+
+
+def test_a_refusal_and_what_was_typed_stay_when_news_arrive(window: Window) -> None:
+    job_id = window.house.hold("x.md")
+    page = window.open(f"/jobs/{job_id}")
+    page.get_by_label("Reason to reject").fill("too soon")
+    window.house.engine.cancel(1)
+    page.get_by_role("button", name="Reject", exact=True).click()
+    page.locator("#problem").wait_for()
+    page.locator("#live").wait_for()
+    window.house.hold("y.md")
+    window.house.engine.resume(1)
+    page.locator("header .state.cancelled").wait_for()
+    assert page.locator("#problem").count() == 1
+
+
+def test_a_page_says_that_the_runner_was_killed(window: Window) -> None:
+    house = window.house
+    house.engine.enqueue("list_files", {"root": str(house.root)}, delay=3600)
+    url = f"sqlite:///{house.root.parent / 'lcp.db'}"
+    command = [sys.executable, "-m", "lcp_engine", "--db", url, "work", "--threads", "1"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as runner:
+        try:
+            page = window.open("/missions/1")
+            page.locator("main", has_not_text="no runner is running").wait_for()
+        finally:
+            runner.kill()
+    page.get_by_text("no runner is running", exact=False).wait_for()
+
+
+def test_times_are_those_of_the_reader_and_ages_tick(window: Window) -> None:
+    window.house.run(window.house.complete)
+    page = window.open("/missions/1/history", timezone_id="Asia/Tokyo", locale="en-GB")
+    shown = page.locator("tbody time").first
+    expected = page.evaluate(
+        "new Intl.DateTimeFormat('en-GB', {dateStyle: 'medium', timeStyle: 'medium', timeZone: 'Asia/Tokyo'})"
+        ".format(new Date(document.querySelector('tbody time').dateTime))"
+    )
+    assert shown.inner_text() == expected
+    age = page.locator("time[data-age]").first
+    page.evaluate("document.querySelector('time[data-age]').dateTime = '2020-01-01T00:00:00+00:00'")
+    page.evaluate("showTimes(document)")
+    assert age.inner_text().endswith(" d ago")
+
+
+def test_a_page_without_its_server_says_so_and_loses_nothing_that_was_typed(
+    house: House, window: Window
+) -> None:
+    job_id = house.hold("x.md")
+    serving = PageServer(house.engine, port=0)
+    thread = Thread(target=serving.run)
+    thread.start()
+    try:
+        context = window.context()
+        page = context.new_page()
+        page.goto(serving.link)
+        page.goto(serving.link.partition("/?")[0] + f"/jobs/{job_id}")
+        page.locator("#live").wait_for()
+        page.get_by_label("Reason to reject").fill("because of this")
+    finally:
+        serving.stop()
+        thread.join()
+    page.get_by_text("The server does not answer.", exact=False).wait_for()
+    page.get_by_role("button", name="Reject", exact=True).click()
+    assert page.get_by_label("Reason to reject").input_value() == "because of this"
