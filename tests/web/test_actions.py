@@ -204,7 +204,7 @@ def test_a_mission_is_launched_with_its_variables_and_a_planner(house: House) ->
 @pytest.mark.parametrize(
     ("mission", "root", "status", "words"),
     [
-        ("review", "{root}", 422, "the mission names none; choose one with"),
+        ("review", "{root}", 422, "the mission names no planner, and LCP_PLANNER is not set"),
         ("survey", "/no/such/directory", 422, "does not exist"),
         ("survey", "{root}/a.md", 422, "is a file; a directory is expected"),
         ("survey", "", 422, "enter a directory"),

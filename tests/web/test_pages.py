@@ -52,7 +52,7 @@ def test_a_mission_is_a_tree_of_turns_and_their_jobs(house: House) -> None:
         "All done.",
     ):
         assert expected in words
-    assert re.search(r"Turn 1.*?<ul>.*?list_files.*?</ul>.*?Turn 2", answer.text, re.DOTALL)
+    assert re.search(r"Turn 2.*?Turn 1.*?<ul>.*?list_files.*?</ul>", answer.text, re.DOTALL)
 
 
 def test_a_turn_without_words_says_what_it_asked_for(house: House) -> None:
@@ -120,7 +120,77 @@ def test_the_history_goes_on_page_by_page(house: House, monkeypatch: pytest.Monk
         seen += [int(number) for number in re.findall(r'data-label="Number">(\d+)', text)]
         following = re.search(r'href="([^"]+)" rel="next"', text)
         path = unescape(following[1]) if following else ""
-    assert seen == [event["seq"] for event in events]
+    assert seen == [event["seq"] for event in reversed(events)]
+    oldest = re.search(r'href="([^"]+)">Oldest events', house.get("/missions/1/history").text)
+    assert oldest
+    last_page = house.get(unescape(oldest[1])).text
+    assert re.findall(r'data-label="Number">(\d+)', last_page) == ["4", "3", "2", "1"]
+    assert "Newest events" in last_page
+    assert "Older events" not in last_page
+
+
+@pytest.mark.parametrize("view", ["", "/timeline"])
+def test_the_jobs_of_a_mission_begin_with_the_newest(
+    house: House, monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    monkeypatch.setattr(missions, "JOBS", 3)
+    house.run(house.ask(*(house.job("list_files", patterns=[f"*.{end}"]) for end in "abcde")), house.complete)
+    path, seen = f"/missions/1{view}", []
+    while path:
+        text = house.get(path).text
+        seen.append(sorted({int(number) for number in re.findall(r'"(?:name" href="|)/jobs/(\d+)"', text)}))
+        following = re.search(r'href="([^"]+)" rel="next"', text)
+        path = unescape(following[1]) if following else ""
+    assert seen == [[5, 6, 7], [2, 3, 4], [1]]
+    oldest = house.get(f"/missions/1{view}?oldest")
+    assert "Newest jobs" in oldest.words
+    assert '"/jobs/3"' in oldest.text
+    assert '"/jobs/4"' not in oldest.text
+
+
+def test_the_actions_of_a_mission_are_above_its_jobs(house: House) -> None:
+    house.hold()
+    words = house.get("/missions/1").words
+    assert words.index("Cancel this mission") < words.index("Turns and jobs")
+
+
+def test_the_report_has_links_and_promises_an_undo_only_where_something_was_written(house: House) -> None:
+    house.run(house.ask(house.job("list_files")), house.complete)
+    report = house.get("/missions/1/report")
+    assert "It changed no files" in report.words
+    assert "lcp undo" not in report.words
+    assert "/missions/1/undo" not in report.text
+    house.approve(house.hold())
+    house.work()
+    report = house.get("/missions/2/report")
+    assert "all of it can be undone" in report.words
+    assert 'href="/missions/2/undo"' in report.text
+
+
+def test_a_page_that_refuses_keeps_the_navigation_and_what_was_typed(house: House) -> None:
+    job_id = house.hold()
+    refused = house.post(
+        f"/jobs/{job_id}/reject", {"csrf": "of an earlier start", "reason": "not <b>now</b>"}
+    )
+    assert refused.status == 403
+    assert "<code>lcp serve</code>" in refused.text
+    assert "not &lt;b&gt;now&lt;/b&gt;" in refused.text
+    assert "of an earlier start" not in refused.text
+    for answer in (refused, house.get("/missions/99"), house.get("/nowhere")):
+        assert 'href="/inbox"' in answer.text
+    assert 'href="/inbox"' not in house.stranger().get("/").text
+
+
+def test_a_launch_says_which_field_is_at_fault(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LCP_PLANNER", "LCP_PLANNER_ENDPOINT", "LCP_PLANNER_BASE_URL", "LCP_PLANNER_SERVER"):
+        monkeypatch.delenv(name, raising=False)
+    answer = house.post("/launch", {"mission": "review", "root": str(house.root)})
+    assert "choose a planner below" in answer.words
+    assert "--planner" not in answer.words
+    assert re.search(r'<select id="planner"[^>]*aria-invalid', answer.text)
+    assert not re.search(r'<input id="root"[^>]*aria-invalid', answer.text)
+    answer = house.post("/launch", {"mission": "survey", "root": str(house.root / "gone")})
+    assert re.search(r'<input id="root"[^>]*aria-invalid', answer.text)
 
 
 def test_the_report_tells_what_was_done_and_what_waits(house: House) -> None:

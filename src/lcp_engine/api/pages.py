@@ -57,6 +57,10 @@ class PageQueries:
         """The events after `after_seq` that a `Measure` counts, in order: number and name."""
         return self._instance.read(find_counted, mission_id, after_seq)
 
+    def last_event(self, mission_id: int) -> int:
+        """The number of the mission's last event; they are numbered from 1 without gaps."""
+        return self._instance.read(pages.last_event, mission_id)
+
     def held_count(self) -> int:
         """The number of held jobs of all missions."""
         return self._instance.read(pages.count_held)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -88,7 +88,7 @@ def make_templates() -> Environment:
     templates.filters.update(
         line=one_line, short=shortened, json=json_block, gist=summaries.gist,
         size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
-        seconds=_seconds_between, exact=exact, sentence=_sentence,
+        seconds=_seconds_between, exact=exact, ticked=_ticked, sentence=_sentence,
     )  # fmt: skip
     templates.globals.update(
         query=_query, flash_messages=FLASH_MESSAGES, states=[state.value for state in State], longest=LONGEST
@@ -107,6 +107,16 @@ def _query(**values: object) -> str:
     """The values that are not empty, as the query of a link."""
     given = {name: value for name, value in values.items() if value not in (None, "", [], ())}
     return f"?{urlencode(given, doseq=True, errors='backslashreplace')}" if given else ""
+
+
+def _ticked(text: str) -> Markup:
+    """A sentence with what is between backticks as code."""
+    parts = block(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(block(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
+    )
 
 
 def _age(at: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Protocol
 
 from jinja2 import Environment
 from starlette.exceptions import HTTPException
@@ -13,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import Conflict, ErrorCode, LcpError
-from lcp_engine.web.access import ErrorPage
+from lcp_engine.web.forms import RefusedForm
 
 _STATUS = {
     ErrorCode.NOT_FOUND: 404,
@@ -43,13 +45,20 @@ def refusal_text(error: LcpError) -> str:
     return f"{statement}. Nothing was decided; the current state is shown below."
 
 
+class ErrorPage(Protocol):
+    """Renders a status and a sentence as a page, with what was typed in a form that was refused."""
+
+    def __call__(self, status: int, message: str, typed: Mapping[str, str] | None = None) -> Response: ...
+
+
 def make_error_page(templates: Environment) -> ErrorPage:
     """A function that renders a status and a sentence as a page, without database or cookie."""
 
-    def error_page(status: int, message: str) -> Response:
+    def error_page(status: int, message: str, typed: Mapping[str, str] | None = None) -> Response:
         template = templates.get_template("error.html")
         title = HTTPStatus(status).phrase
-        return HTMLResponse(template.render(status=status, title=title, message=message), status)
+        text = template.render(status=status, title=title, message=message, typed=typed or {})
+        return HTMLResponse(text, status)
 
     return error_page
 
@@ -70,7 +79,8 @@ class ErrorHandlers:
         assert isinstance(error, HTTPException)
         known = {404: "there is no page at this address", 405: "this address does not accept this method"}
         text = known.get(error.status_code) if error.detail == HTTPStatus(error.status_code).phrase else None
-        return self._error_page(error.status_code, text or error.detail)
+        typed = error.typed if isinstance(error, RefusedForm) else {}
+        return self._error_page(error.status_code, text or error.detail, typed)
 
     def defect(self, request: Request, error: Exception) -> Response:
         """Any other exception: its type on the page, message and place on stderr."""

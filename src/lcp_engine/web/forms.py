@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 MOST_FIELDS = 2000
 NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
+NOT_OF_THIS_PAGE = (
+    "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again"
+)
+TYPED = ("answer", "words", "reason", "content", "title")
+"""The fields in which people write what they would not like to write again."""
 URLENCODED = "application/x-www-form-urlencoded"
 SHOWN = "shown"
 """The field with what the form's page showed of a job."""
@@ -72,6 +77,14 @@ class Form:
         return [number(text) for text in self.fields.get(name, [])]
 
 
+class RefusedForm(HTTPException):
+    """A form without the token of this run; `typed` is what a person typed in it, so that it is not lost."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(403, NOT_OF_THIS_PAGE)
+        self.typed = {name: form.verbatim(name) for name in form.fields if name in TYPED and form.text(name)}
+
+
 Action = Callable[["PageContext", Request, Form], Response]
 
 
@@ -85,10 +98,7 @@ def form_endpoint(action: Action) -> Callable[[Request], Awaitable[Response]]:
         except ClientDisconnect as gone:
             raise HTTPException(400, "the request ended before its form did") from gone
         if not hmac.compare_digest(form.text("csrf").encode(), context.csrf.encode()):
-            raise HTTPException(
-                403,
-                "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again",
-            )
+            raise RefusedForm(form)
         return await run_in_threadpool(action, context, request, form)
 
     return endpoint

@@ -23,6 +23,8 @@ from lcp_engine.web.forms import Form
 
 DEFAULT_MISSION = "survey"
 """The mission that is preselected; it needs no model."""
+ROOT_CODES = frozenset({ErrorCode.PATH_NOT_FOUND, ErrorCode.PATH_DENIED, ErrorCode.ROOT_CHANGED})
+NO_PLANNER = "the mission names no planner, and LCP_PLANNER is not set: choose a planner below"
 
 
 def launch_form(request: Request) -> Response:
@@ -42,9 +44,13 @@ def launch(context: PageContext, request: Request, form: Form) -> Response:
         )
     except LcpError as refused:
         given = {field: form.text(field) for field in form.fields}
-        return _show(
-            context, status=status_of(refused), mission=name, root=root, problem=str(refused), given=given
+        problem = (
+            NO_PLANNER if refused.code is ErrorCode.NO_PLANNER and not form.text("planner") else str(refused)
         )
+        return _show(
+            context, status=status_of(refused), mission=name, root=root, problem=problem, given=given,
+            at_fault=_at_fault(refused),
+        )  # fmt: skip
     return RedirectResponse(f"/missions/{launched.id}?note=launched", 303)
 
 
@@ -56,6 +62,7 @@ def _show(
     root: str = "",
     problem: str = "",
     given: Mapping[str, str] = {},
+    at_fault: str = "",
 ) -> Response:
     return context.render(
         "launch.html",
@@ -67,7 +74,15 @@ def _show(
         key=f"page-{secrets.token_urlsafe(12)}",
         problem=problem,
         given=given,
+        at_fault=at_fault,
     )
+
+
+def _at_fault(refused: LcpError) -> str:
+    """The field that has to be changed; empty if it is neither the directory nor the planner."""
+    if refused.code in ROOT_CODES or str(refused).startswith("root:"):
+        return "root"
+    return "planner" if refused.code is ErrorCode.NO_PLANNER else ""
 
 
 def _load(name: str, form: Form) -> MissionSpec:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from lcp_engine import Mission
-from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject, Page
+from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
 from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
@@ -57,16 +58,15 @@ def show_mission(
 ) -> Response:
     """A mission's own page; with a problem, its form contains what was `entered`."""
     mission = _mission(context, request)
-    page = _jobs(context, request, mission)
+    stretch = _jobs(context, request, mission)
     percentage = context.measure(mission).percentage
     return context.render(
         "mission.html",
         status=status,
         mission=mission.json,
         tab="",
-        page=page,
-        after=cursor(request, "after"),
-        branches=build_tree(page.rows, context.queries.turn_heads(mission.id, *_id_range(page))),
+        stretch=stretch,
+        branches=build_tree(stretch.rows, context.queries.turn_heads(mission.id, *_id_range(stretch)))[::-1],
         note=request.query_params.get("note"),
         problem=problem,
         entered=entered or {},
@@ -81,15 +81,14 @@ def timeline(request: Request) -> Response:
     """When the jobs of a mission waited and ran."""
     context = context_of(request)
     mission = _mission(context, request)
-    page = _jobs(context, request, mission)
-    state_changes = context.queries.state_changes(mission.id, *_id_range(page))
+    stretch = _jobs(context, request, mission)
+    state_changes = context.queries.state_changes(mission.id, *_id_range(stretch))
     return context.render(
         "timeline.html",
         mission=mission.json,
         tab="timeline",
-        page=page,
-        after=cursor(request, "after"),
-        chart=draw(page.rows, state_changes, datetime.now(UTC)),
+        stretch=stretch,
+        chart=draw(stretch.rows, state_changes, datetime.now(UTC)),
     )
 
 
@@ -102,14 +101,17 @@ def plan(request: Request) -> Response:
 
 
 def history(request: Request) -> Response:
-    """The events of a mission, in order."""
+    """The events of a mission, the newest first."""
     context = context_of(request)
     mission = _mission(context, request)
-    after = cursor(request, "after") or 0
-    events = context.engine.events(mission.id, after_seq=after, limit=EVENTS + 1)
-    behind = events[EVENTS - 1]["seq"] if len(events) > EVENTS else None
-    page = Page(events[:EVENTS], behind if isinstance(behind, int) else None)
-    return context.render("history.html", mission=mission.json, tab="history", page=page, after=after)
+    newest = context.queries.last_event(mission.id)
+    until = min(newest, (cursor(request, "before") or newest + 1) - 1)
+    since = max(0, until - EVENTS)
+    events = context.engine.events(mission.id, after_seq=since, limit=max(0, until - since))[::-1]
+    stretch = Stretch(events, since + 1 if since else None, until == newest)
+    return context.render(
+        "history.html", mission=mission.json, tab="history", events=events, stretch=stretch, oldest=EVENTS + 1
+    )
 
 
 def report(request: Request) -> Response:
@@ -180,10 +182,26 @@ def _mission(context: PageContext, request: Request) -> Mission:
     return context.engine.mission(number(request.path_params["mission"]))
 
 
-def _jobs(context: PageContext, request: Request, mission: Mission) -> Page:
-    return context.queries.jobs(JobFilter(mission.id), behind=cursor(request, "after"), limit=JOBS)
+@dataclass(frozen=True)
+class Stretch:
+    """Some rows of a list that begins with the newest; `older` is the id before which the rest is, None at its end."""
+
+    rows: Sequence[JsonObject]
+    older: int | None
+    is_newest: bool
 
 
-def _id_range(page: Page) -> tuple[int, int]:
-    ids = [row["id"] for row in page.rows if isinstance(row["id"], int)]
+def _jobs(context: PageContext, request: Request, mission: Mission) -> Stretch:
+    """Jobs of the mission in the order of their ids: the newest, those before an id, or the oldest."""
+    jobs = partial(context.queries.jobs, JobFilter(mission.id), limit=JOBS)
+    if "oldest" in request.query_params:
+        page = jobs(behind=None)
+        return Stretch(page.rows, None, page.behind is None)
+    before = cursor(request, "before")
+    page = jobs(behind=before, newest_first=True)
+    return Stretch(page.rows[::-1], page.behind, before is None)
+
+
+def _id_range(stretch: Stretch) -> tuple[int, int]:
+    ids = [row["id"] for row in stretch.rows if isinstance(row["id"], int)]
     return (ids[0], ids[-1]) if ids else (0, 0)

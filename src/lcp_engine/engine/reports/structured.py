@@ -191,7 +191,7 @@ def respond(facts: Facts, course: Course) -> StructuredResponse:
         content=Content(
             text_blocks=_blocks(facts, milestone),
             forms=[form_of(job, mission.id) for job in facts.held.rows],
-            next_step=_next_step(mission, facts.held),
+            next_step=_next_step(mission, facts.held, has_written=bool(facts.files.rows)),
         ),
         meta=Meta(
             response_type=_KINDS.get(mission.status, "conversational"),
@@ -267,7 +267,7 @@ def _listed(section: Section) -> list[TextBlock]:
     ]
 
 
-def _next_step(mission: Mission, held: Excerpt[JobFact]) -> NextStep:
+def _next_step(mission: Mission, held: Excerpt[JobFact], *, has_written: bool) -> NextStep:
     number = mission.id
     match mission.status:
         case MissionStatus.WAITING:
@@ -281,15 +281,15 @@ def _next_step(mission: Mission, held: Excerpt[JobFact]) -> NextStep:
             ]  # fmt: skip
         case MissionStatus.COMPLETED:
             left = mission.unfulfilled
-            prompt = (
-                "It is complete. Check what it changed; all of it can be undone."
-                if not left
-                else "Not all that was asked for is done. Decide on it, or check what was changed."
-            )
+            if left:
+                prompt = "Not all that was asked for is done. Decide on it, or check what was changed."
+            elif has_written:
+                prompt = "It is complete. Check what it changed; all of it can be undone."
+            else:
+                prompt = "It is complete. It changed no files."
             suggestions = [
                 *_about_unfulfilled(left, held),
-                f"lcp changes {number}",
-                f"lcp undo {number} --dry-run",
+                *([f"lcp changes {number}", f"lcp undo {number} --dry-run"] if has_written else []),
                 f"lcp resume {number}",
             ]
         case MissionStatus.FAILED | MissionStatus.CANCELLED:

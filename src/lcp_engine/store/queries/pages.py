@@ -40,6 +40,7 @@ _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
 _ANY_CHANGE = Sql(
     "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' LIMIT 1", mission=int
 )
+_LAST_EVENT = Sql("SELECT events FROM missions WHERE id = :mission", mission=int)
 _SEARCHED_TEXT = ("name", "kind", "reason")
 _SEARCHED_JSON = ("params", "error", "result")
 _IS_MOVE = Condition(f"event IN ({', '.join(repr(transition.event) for transition in TRANSITIONS)})")
@@ -135,6 +136,12 @@ def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObjec
 def count_held(tx: Tx) -> int:
     """How many jobs wait for a person, in all missions."""
     return int(tx.query_plain(_COUNT_HELD)[0][0])
+
+
+def last_event(tx: Tx, mission_id: int) -> int:
+    """The number of the mission's last event, which is also how many it has had."""
+    row = tx.row(_LAST_EVENT, mission=in_column(mission_id))
+    return int(row[0]) if row else 0
 
 
 def has_changed(tx: Tx, mission_id: int) -> bool:
