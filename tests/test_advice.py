@@ -31,7 +31,8 @@ GENERAL = """
     replay/reenact:_failure runner/undo:_done
 BINARY: cli/decide:_read sandbox/new_content:compose sandbox/new_content:edit sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED: core/decide:_go_on
-CONFLICT: cli/decide:_seen_with engine/approvals:_conflict sandbox/atomic_write:LocalFile._conflict
+CONFLICT: changes/recovery:staged_content changes/merge:_Wanted.before cli/decide:_seen_with engine/approvals:_conflict
+    sandbox/atomic_write:LocalFile._conflict
     sandbox/entries:LocalDirectory.put sandbox/entries:LocalDirectory.remove web/undo:undo
 DATABASE_BUSY: store/db/postgres:Postgres.explain store/db/sqlite:Sqlite.explain
 DATABASE_FAILED: store/db/database:_unknown store/db/postgres:Postgres.explain
@@ -69,7 +70,7 @@ INVALID_MISSION: core/evaluation/suite:_refuse
     core/mission/parse:_refuse engine/plan_steps:check_plans planners/llm/planner:ModelPlanner._chosen
     planners/registry:_check_names planners/registry:_speaking planners/registry:make_planner
     planners/simple:check_script settings:resolve_root web/actions:_limit
-INVALID_PARAMS: cli/decide:_revised api/run_job:_read_params replay/fork:_result
+INVALID_PARAMS: changes/preview:Previews._of_merge cli/decide:_revised api/run_job:_read_params replay/fork:_result
     sandbox/atomic_write:check_name sandbox/directories:open_parent sandbox/new_content:_check
     sandbox/new_content:_compose sandbox/new_content:edit sandbox/paths:_checked sandbox/paths:_collapse
     sandbox/root:refusal
@@ -79,7 +80,8 @@ INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: cli/init:_check_target sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
     store/maintenance/backup:_check_target workers/base:Context.to_change workers/read_file:_read
-NOT_FOUND: cli/approvers:remove_command cli/memory:_entries core/memory:unknown_root
+NOT_FOUND: cli/approvers:remove_command cli/memory:_entries core/memory:unknown_root changes/recovery:_staged_content
+    changes/merge:known_stage
     cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
     shipped_missions:find_mission store/ledger:Ledger._job store/ledger:Ledger.plan
@@ -106,7 +108,8 @@ WORKER_DIED: runner/confined/external:_Running.__init__
     runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
-WRONG_STATE: engine/link_decisions:check_linkable
+WRONG_STATE: changes/merge:_all_locked
+    engine/link_decisions:check_linkable
     workers/recall:_refusal cli/decide:_approve_edited engine/approvals:decided_before engine/approvals:_is_known
     engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_check_step_may_run
     engine/missions:accept_root engine/missions:cancel engine/missions:enqueue engine/missions:resume
@@ -114,8 +117,8 @@ WRONG_STATE: engine/link_decisions:check_linkable
     replay/replay:_refuse web/edit:_job
 """
 OWN = """
-*: planners/llm/probe:_failed engine/plan_steps:admit
-    workers/load_files:_naming api/mcp_tools:_about runner/confined/external:_Job.failed
+*: planners/llm/probe:_failed engine/plan_steps:admit workers/load_files:_naming api/mcp_tools:_about
+    runner/confined/external:_Job.failed changes/stages:open_stage
     cli/base:naming cli/editor:Draft.kept_after engine/admission:_failure engine/admission:refuse_step
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
@@ -128,7 +131,9 @@ DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner sto
     store/maintenance/backup:_pg_dump store/maintenance/check:opened
 DATABASE_VERSION: store/db/open:version_of store/db/sqlite:Sqlite.explain store/maintenance/backup:back_up
     store/maintenance/check:_sizes
-FILE_SYSTEM: store/maintenance/backup:_naming_target cli/init:_write
+FILE_SYSTEM: sandbox/private_copy:copy_privately
+    changes/stages:_make_private
+    store/maintenance/backup:_naming_target cli/init:_write
     runner/confined/programs:ended_of cli/doctor:_new_database cli/doctor:_upkeep
     api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
@@ -140,14 +145,14 @@ INVALID_ARGUMENT: cli/approvers:approver engine/secret_keys:read_key engine/secr
     cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description
-INVALID_MISSION: api/evaluation:_text_of
-    cli/load_mission:load_plans engine/admission:check_kinds
+INVALID_MISSION: api/evaluation:_text_of cli/load_mission:load_plans engine/admission:check_kinds
+    changes/stages:_check_is_outside
     cli/load_mission:_decoded cli/load_mission:_not_readable cli/schedule:add_command
 INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:_find
 LIMIT_REACHED: api/memory:Memory.take_in engine/memory:_full
     replay/fork:_answer
-NOT_ALLOWED: engine/lessons:keep_proposal workers/remember:execute
+NOT_ALLOWED: engine/merges:end_of_merge engine/lessons:keep_proposal workers/remember:execute
     workers/recall:execute
     workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
     engine/approvals:_rejection
@@ -157,7 +162,7 @@ NOT_A_FILE: api/evaluation:_read_begun
 NOT_FOUND: api/evaluation:_text_of api/evaluation:Evaluation.open
     engine/question:earlier_job workers/recall:execute
     store/queries/memories:find_entry
-    changes/recovery:_bring_back cli/jobs:job_command store/queries/mission_spec:was_pruned
+    changes/recovery:_content_of cli/jobs:job_command store/queries/mission_spec:was_pruned
 NO_PLANNER: planners/llm/factories:require planners/llm/local:shipped_weights planners/registry:_load
     planners/registry:make_planner
 NO_SINGLE_MATCH: sandbox/new_content:_check_matches
@@ -173,7 +178,7 @@ PATH_OUTSIDE_ROOT: sandbox/root:_outside
 PLANNER_FAILED: engine/progress:_end_without_reply planners/simple:NoPlanner.answer
     planners/llm/local:_start
     planners/llm/planner:ModelPlanner._slot runner/executor:_storable_reply
-ROOT_CHANGED: sandbox/root_identity:check_same sandbox/root_identity:open_known
+ROOT_CHANGED: changes/stages:open_stage sandbox/root_identity:check_same sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED: planners/simple:ReplayPlanner.answer
 TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
     sandbox/working_copy:_check_size cli/decide:_read cli/replay:_text engine/outcome:_stored
@@ -183,8 +188,8 @@ TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
 WORKER_FAILED: engine/plan_course:end_by_rule runner/confined/external:_environment
     runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
-WRONG_STATE: api/config_text:_replace cli/approvers:add_command
-    api/evaluation:Evaluation.begin api/evaluation:_only_one api/evaluation:_read_begun
+WRONG_STATE: api/config_text:_replace cli/approvers:add_command api/evaluation:Evaluation.begin
+    api/evaluation:_only_one api/evaluation:_read_begun changes/stages:_make
     workers/recall:_refusal api/arguments:new_root cli/init:_there_already engine/schedules:add_schedule
     runner/undo:_still_written runner/undo:check_quiet
     runner/undo:undo store/maintenance/backup:_there_already
@@ -215,6 +220,7 @@ NO_REFUSALS = {
     ReasonCode.PLANNER_REVIEW, ReasonCode.QUESTION, ReasonCode.REPLY_WANTED, ReasonCode.RUNNER_DIED,
     ReasonCode.STEP_ENDED, ReasonCode.CONFLICT, ReasonCode.DRIFT, ReasonCode.NO_WORKER, ReasonCode.STEP_ORDER,
     ReasonCode.CONDITION_UNMET, ReasonCode.PLAN_ABORTED, ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE,
+    ReasonCode.MERGE, ReasonCode.MERGE_CONFLICT, ReasonCode.MERGE_REFUSED, ReasonCode.STAGED,
     ReasonCode.FILE_BUSY, ReasonCode.NETWORK_ROOT, ReasonCode.MAX_RUNNING, ReasonCode.RATE_LIMIT,
 }  # fmt: skip
 """Reasons to hold, cancel or queue a job, which make no error."""

@@ -109,7 +109,8 @@ class Journal:
 
     `settle` settles a job inside the transaction it is given. Replaced contents of up to `keeps` bytes are kept, so
     that the change can be undone. `files` accesses the files; `tracker` learns when the file of a job is accessed.
-    A job whose file is busy is given back if it `may_repeat`, since it is then executed again; others wait.
+    A job whose file is busy is given back if it `may_repeat`, since it is then executed again; others wait. In a
+    stage, `is_stage`, nothing is a change of the mission's root.
     """
 
     database: Database
@@ -120,6 +121,7 @@ class Journal:
     files: FileAccess = HERE
     tracker: Tracker = UNTRACKED
     may_repeat: bool = True
+    is_stage: bool = False
 
     def perform(self, effects: Sequence[JobEffect]) -> None:
         """Apply effects, each once and in their order for each file, and settle their jobs.
@@ -441,6 +443,7 @@ class Journal:
             result=to_json(effect.result(applied).model_dump(mode="json")),
             undoes=None,
             root_identity=place_of(self.root),
+            staged=1 if self.is_stage else None,
         )
 
     def _file(self, file: LockedFile) -> str:

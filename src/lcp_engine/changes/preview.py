@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 
+from lcp_engine.changes.merge import PATH, MergeView, view_merge
 from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.clock import Micros
 from lcp_engine.core.mission.spec import spec_of
@@ -22,7 +23,7 @@ from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queries.mission_spec import changed_root, spec_and_root
+from lcp_engine.store.queries.mission_spec import spec_and_root, working_root
 from lcp_engine.workers.base import (
     Context,
     FileEffect,
@@ -30,6 +31,7 @@ from lcp_engine.workers.base import (
     Worker,
     too_large_to_change,
 )
+from lcp_engine.workers.merge import MERGE, MergeParams
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Preview:
 
     `found` is the current file: its SHA-256 in hex, None if there is none, or the code of its error.
     `refused` is why the job would write nothing. `unread` is the size of a current file that is too large for `before`.
-    `mode` are the mode bits of a current file, which it keeps. `new_path` is where the file would be moved to.
+    `mode` are the mode bits of a current file, which it keeps. `new_path` is where the file would be moved to. Of a
+    merge, `merged` has all its files, and `found` is the hash of what it would do to them.
     """
 
     path: str
@@ -49,9 +52,12 @@ class Preview:
     unread: int = 0
     mode: int = 0
     new_path: str | None = None
+    merged: MergeView | None = None
 
     @property
     def diff(self) -> Diff:
+        if self.merged is not None:
+            return self.merged.joined
         if self.refused is not None:
             return Diff(self.path, note=f"would not be written: {self.refused.message}")
         if self.new_path is not None:
@@ -71,7 +77,7 @@ class Previews:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._missions: dict[int, tuple[str, Root | None, FileAccess]] = {}
+        self._missions: dict[int, tuple[str, Root | None, FileAccess, tuple[str, ...]]] = {}
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -84,6 +90,8 @@ class Previews:
 
     def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
         """What the job would change; None for a kind without previews."""
+        if kind == MERGE.kind:
+            return self._of_merge(mission_id, params)
         worker = self._instance.admission.workers.get(kind)
         if worker is None or worker.preview is None:
             return None
@@ -92,6 +100,16 @@ class Previews:
             return preview_of(worker, params, context, files)
         except LcpError as error:
             return Preview("", error.code, refused=error.failed)
+
+    def _of_merge(self, mission_id: int, params: Mapping[str, JsonValue]) -> Preview:
+        try:
+            view = view_merge(self._instance, mission_id, MergeParams.model_validate(dict(params)))
+        except LcpError as error:
+            return Preview(PATH, error.code, refused=error.failed)
+        except ValidationError as error:
+            message = f"the params of a merge are not valid: {error.errors()[0]['msg']}"
+            return Preview(PATH, None, refused=Failed(ErrorCode.INVALID_PARAMS, message))
+        return Preview(PATH, view.digest, merged=view)
 
     def with_sight(
         self, mission_id: int, kind: str, params: Mapping[str, JsonValue]
@@ -104,24 +122,23 @@ class Previews:
     def _context(self, mission_id: int, worker: Worker[BaseModel]) -> tuple[Context, FileAccess]:
         if mission_id not in self._missions:
             self._missions[mission_id] = self._open(mission_id)
-        spec_text, root, files = self._missions[mission_id]
+        spec_text, root, files, aliases = self._missions[mission_id]
         spec = spec_of(spec_text)
         policy = self._instance.admission.policy(spec, None if root is None else root.path)
         judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
-        return Context(root, spec.root_aliases, judge, self._instance.caps, approved=True), files
+        return Context(root, (*spec.root_aliases, *aliases), judge, self._instance.caps, approved=True), files
 
-    def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess]:
-        spec_text, known = self._instance.database.read(
-            lambda tx: (spec_and_root(tx, mission_id)[0], changed_root(tx, mission_id))
+    def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess, tuple[str, ...]]:
+        spec_text, stated, known = self._instance.database.read(
+            lambda tx: (*spec_and_root(tx, mission_id), working_root(tx, mission_id))
         )
         if known is None:
-            return spec_text, None, HERE
+            return spec_text, None, HERE, ()
         root = self._opened.enter_context(open_known(known))
-        return (
-            spec_text,
-            root,
-            self._opened.enter_context(confined_threads(self._instance.isolation).access(root)),
-        )
+        files = self._opened.enter_context(confined_threads(self._instance.isolation).access(root))
+        # In a stage, the root's own path is a name of it.
+        aliases = () if stated in (None, known.path) else (str(stated),)
+        return spec_text, root, files, aliases
 
 
 def preview_of(

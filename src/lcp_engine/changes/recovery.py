@@ -4,15 +4,18 @@ An intent is open from the transaction that records it until the one that notes 
 between, the next one to lock the file compares it with the hashes of the intent: it equals *after*, the intent is
 applied; it equals *before*, nothing has happened; anything else is a conflict. The intents of an undo are decided once
 they are recorded: a file that is still as *before* is then brought to *after*. So is the removal of a file that was
-moved: its intent is recorded void, and opened by the transaction that marks its new file applied.
+moved: its intent is recorded void, and opened by the transaction that marks its new file applied. Those of a merge are
+decided as well: what they lead to is in the stage.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
@@ -21,7 +24,7 @@ from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess
+from lcp_engine.sandbox.file_access import HERE, ConfinedThreads, FileAccess
 from lcp_engine.sandbox.locks import Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import Elsewhere, open_known
@@ -40,15 +43,20 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow, JobRow
+from lcp_engine.store.stages import stage_of
 from lcp_engine.workers.base import ExecutedBy, Hold, Worker, refuse_to_execute
 from lcp_engine.workers.registry import UNDO_KIND
 
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
+MERGE_MODE = "merge"
+"""The mode of a change that a merge makes, with a content of the mission's stage."""
 MOVE = "move"
 """The mode of the two changes of a move: a new file, and then the old one, which is removed."""
 LEFT = "left"
 """What an undo does to a directory that is not empty."""
 UNDO_SECONDS = 3600.0
+Contents: TypeAlias = Callable[[ChangeRow], bytes | None]
+"""Finds what a decided change leads to; None where there is to be no file. Raises `LcpError` if it is gone."""
 
 
 class _Nothing(BaseModel):
@@ -70,11 +78,12 @@ UNDO = Worker(
 
 def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFile) -> None:
     """Close the open intents on a locked file, after those of an undo have been carried out."""
+    contents = partial(_content_of, database)
     states = {
-        change.id: _find_state(database, change, file)
+        change.id: carry_out(change, file, contents)
         for change in sorted(left, key=lambda change: not is_decided(change))
     }
-    _close(database, left, states)
+    close_all(database, left, states)
 
 
 def is_directory(change: ChangeRow) -> bool:
@@ -83,8 +92,13 @@ def is_directory(change: ChangeRow) -> bool:
 
 
 def is_decided(change: ChangeRow) -> bool:
-    """Whether an open intent is carried out, whoever finds it: that of an undo, or to remove a file that was moved."""
-    return change.undoes is not None or (change.mode == MOVE and change.sha256_after is None)
+    """Whether an open intent is carried out, whoever finds it: of an undo, of a merge, to remove what was moved."""
+    return _is_whole(change) or (change.mode == MOVE and change.sha256_after is None)
+
+
+def _is_whole(change: ChangeRow) -> bool:
+    """Whether it is one of several that were decided together, whatever file is there by now."""
+    return change.undoes is not None or change.mode == MERGE_MODE
 
 
 def close_left_open(database: Database, mission_id: int, threads: ConfinedThreads) -> None:
@@ -136,7 +150,7 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
             if error.failed.meaning.retry and not is_last:
                 raise
             errors[change.id] = error.failed
-            _close(database, [change], {change.id: VOID})
+            close_all(database, [change], {change.id: VOID})
     changes = database.read(lambda tx: changes_of(tx, job.id))
     _remove_empty_directories(database, changes, threads)
     return _outcome(job, sorted(changes, key=lambda change: change.path), errors)
@@ -172,7 +186,7 @@ def open_root(database: Database, mission_id: int, path: str, place: str | None)
     return open_known(database.read(lambda tx: root_of_change(tx, mission_id, path, place)))
 
 
-def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
+def carry_out(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
     """What became of an intent on a locked file; one that is decided is carried out first."""
     file.mend(change.temporary, change.sha256_before, change.sha256_after)
     digest = file.digest()
@@ -184,8 +198,9 @@ def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
         return CONFLICT
     if not is_decided(change):
         return VOID
+    mode = from_json(change.result).get("mode")
     try:
-        _bring_back(database, change, file)
+        file.replace(contents(change), change.temporary, mode if isinstance(mode, int) else None)
     except LcpError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
@@ -193,25 +208,47 @@ def _find_state(database: Database, change: ChangeRow, file: LockedFile) -> str:
     return APPLIED
 
 
-def _bring_back(database: Database, change: ChangeRow, file: LockedFile) -> None:
+def _content_of(database: Database, change: ChangeRow) -> bytes | None:
     after = change.sha256_after
-    data = None if after is None else database.read(lambda tx: content(tx, after))
-    if data is None and after is not None:
+    if after is None:
+        return None
+    if change.mode == MERGE_MODE:
+        return _staged_content(database, change)
+    data = database.read(lambda tx: content(tx, after))
+    if data is None:
         message = f"{change.path!r}: its content before is not in the database"
         advice = (
             "Restore the file from a backup; contents above caps.preimage_bytes and pruned ones are not kept."
         )
         raise LcpError(ErrorCode.NOT_FOUND, message, advice=advice)
-    mode = from_json(change.result).get("mode")
-    file.replace(data, change.temporary, mode if isinstance(mode, int) else None)
+    return data
 
 
-def _close(database: Database, left: Sequence[ChangeRow], states: Mapping[int, str]) -> None:
+def _staged_content(database: Database, change: ChangeRow) -> bytes | None:
+    stage = database.read(lambda tx: stage_of(tx, change.mission_id))
+    if stage is None:
+        raise LcpError(ErrorCode.NOT_FOUND, f"{change.path!r}: the stage that it comes from is gone")
+    with open_known(stage.known) as root:
+        return staged_content(HERE, root, change)
+
+
+def staged_content(files: FileAccess, stage: Root, change: ChangeRow) -> bytes | None:
+    """What a stage has of a file that is merged. Raises `CONFLICT` if it has something else by now."""
+    if change.sha256_after is None:
+        return None
+    found = files.read_unlocked(stage, change.path, None)
+    if found is None or found.sha256 != change.sha256_after:
+        raise LcpError(ErrorCode.CONFLICT, f"{change.path!r}: the stage no longer has what was to be merged")
+    return found.data
+
+
+def close_all(database: Database, left: Sequence[ChangeRow], states: Mapping[int, str]) -> None:
     """Close intents with their new `states`, by id."""
 
     def close(tx: Tx) -> None:
         ledger = ledger_of(tx)
         ledger.lock(change.mission_id for change in left)
+        whole: set[int] = set()
         for change in left:
             state = states[change.id]
             has_arrived = state == APPLIED and change.mode == MOVE
@@ -219,8 +256,10 @@ def _close(database: Database, left: Sequence[ChangeRow], states: Mapping[int, s
             if not is_closed or state != APPLIED:
                 continue
             note_late_write(ledger, change.job_id, change.path)
-            if change.undoes is not None:
-                deliver_again(tx, change.mission_id)
+            if _is_whole(change):
+                whole.add(change.mission_id)
+        for mission_id in sorted(whole):
+            deliver_again(tx, mission_id)
 
     database.write(close)
 
@@ -236,22 +275,22 @@ def _close_if_free(database: Database, change: ChangeRow, root: Root, files: Fil
                 close_intents(database, [change], held)
     except LcpError as error:
         match error.code:
-            case ErrorCode.PATH_NOT_FOUND if change.undoes is not None:
+            case ErrorCode.PATH_NOT_FOUND if _is_whole(change):
                 _restore(database, change, root, files)  # a missing directory has no lock to hold
             case ErrorCode.PATH_NOT_FOUND:
                 state = VOID if change.sha256_before is None else CONFLICT
                 state = APPLIED if change.sha256_after is None else state
-                _close(database, [change], {change.id: state})
+                close_all(database, [change], {change.id: state})
             case ErrorCode.NOT_A_FILE:
-                _close(database, [change], {change.id: CONFLICT})
+                close_all(database, [change], {change.id: CONFLICT})
             case ErrorCode.PATH_DENIED if change.undoes is None:
-                _close(database, [change], {change.id: CONFLICT})
+                close_all(database, [change], {change.id: CONFLICT})
             case _:
                 raise
 
 
 def _restore(database: Database, change: ChangeRow, root: Root, files: FileAccess) -> None:
-    """Carry out an open intent of an undo; for a file that comes back, its directories are created."""
+    """Carry out an open intent of an undo or a merge; for a file that comes back, its directories are created."""
     wait = Wait.ALL if change.sha256_after is None else Wait.FIRST
     with files.lock([(root, change.path)], wait) as locked:
         (held,) = locked.found
@@ -263,7 +302,7 @@ def _restore(database: Database, change: ChangeRow, root: Root, files: FileAcces
         if isinstance(held, LockedFile):
             close_intents(database, [change], held)
         elif held is not None and change.sha256_after is None and held.code is ErrorCode.PATH_NOT_FOUND:
-            _close(database, [change], {change.id: APPLIED})
+            close_all(database, [change], {change.id: APPLIED})
         elif held is not None:
             raise held
 

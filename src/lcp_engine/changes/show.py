@@ -51,6 +51,8 @@ class Look:
     forecast: Forecast
     diff: Diff | None
     sight: Sight
+    files: tuple[Diff, ...] = ()
+    """Of a merge, what `diff` shows together, file by file."""
 
     @property
     def is_whole(self) -> bool:
@@ -85,7 +87,7 @@ def show_job(instance: Instance, job_id: int, person: str) -> list[Diff]:
         return _applied(instance, [change for change in reversed(made) if change.state == "applied"])
     look = look_over(instance, [job])[job_id]
     instance.database.write(lambda tx: see(tx, job_id, person, look.sight))
-    return [] if look.diff is None else [look.diff]
+    return [*look.files] if look.files else [] if look.diff is None else [look.diff]
 
 
 def look_over(instance: Instance, jobs: Iterable[JsonObject]) -> dict[int, Look]:
@@ -112,7 +114,10 @@ def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonO
     else:
         forecast = Forecast.NOTHING if worker is not None and not worker.has_effects else Forecast.UNKNOWN
     return Look(
-        forecast, None if preview is None else preview.diff, replace(sight, job_id=int(str(job["id"])))
+        forecast,
+        None if preview is None else preview.diff,
+        replace(sight, job_id=int(str(job["id"]))),
+        () if preview is None or preview.merged is None else preview.merged.diffs,
     )
 
 

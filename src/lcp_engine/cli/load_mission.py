@@ -45,6 +45,7 @@ class MissionOptions:
     settings: Sequence[str] = ()
     variables: Mapping[str, str] | None = None
     allow_admin: bool = False
+    stage: bool = False
 
 
 class Loaded(NamedTuple):
@@ -65,7 +66,8 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     if request is not None:
         text = mission_of(request)
     parsed = _spec(options, text, source, base, lambda: usual_planner(os.environ))
-    spec = parsed.model_copy(update={"allow_admin": options.allow_admin})
+    stage = options.stage or parsed.stage
+    spec = parsed.model_copy(update={"allow_admin": options.allow_admin, "stage": stage})
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):

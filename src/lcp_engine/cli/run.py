@@ -55,12 +55,19 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
         settings: Sequence[str],
         variables: Sequence[str],
         allow_admin: bool,
+        stage: bool,
         **others: object,
     ) -> int:
         pairs(settings, "--set")
         return command(
             options=MissionOptions(
-                mission, root, planner, settings, pairs(variables, "--var"), allow_admin=allow_admin
+                mission,
+                root,
+                planner,
+                settings,
+                pairs(variables, "--var"),
+                allow_admin=allow_admin,
+                stage=stage,
             ),
             **others,
         )
@@ -78,6 +85,8 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
                      help="Set the variable ${NAME} of the file."),
         click.option("--allow-admin", is_flag=True,
                      help="Let it request jobs of the level admin; they are held for a person."),
+        click.option("--stage", is_flag=True,
+                     help="Let it work in a private copy of the root, and ask you once what is merged."),
     )):  # fmt: skip
         stated = option(stated)
     return stated

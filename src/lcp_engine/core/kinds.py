@@ -12,6 +12,8 @@ TURN = "agent_plan"
 """A question to the planner."""
 QUESTION = "ask_user"
 """A question to a person (R13)."""
+MERGE = "merge"
+"""The engine's own job that brings what a mission did in its stage into the root (R28)."""
 WRITE = "write_file"
 """What the action of the same name has done."""
 

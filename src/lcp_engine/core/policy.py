@@ -104,7 +104,8 @@ class Policy:
     For one path the first rule that matches decides: the user's final rules, the mission's, the user's others, the
     default. A denial of the default is lifted only by a user's rule that names the path as it is spelled. `relative`
     turns a path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are the
-    engine's files and directories in the root, such as its database ("" is the root itself).
+    engine's files and directories in the root, such as its database ("" is the root itself). In a `stage` what would be
+    held for writing files runs: a person approves the merge.
     Raises `LcpError` INVALID_PATTERN for a rule with an invalid pattern.
     """
 
@@ -115,6 +116,7 @@ class Policy:
         *,
         relative: Callable[[str], str] = lambda path: path,
         engine_paths: Iterable[str] = (),
+        stage: bool = False,
     ) -> None:
         mission = [_named(_MISSION, number, rule) for number, rule in enumerate(mission_rules, 1)]
         users = [_named(_USER, number, rule) for number, rule in enumerate(user_rules, 1)]
@@ -124,6 +126,7 @@ class Policy:
             [rule for rule in users if rule.origin == _USER],
         )
         self._relative = relative
+        self._stage = stage
         self._engine_paths = frozenset(path.casefold() for path in engine_paths)
         self._in_engine_paths = tuple(f"{path}/" for path in self._engine_paths if path)
 
@@ -145,9 +148,10 @@ class Policy:
 
         def judge(path: str) -> Ruling:
             denial = self._denial(path, writes=writes)
-            return _walk(rules, path, default, denial, _first) if has_rules else denial or default
+            found = _walk(rules, path, default, denial, _first) if has_rules else denial or default
+            return STAGED if in_stage and found.verdict is Verdict.HOLD else found
 
-        has_rules = any(rules)
+        has_rules, in_stage = any(rules), self._stage and writes
         denies = any(rule.ruling.verdict is Verdict.DENY for group in rules for rule in group)
         return Judge(judge, has_denying_rules=denies)
 
@@ -176,8 +180,9 @@ class Policy:
         for path in map(self._relative, paths or ("",)):
             notes = _Notes(kind)
             denial = self._denial(path, writes=writes)
-            ruling = _walk(self._rules, path, default, denial, notes.first)
-            looked = notes.whole(denial, default, ruling)
+            found = _walk(self._rules, path, default, denial, notes.first)
+            looked = notes.whole(denial, default, found)
+            ruling = STAGED if self._stage and writes and found.verdict is Verdict.HOLD else found
             explained.append(Explained(path, ruling, looked))
         return explained
 
@@ -202,6 +207,8 @@ class Policy:
 _STRICTNESS = {Verdict.AUTO: 0, Verdict.HOLD: 1, Verdict.DENY: 2}
 _DEFAULT_AUTO = Ruling(Verdict.AUTO, because(ReasonCode.DEFAULT_AUTO))
 _DEFAULT_HOLD = Ruling(Verdict.HOLD, because(ReasonCode.DEFAULT_HOLD))
+STAGED = Ruling(Verdict.AUTO, because(ReasonCode.STAGED))
+"""In place of a hold, for what changes nothing outside of a stage."""
 _SECRETS = Ruling(Verdict.DENY, because(ReasonCode.SECRETS))
 _ENGINE_FILES = Ruling(Verdict.DENY, because(ReasonCode.ENGINE_FILES))
 _GIT_FILES = Ruling(Verdict.DENY, because(ReasonCode.GIT_FILES))

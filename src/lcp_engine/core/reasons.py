@@ -40,6 +40,9 @@ class ReasonCode(StrEnum):
     MAX_FOLLOWUPS = "max_followups"
     MAX_JOBS = "max_jobs"
     MAX_RUNNING = "max_running"
+    MERGE = "merge"
+    MERGE_CONFLICT = "merge_conflict"
+    MERGE_REFUSED = "merge_refused"
     MISSION_ENDED = "mission_ended"
     NETWORK_ROOT = "network_root"
     NOT_JUDGED = "not_judged"
@@ -56,6 +59,7 @@ class ReasonCode(StrEnum):
     RULE = "rule"
     RUNNER_DIED = "runner_died"
     SECRETS = "secrets"
+    STAGED = "staged"
     STEP_ENDED = "step_ended"
     STEP_ORDER = "step_order"
     STEP_REFUSED = "step_refused"
@@ -102,6 +106,9 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.MAX_FOLLOWUPS: "more than max_followups ({most}) in one reply",
     ReasonCode.MAX_JOBS: "the mission may have max_jobs = {most} jobs, and has them",
     ReasonCode.MAX_RUNNING: "as many jobs run as {of} may have (max_running: {most})",
+    ReasonCode.MERGE: "what the mission did in its stage ({files}) waits to be merged into the root",
+    ReasonCode.MERGE_CONFLICT: "not merged: changed in the root since the stage was made: {files}",
+    ReasonCode.MERGE_REFUSED: "not merged: {fact}",
     ReasonCode.MISSION_ENDED: "the mission has ended",
     ReasonCode.NETWORK_ROOT: "another machine writes to the root, and locks may not exclude it",
     ReasonCode.NOT_JUDGED: "policy has not judged it",
@@ -118,6 +125,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.RULE: "{origin} rule {number} ({what}) says {verdict}",
     ReasonCode.RUNNER_DIED: "runner {runner} (pid {pid}) died",
     ReasonCode.SECRETS: "default policy: secrets are denied",
+    ReasonCode.STAGED: "the mission works in a stage, whose merge waits for a person",
     ReasonCode.STEP_ENDED: "job {job}, the step before it, {fault}",
     ReasonCode.STEP_ORDER: "the step before it has not succeeded yet",
     ReasonCode.STEP_REFUSED: "the step before it was refused",

@@ -14,7 +14,7 @@ from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.policy import STAGED, Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
 from lcp_engine.core.protocol.references import references_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
@@ -50,7 +50,9 @@ class Admission:
 
     def policy(self, spec: MissionSpec, root: str | None) -> Policy:
         """The policy of a mission over `root`."""
-        return _policy(spec.policy, self.user_rules, self.engine_files, root, spec.root_aliases)
+        return _policy(
+            spec.policy, self.user_rules, self.engine_files, root, spec.root_aliases, stage=spec.stage
+        )
 
 
 @dataclass(frozen=True)
@@ -207,12 +209,12 @@ def _reserved(worker: Worker[BaseModel] | None, job: JobRow) -> int:
 @lru_cache(maxsize=256)
 def _policy(
     rules: tuple[Rule, ...], user_rules: tuple[Rule, ...], files: tuple[str, ...], root: str | None,
-    aliases: tuple[str, ...],
+    aliases: tuple[str, ...], *, stage: bool,
 ) -> Policy:  # fmt: skip
     if root is None:
-        return Policy(rules, user_rules)
-    inner = beneath(files, root)
-    return Policy(rules, user_rules, relative=names_of((root,), aliases).relative, engine_paths=inner)
+        return Policy(rules, user_rules, stage=stage)
+    inner, relative = beneath(files, root), names_of((root,), aliases).relative
+    return Policy(rules, user_rules, relative=relative, engine_paths=inner, stage=stage)
 
 
 def _evaluate(
@@ -288,6 +290,8 @@ def ruling_on(
     by_kind = permission_ruling(worker, spec)
     if by_kind is not None:
         return *by_kind, ErrorCode.NOT_ALLOWED
+    if spec.stage and worker.command is not None and ruling.verdict is Verdict.HOLD:
+        ruling = STAGED  # it sees a copy of the stage
     return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
 
 

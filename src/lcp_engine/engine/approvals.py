@@ -45,6 +45,7 @@ from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.ask_user import KIND, AskUserResult, fields_of
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+from lcp_engine.workers.merge import MERGE
 from lcp_engine.workers.params import FileParams
 
 BY = "hold_timeout"
@@ -128,7 +129,7 @@ def locked_job(ledger: Ledger, job_id: int) -> JobRow:
 
 def worker_of(workers: Workers, job: JobRow) -> Worker[BaseModel]:
     """What executes the job. Raises `NO_WORKER`."""
-    worker = workers.get(job.kind)
+    worker = MERGE if job.kind == MERGE.kind else workers.get(job.kind)
     if worker is None:
         message = f"job {job.id} has kind {job.kind!r}; no worker for it is installed"
         raise LcpError(ErrorCode.NO_WORKER, message)

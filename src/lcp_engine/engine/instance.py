@@ -24,7 +24,7 @@ from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.endpoint_probes import StoredProbeCache
-from lcp_engine.store.host.liveness import place_beside, runtime_directory
+from lcp_engine.store.host.liveness import place_beside, runtime_directory, stages_directory
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.host.shared_clock import open_shared_clock
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
@@ -81,6 +81,8 @@ class Instance:
     clock: Clock = system_clock
     url: str = ""
     upkeep: Upkeep = field(default_factory=Upkeep)
+    stages: Path | None = None
+    """Where the stages of missions are on this machine; None has them work in their roots, which a replay does."""
 
     def read(self, query: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return `query(tx, …)`, all of it read from one state of the database."""
@@ -144,6 +146,7 @@ def open_instance(url: str, options: Options) -> Instance:
         options.clock or system_clock,
         url,
         options.upkeep,
+        stages_directory(url),
     )
 
 

@@ -8,10 +8,12 @@ from pydantic import JsonValue
 
 from lcp_engine.core.decide import AskPerson, Claim, End, Outcome, Usage, end_by_person
 from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SETTLED, SKIP, Role, State, Transition
+from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.lessons import keep_failure
+from lcp_engine.engine.merges import CLAIMED_IN, end_of_merge, is_staged, request_merge
 from lcp_engine.engine.plan_course import (
     begin_fallback,
     end_by_rule,
@@ -44,8 +46,6 @@ from lcp_engine.workers.ask_user import KIND
 
 ASKED = "person_asked"
 """The event of a question that the engine asks a person; its data is the planner's claim, if there is one."""
-CLAIMED_IN = "question"
-"""The key of a claim's data that names the question whose reply made it."""
 _STATE = 4
 """The column of the state in a row of `settled_jobs`."""
 
@@ -62,6 +62,8 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         refresh(ledger, mission)
         return
     plan = ledger.plan(job.plan_id)
+    if job.kind == MERGE and _end_after_merge(ledger, mission, plan, job):
+        return
     if plan.on_failure is not None:
         _advance_stated(ledger, mission, plan, job)
         return
@@ -71,14 +73,16 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
             None if end.succeeded else agent_error(failure_of(end, mission.id), mission.uid, ledger.tx.now)
         )
         number = event_data(ledger.tx, job.mission_id, job.id, ASKED).get(CLAIMED_IN)
-        end_plan(
-            ledger, plan, end, failed, said_in(ledger, mission, number) if isinstance(number, int) else None
-        )
+        number = number if isinstance(number, int) else None
+        said = None if number is None else said_in(ledger, mission, number)
+        end_plan(ledger, plan, end, failed, said, claimed_in=number)
         return
     spec = spec_of(mission.spec)
     if job.state is State.FAILED and spec.on_job_failure == "fail":
         message = f"job {job.id} ({job.kind}) failed, and on_job_failure is fail"
-        end_mission(ledger, mission, End(Outcome.JOB_FAILED, succeeded=False, message=message), error)
+        end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
+        assert mission.root_plan is not None
+        _end_root_plan(ledger, mission, ledger.plan(mission.root_plan), end, error)
         return
     release_followers(ledger, job)
     if job.role is Role.STEP:
@@ -99,6 +103,8 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
         return
     if job.plan_id is not None and not mission.has_ended:
         plan = ledger.plan(job.plan_id)
+        if job.kind == MERGE and _end_after_merge(ledger, mission, plan, job):
+            return
         if plan.on_failure is not None:
             _advance_stated(ledger, mission, plan, job)
             return
@@ -106,6 +112,18 @@ def after_rejecting(ledger: Ledger, job: JobRow) -> None:
         if plan.outcome is None and plan.open == 0 and plan.held == 0:
             queue_turn(ledger, plan)
     refresh(ledger, mission)
+
+
+def _end_after_merge(ledger: Ledger, mission: MissionRow, plan: PlanRow, job: JobRow) -> bool:
+    """End the mission whose merge was settled. False if its planner goes on."""
+    found = None if plan.outcome is not None else end_of_merge(ledger, job)
+    if found is None:
+        return False
+    end, failed, number = found
+    plan.outcome = end.outcome
+    error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
+    end_mission(ledger, mission, end, error, None if number is None else said_in(ledger, mission, number))
+    return True
 
 
 def _advance_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow, step: JobRow) -> None:
@@ -143,9 +161,8 @@ def _end_if_over(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
         return
     end, failed = end_by_rule(ledger, plan)
     error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
-    plan.outcome = end.outcome
     if plan.job_id is None:
-        end_mission(ledger, mission, end, error)
+        _end_root_plan(ledger, mission, plan, end, error)
     else:  # the planner that answered with it reads what came of it
         end_plan(ledger, plan, end, error, what_came_of(ledger, plan, end))
 
@@ -203,13 +220,19 @@ def said_in(ledger: Ledger, mission: MissionRow, number: int) -> str | None:
     return None if asked is None else ledger.result(asked.job_id)
 
 
-def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result: str | None = None) -> None:
-    """End a plan: the mission for the root plan, else the job that began it, with the action as `result` (R12)."""
+def end_plan(
+    ledger: Ledger, plan: PlanRow, end: End, error: str | None, result: str | None = None,
+    *, claimed_in: int | None = None,
+) -> None:  # fmt: skip
+    """End a plan: the mission for the root plan, else the job that began it, with the action as `result` (R12).
+
+    `claimed_in` is the question whose reply ends it.
+    """
     mission = ledger.mission(plan.mission_id)
-    plan.outcome = end.outcome
     if plan.job_id is None:
-        end_mission(ledger, mission, end, error, result)
+        _end_root_plan(ledger, mission, plan, end, error, result=result, claimed_in=claimed_in)
         return
+    plan.outcome = end.outcome
     over = {plan.id, *_end_sub_plans(ledger, mission, end.outcome, within=plan)}
     turns = [job for plan_id in sorted(over) for job in open_turns(ledger, ledger.plan(plan_id))]
     _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.PLAN_ENDED))
@@ -217,6 +240,23 @@ def end_plan(ledger: Ledger, plan: PlanRow, end: End, error: str | None, result:
     if owner.state is State.BLOCKED:
         ledger.move(owner, PLAN_SUCCEED if end.succeeded else PLAN_FAIL, result=result, error=error)
         after_settling(ledger, owner, error)
+
+
+def _end_root_plan(
+    ledger: Ledger, mission: MissionRow, plan: PlanRow, end: End, error: str | None, *, result: str | None = None,
+    claimed_in: int | None = None,
+) -> None:  # fmt: skip
+    """End the mission; one that works in a stage, and succeeds, ends when a person has decided on the merge.
+
+    Of one that fails a person may still take what it did.
+    """
+    has_stage = is_staged(mission) and not mission.has_ended
+    if not (has_stage and end.succeeded):
+        plan.outcome = end.outcome
+        end_mission(ledger, mission, end, error, result)
+    if has_stage:
+        request_merge(ledger, mission, plan, end, claimed_in)
+        refresh(ledger, mission)
 
 
 def end_mission(

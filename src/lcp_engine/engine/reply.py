@@ -55,9 +55,9 @@ from lcp_engine.engine.admission import (
 )
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.lessons import keep_reply
+from lcp_engine.engine.merges import CLAIMED_IN
 from lcp_engine.engine.plan_steps import begin_answered
 from lcp_engine.engine.progress import (
-    CLAIMED_IN,
     after_holding,
     after_settling,
     ask_person,
@@ -307,7 +307,8 @@ class _DecidedTurn:
                 queue_correction(ledger, plan, self.job, self.turn.number)
             case End():
                 keep_reply(ledger, self.job, self.reply, decision)
-                end_plan(ledger, plan, decision, self.error, self._ending())
+                claimed_in = self._claimed_in()
+                end_plan(ledger, plan, decision, self.error, self._ending(), claimed_in=claimed_in)
             case _:
                 assert_never(decision)
 

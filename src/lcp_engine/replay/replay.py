@@ -66,7 +66,10 @@ def replay(instance: Instance, mission_id: int, *, keep: Path | None = None) -> 
         database = open_database(f"sqlite:///{directory / DATABASE}", clock)
         try:
             there = replace(
-                instance, database=database, admission=_admission_of(instance, past, directory / ROOT)
+                instance,
+                database=database,
+                admission=_admission_of(instance, past, directory / ROOT),
+                stages=None,
             )
             with Root(str(directory / ROOT)) as root:
                 stop = reenact(Scratch(there, past, root, instance.database), clock)

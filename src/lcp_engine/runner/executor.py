@@ -18,8 +18,10 @@ from uuid import uuid4
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
+from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
+from lcp_engine.changes.stages import open_stage
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
@@ -75,6 +77,7 @@ from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Context, EarlierJob, ExecutedBy, FileEffect, Hold, Worker, params_of
 from lcp_engine.workers.external import Answered
+from lcp_engine.workers.merge import MERGE
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import WORKER, Surroundings, run_allowed, run_in_copy
 
@@ -215,13 +218,19 @@ class Executor:
             if worker.executed_by is ExecutedBy.PLANNER:
                 return self._turns.take(job)
             outcome = (
-                execute_undo(self._database, job, self._threads)
-                if worker.executed_by is ExecutedBy.ENGINE
-                else self._work(job, worker)
+                self._execute_own(job) if worker.executed_by is ExecutedBy.ENGINE else self._work(job, worker)
             )
         except BaseException as error:  # noqa: BLE001 -- a plug-in may raise anything, and must not end the runner
             return finish_raised(job, worker, error)
         return outcome if isinstance(outcome, FileEffect) else finish(job, worker, outcome)
+
+    def _execute_own(self, job: JobRow) -> Succeeded | Failed | Hold:
+        """Execute a job of the engine itself."""
+        if job.kind != MERGE.kind:
+            return execute_undo(self._database, job, self._threads)
+        return execute_merge(
+            self._instance, job, self._threads, partial(self._missions.open_root, job.mission_id)
+        )
 
     def _admit(self, job: JobRow, worker: Worker[BaseModel]) -> JobRow | Failed | Hold:
         """The step of a plan with its references resolved, if it may run; one that is held is stored as it is now."""
@@ -278,7 +287,8 @@ class Executor:
         tracker.settle_finished()
         try:
             job = effects[0].job
-            context = self._missions.context(self._missions.of(job.mission_id), job, worker)
+            mission = self._missions.of(job.mission_id)
+            context = self._missions.context(mission, job, worker)
             caps, files = context.caps, file_access(self._confinement, worker.timeout)
             Journal(
                 self._database,
@@ -289,6 +299,7 @@ class Executor:
                 files,
                 tracker,
                 may_repeat=worker.confined is not None,
+                is_stage=mission.is_staged,
             ).perform(effects)
         except BaseException as error:  # a plug-in's effect may raise anything
             if len(effects) == 1:
@@ -508,6 +519,7 @@ class OpenMission:
     aliases: tuple[str, ...] = ()
     planner: Planner | None = None
     judges: dict[str, PathPolicy] = field(default_factory=dict)
+    is_staged: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -616,7 +628,9 @@ class OpenMissions:
         """What a confined process needs of the mission, to make the same context as `context`."""
         admission, spec = self._instance.admission, mission.spec
         inner = beneath(admission.engine_files, root)
-        return Setup(self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner)
+        return Setup(
+            self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner, spec.stage
+        )
 
     def _open(self, mission_id: int) -> OpenMission:
         spec_text, root, known = self._instance.database.read(
@@ -626,18 +640,41 @@ class OpenMissions:
         if root is None or known is None:
             return OpenMission(spec, None, self._instance.planner_environment, spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
-        # The root's path on the machine of the launch stays a name of it.
-        aliases = spec.root_aliases if here == root else (*spec.root_aliases, root)
-        return OpenMission(spec, self._open_root(known, here), self._instance.planner_environment, aliases)
+        opened = self._open_stage(mission_id) if spec.stage else None
+        is_staged, opened = opened is not None, opened or self._open_root(known, here)
+        # The root's path on the machine of the launch stays a name of it, and in a stage that of the root here.
+        names = dict.fromkeys(name for name in (root, here) if name != opened.path)
+        aliases = (*spec.root_aliases, *names)
+        return OpenMission(spec, opened, self._instance.planner_environment, aliases, is_staged=is_staged)
 
-    def _open_root(self, known: KnownRoot, here: str) -> Root:
-        """A root that is closed when it is no longer used: a job may outlast the cache entry of its mission.
+    def _open_stage(self, mission_id: int) -> Root | None:
+        directory = self._instance.stages
+        if directory is None:
+            return None
+        stage = open_stage(
+            self._instance.database, directory, mission_id, partial(self.open_root, mission_id)
+        )
+        weakref.finalize(stage, os.close, stage.descriptor)
+        return stage
+
+    def open_root(self, mission_id: int) -> Root:
+        """The root of a mission itself, opened for the caller."""
+        spec_text, root, known = self._instance.database.read(
+            lambda tx: (*spec_and_root(tx, mission_id), known_root(tx, mission_id))
+        )
+        assert root is not None
+        assert known is not None
+        return self._open_root(known, self._roots.find(root, spec_text) or root, is_kept=False)
+
+    def _open_root(self, known: KnownRoot, here: str, *, is_kept: bool = True) -> Root:
+        """A root; if it is kept, it is closed when it is no longer used: a job may outlast the entry of its mission.
 
         Where no directory is known to be the root, the first one that this runner opens is.
         """
         is_named = here != known.path
         root = Root(here) if is_named else open_known(known)
-        weakref.finalize(root, os.close, root.descriptor)
+        if is_kept:
+            weakref.finalize(root, os.close, root.descriptor)
         if is_named or not known.is_from_here:
             first = self._first.setdefault((known, here), RootIdentity.of(root.descriptor))
             check_same(known, first, root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import defaultdict
@@ -13,6 +14,7 @@ from functools import partial
 from pydantic import ValidationError
 
 from lcp_engine.changes.recovery import close_each
+from lcp_engine.changes.stages import remove_stages
 from lcp_engine.clock import SECOND, Clock, Micros
 from lcp_engine.core.recurrence import go_on
 from lcp_engine.engine.approvals import expire
@@ -37,6 +39,8 @@ ROOT_SECONDS = 0.5
 """How long a runner waits for the file system of a root before it goes on with other things."""
 END_SECONDS = 5.0
 """The same before it ends."""
+STAGE_SECONDS = 10.0
+"""How often it looks for stages that are no longer needed."""
 HANG_SECONDS = 10.0
 """After how long it says that a root does not answer."""
 
@@ -62,6 +66,7 @@ class Maintenance:
         )
         self._lease_watch = LeaseWatch()
         self._monotonic = monotonic
+        self._stages_looked = -math.inf
 
     def run_due(self, runner_id: int) -> None:
         """Do all that is due, as runner `runner_id`."""
@@ -94,6 +99,14 @@ class Maintenance:
             if dead:
                 forget(runner, self._instance.runtime)
         self._recovery.start_due()
+        self._remove_stages()
+
+    def _remove_stages(self) -> None:
+        """Remove the stages of missions that have ended, now and then."""
+        directory, now = self._instance.stages, self._monotonic()
+        if directory is not None and now - self._stages_looked > STAGE_SECONDS:
+            self._stages_looked = now
+            remove_stages(self._database, directory)
 
     @property
     def silent_roots(self) -> frozenset[str]:
@@ -101,8 +114,11 @@ class Maintenance:
         return self._recovery.hanging
 
     def finish(self) -> None:
-        """Wait a moment for what is under way."""
+        """Wait a moment for what is under way, and remove the stages that are no longer needed."""
         self._recovery.wait(END_SECONDS)
+        self._stages_looked = -math.inf
+        with suppress(LcpError):  # the next runner does it
+            self._remove_stages()
 
     def seconds_until_due(self, most: float) -> float:
         """How long until the next look at other runners' leases, at most `most` seconds."""

@@ -44,6 +44,7 @@ from lcp_engine.store.permits import PermitOffice, state_kinds
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+from lcp_engine.workers.merge import MERGE
 
 if TYPE_CHECKING:
     from lcp_engine.runner.timetable import Timetable
@@ -95,7 +96,7 @@ class Runner:
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads is {threads}; at least 1 is needed")
         if mission_id is not None:
             instance.database.read(lambda tx: spec_and_root(tx, mission_id))
-        self._workers = {**instance.admission.workers, UNDO.kind: UNDO}
+        self._workers = {**instance.admission.workers, UNDO.kind: UNDO, MERGE.kind: MERGE}
         known = sorted(self._workers)
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:

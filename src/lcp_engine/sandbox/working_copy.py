@@ -81,11 +81,11 @@ def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCo
     _check_size(listing.total, sum(listing.sizes or ()))
     for path in listing.files:
         _copy(root, path, files / path)
-    for name in shared:
-        (files / name).symlink_to(Path(root.path) / name)
-    return WorkingCopy(
-        files, home, tuple(str(Path(root.path) / name) for name in shared), dict(_stamps_beneath(files))
-    )
+    # Those of a stage lead to the ones of the root.
+    places = {name: os.path.realpath(Path(root.path) / name) for name in shared}
+    for name, leads_to in places.items():
+        (files / name).symlink_to(leads_to)
+    return WorkingCopy(files, home, tuple(places.values()), dict(_stamps_beneath(files)))
 
 
 def _check_size(files: int, size: int) -> None:

@@ -41,13 +41,22 @@ _LEFT_OPEN = Statement(
 )
 _OF_JOB = Statement(_CHANGE.where(changes.c.job_id == bindparam("job")).order_by(changes.c.id.desc()))
 _OF_MISSION = Statement(
-    _CHANGE.where(changes.c.mission_id == bindparam("mission"), text("state = 'applied'")).order_by(
-        changes.c.id
-    )
+    _CHANGE.where(
+        changes.c.mission_id == bindparam("mission"), text("state = 'applied'"), changes.c.staged.is_(None)
+    ).order_by(changes.c.id)
+)
+_IN_STAGE = Statement(
+    _CHANGE.where(
+        changes.c.mission_id == bindparam("mission"),
+        changes.c.root == bindparam("root"),
+        text("state = 'applied'"),
+        changes.c.staged.is_not(None),
+    ).order_by(changes.c.id)
 )
 _APPLIED_OF_FILES = Statement(
     _CHANGE.where(
         text("state = 'applied'"),
+        changes.c.staged.is_(None),
         changes.c.file.in_(select(changes.c.file).where(changes.c.mission_id == bindparam("mission"))),
     ).order_by(changes.c.id)
 )
@@ -100,7 +109,10 @@ MOST_WHOLE = 16 * 1024
 _APPLIED = Statement(
     select(changes.c.id, changes.c.path, changes.c.sha256_after)
     .where(
-        changes.c.mission_id == bindparam("mission"), text("state = 'applied'"), changes.c.undoes.is_(None)
+        changes.c.mission_id == bindparam("mission"),
+        text("state = 'applied'"),
+        changes.c.undoes.is_(None),
+        changes.c.staged.is_(None),
     )
     .order_by(changes.c.id)
 )
@@ -142,8 +154,13 @@ def changes_of(tx: Tx, job_id: int) -> Sequence[ChangeRow]:
 
 
 def applied_changes(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:
-    """The applied changes of a mission, oldest first."""
+    """The applied changes of a mission in its root, oldest first."""
     return [ChangeRow(*row) for row in tx.rows(_OF_MISSION, mission=mission_id)]
+
+
+def changes_in_stage(tx: Tx, mission_id: int, path: str) -> Sequence[ChangeRow]:
+    """The applied changes of a mission in its stage at `path`, oldest first."""
+    return [ChangeRow(*row) for row in tx.rows(_IN_STAGE, mission=mission_id, root=path)]
 
 
 def applied_changes_of_files(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:

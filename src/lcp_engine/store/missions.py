@@ -98,6 +98,7 @@ _EVENT_DATA = Statement(
     select(events.c.data)
     .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
     .where(events.c.event == bindparam("event"))
+    .order_by(events.c.seq.desc())
 )
 
 
@@ -228,6 +229,6 @@ def answered_plans(tx: Tx, mission_id: int, plan_id: int) -> list[int]:
 
 
 def event_data(tx: Tx, mission_id: int, job_id: int, event: str) -> JsonObject:
-    """The data of a job's event; empty if there is none."""
+    """The data of a job's last event of that name; empty if there is none."""
     row = tx.row(_EVENT_DATA, mission=mission_id, job=job_id, event=event)
     return {} if row is None or row[0] is None else from_json(row[0])

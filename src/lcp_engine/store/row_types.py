@@ -185,6 +185,7 @@ class ChangeRow:
     result: str
     undoes: int | None
     root_identity: str | None
+    staged: int | None = None
 
 
 @dataclass(slots=True)

@@ -403,13 +403,28 @@ changes = Table(
     Column("closed_at", Micros),
     Column("undoes", Id),
     Column("root_identity", Text),
+    Column("staged", SmallInteger),
     _one_of("state", ("intent", "applied", "void", "conflict")),
     _partial("ix_changes_open", "file", where="state = 'intent'"),
 )
 """File effects: what was intended, on what, and whether it happened (R20). `file` is `path` beneath `root`, absolute:
 roots may overlap. A hash is NULL where there is no file. `undoes` is the change that this one takes back.
 `root_identity` says which directory `root` was, and on which machine: a path means another file on another one. Older
-rows have none; theirs is that of their mission."""
+rows have none; theirs is that of their mission. `staged` is 1 for one in a stage, which is none of the root's; else
+NULL."""
+
+stages = Table(
+    "stages",
+    metadata,
+    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
+    Column("machine", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("root_identity", Text, nullable=False),
+    Column("made_at", Micros, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The stages that are in use: the private copy of its root that a mission works in, on which machine it is, and which
+directory. Another process finds it by this row, so that a copy without one is left over."""
 
 runners = Table(
     "runners",
@@ -703,7 +718,7 @@ FROM turns t
         "change_history",
         """
 SELECT c.id, c.mission_id, c.job_id, c.attempt, c.root, c.path, c.mode, c.state, c.sha256_before, c.sha256_after,
-    c.size_bytes, {time:c.intended_at} AS intended_at, {time:c.closed_at} AS closed_at, c.undoes
+    c.size_bytes, {time:c.intended_at} AS intended_at, {time:c.closed_at} AS closed_at, c.undoes, c.staged
 FROM changes c
 """,
     ),

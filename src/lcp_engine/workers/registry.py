@@ -31,6 +31,7 @@ from lcp_engine.workers import (
 )
 from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
 from lcp_engine.workers.external import Needs, python_program
+from lcp_engine.workers.merge import MERGE
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -55,7 +56,8 @@ _BUILT_IN = (
     remember.WORKER.for_any_params(),
 )
 UNDO_KIND = "undo"
-"""The kind of the engine's own jobs, which no planner can request."""
+"""The kind of the engine's own jobs that undo, which no planner can request."""
+ENGINE_KINDS = frozenset({UNDO_KIND, MERGE.kind})
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}
@@ -168,7 +170,7 @@ def check_kind(kind: str, taken: Mapping[str, object], origin: str) -> None:
         fact = f"kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found {kind!r}"
     elif kind in NOT_KINDS:
         fact = f"{kind!r} is an action or a result, not a kind of job"
-    elif kind == UNDO_KIND:
+    elif kind in ENGINE_KINDS:
         fact = f"jobs of kind {kind!r} are the engine's own"
     elif kind in taken:
         fact = f"kind {kind!r} has another worker already"

@@ -362,6 +362,11 @@ class MissionSpec(_Frozen):
         description="Who answers: the name of a planner, or a mapping with its options. A file may leave it out "
         "(planners.md)."
     )
+    stage: bool = Field(
+        default=False,
+        description="Whether it works in a private copy of the root, and a person approves once, at the end, what is "
+        "merged into the root (stage.md).",
+    )
     limits: Limits = Field(default=Limits(), description="The caps of the mission.")
     policy: tuple[Rule, ...] = Field(
         default=(), description="Rules about jobs; the first that matches decides (approvals.md)."

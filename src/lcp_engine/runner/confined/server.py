@@ -249,10 +249,11 @@ class Setup:
     rules: tuple[Rule, ...] = ()
     user_rules: tuple[Rule, ...] = ()
     engine_paths: tuple[str, ...] = ()
+    stage: bool = False
 
     def context_maker(self, root: Root, worker: Worker[BaseModel]) -> Callable[[bool], Context]:
         """What makes the context of a job of that kind, given whether a person approved the job."""
-        policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths)
+        policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths, stage=self.stage)
         judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
         return lambda approved: Context(root, self.aliases, judge, self.caps, approved=approved)
 

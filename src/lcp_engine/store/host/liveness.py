@@ -78,6 +78,16 @@ def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
     return place
 
 
+def stages_directory(url: str) -> Path:
+    """Where the stages of a database are on this machine; no job may use the engine's own places, so it is none."""
+    from platformdirs import user_state_path
+
+    backend = make_backend(url)
+    of = str(backend.path.resolve()) if isinstance(backend, Sqlite) else url
+    digest = hashlib.blake2b(of.encode(), digest_size=8).hexdigest()
+    return user_state_path(f"{APP}-stages") / digest
+
+
 def _make_private(parts: Sequence[Path], advice: str) -> None:
     try:
         parts[0].parent.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.mission_spec import last_place, spec_and_root
 from lcp_engine.store.schema import jobs, missions, network_roots
+from lcp_engine.store.stages import stage_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -190,6 +191,9 @@ class ServedMissions:
 
     def _away_from(self, tx: Tx, mission_id: int, root: str, spec: str) -> set[int]:
         """The mission, with those that are known to share its fate, if it is left to others; empty if it is served."""
+        stage = stage_of(tx, mission_id) if from_json(spec).get("stage") is True else None
+        if stage is not None and stage.machine != this_machine():
+            return self._decided(mission_id, is_here=False)
         named = self._roots.named_for(root, spec)
         if self._roots.named and (named is None or self._roots.only_here):
             return self._decided(mission_id, is_here=named is not None)

@@ -157,9 +157,9 @@ def find_steps(tx: Tx, mission_id: int) -> dict[int, int]:
 
 
 def find_changes(tx: Tx, mission_id: int) -> list[JsonObject]:
-    """The mission's file effects in order, with their outcomes."""
+    """The mission's file effects in its root, in order, with their outcomes; what it did in a stage is left out."""
     known = in_column(mission_id)
-    return explained(tx, known, _CHANGES.read(tx, _of(known)))
+    return explained(tx, known, _CHANGES.read(tx, _of(known), Condition("staged IS NULL")))
 
 
 def _of(mission_id: int) -> Condition:

@@ -26,7 +26,7 @@ _IS_TURN = Condition(f"kind = '{TURN}'")
 _REFUSED_FOR_A_LIMIT = Condition(
     "error LIKE :refused AND reason IS NOT NULL", {"refused": f'%"error_code":"{ErrorCode.LIMIT_REACHED}"%'}
 )
-_IS_APPLIED = Condition("state = 'applied' AND undoes IS NULL")
+_IS_APPLIED = Condition("state = 'applied' AND undoes IS NULL AND staged IS NULL")
 _IS_INVALID = Condition("errors IS NOT NULL")
 # A turn that verified said whether it is so, not what was found.
 _HAS_SAID = Condition("result IS NOT NULL AND params NOT LIKE :verifies", {"verifies": '%"verifies":%'})

@@ -23,6 +23,7 @@ _LAST_PLACE = Sql(
     root=str,
 )
 
+_STAGE = Sql("SELECT path, root_identity FROM stages WHERE mission_id = :id", id=int)
 _ASKED = Sql(
     "SELECT t.plan_id = m.root_plan, j.params FROM missions m JOIN turns t ON t.job_id = m.asking "
     "JOIN jobs j ON j.id = m.asking WHERE m.id = :id",
@@ -71,6 +72,14 @@ def changed_root(tx: Tx, mission_id: int) -> KnownRoot | None:
     """Like `known_root`; if the mission has changed files there, it is opened on their machine only."""
     known = known_root(tx, mission_id)
     return known if known is None else replace(known, changed=last_place(tx, mission_id, known.path))
+
+
+def working_root(tx: Tx, mission_id: int) -> KnownRoot | None:
+    """Where the jobs of a mission work: in its stage if it has one, else in its root, like `changed_root`."""
+    row = tx.row(_STAGE, id=mission_id)
+    if row is None:
+        return changed_root(tx, mission_id)
+    return KnownRoot(mission_id, row[0], RootIdentity.read(row[1]))
 
 
 def last_place(tx: Tx, mission_id: int, root: str) -> RootIdentity | None:

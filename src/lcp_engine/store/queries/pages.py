@@ -38,7 +38,8 @@ _WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))
 _MOVES = Columns("event_history", ("job_id", "at", "event"))
 _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
 _ANY_CHANGE = Sql(
-    "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' LIMIT 1", mission=int
+    "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' AND staged IS NULL LIMIT 1",
+    mission=int,
 )
 _LAST_EVENT = Sql("SELECT events FROM missions WHERE id = :mission", mission=int)
 _SEARCHED_TEXT = ("name", "kind", "reason")

@@ -1,0 +1,194 @@
+"""Make the stage of a mission, find it again, and remove it when nothing needs it any more (R28).
+
+A stage lies in the engine's directory of stages, in one named after its mission, under a name that is never used again.
+It is recorded once the copy is whole: what has no row is left over, and goes when nobody is making it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import JsonValue
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.private_copy import copy_privately
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.stages import (
+    StageRow,
+    drop_stage,
+    ended_as,
+    keep_stage,
+    stage_of,
+    staged_missions,
+    stages_over,
+)
+
+MOST_NAMED = 20
+"""What was left out of a copy and is named in the history."""
+
+
+def open_stage(database: Database, directory: Path, mission_id: int, open_root: Callable[[], Root]) -> Root:
+    """The stage of a mission, made of the root that `open_root` opens if there is none yet.
+
+    Raises `LcpError`: what `open_root` and the copy raise, `PATH_NOT_FOUND` and `ROOT_CHANGED` for a stage that is not
+    where it was, and `WRONG_STATE` for a mission that has ended and whose stage is gone.
+    """
+    found = database.read(lambda tx: stage_of(tx, mission_id))
+    if found is None:
+        with open_root() as root:
+            found = _make(database, directory, mission_id, root)
+    if found.machine != this_machine():
+        message = f"the stage of mission {mission_id} is on another machine, whose runners go on with it"
+        raise LcpError(ErrorCode.ROOT_CHANGED, message, advice="Start a runner there.")
+    try:
+        return open_known(found.known)
+    except LcpError as error:
+        message = (
+            f"the stage of mission {mission_id}, {found.path!r}, is gone, and what was not merged with it"
+        )
+        advice = (
+            f"Put the directory back, or cancel the mission (`lcp cancel {mission_id}`) and launch it again."
+        )
+        raise LcpError(error.code, message, advice=advice) from error
+
+
+def _make(database: Database, directory: Path, mission_id: int, root: Root) -> StageRow:
+    place = directory / str(mission_id)
+    _check_is_outside(directory, root)
+    with _locked(place):
+        found = database.read(lambda tx: stage_of(tx, mission_id))
+        if found is not None:
+            return found  # another thread or process was making it
+        status = database.read(lambda tx: ended_as(tx, mission_id))
+        if status is not None:
+            message = f"the stage of mission {mission_id} is gone, since the mission is {status}"
+            advice = (
+                f"Resume it (`lcp resume {mission_id}`), which begins with a new stage, or launch it again."
+            )
+            raise LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
+        for left_over in place.iterdir():
+            remove_tree(left_over)
+        path = place / uuid4().hex[:12]
+        path.mkdir(mode=0o700)
+        try:
+            copied = copy_privately(root, path)
+        except BaseException:  # also an interrupt
+            remove_tree(path)
+            raise
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            identity = RootIdentity.of(descriptor).text
+        finally:
+            os.close(descriptor)
+        stage = StageRow(mission_id, this_machine(), str(path), identity)
+        named: list[JsonValue] = [*sorted(copied.left_out)[:MOST_NAMED]]
+        data: dict[str, JsonValue] = {
+            "files": copied.files, "left_out": named, "more": max(0, len(copied.left_out) - MOST_NAMED),
+        }  # fmt: skip
+
+        def keep(tx: Tx) -> None:
+            ledger = ledger_of(tx)
+            ledger.note(ledger.mission(mission_id), "staged", None, data)
+            keep_stage(tx, stage)
+
+        database.write(keep)
+        return stage
+
+
+def _check_is_outside(directory: Path, root: Root) -> None:
+    if not Path(os.path.realpath(directory)).is_relative_to(root.path):
+        return
+    message = f"root {root.path!r} holds {str(directory)!r}, where its stage would be; it cannot be copied into itself"
+    advice = "Use a smaller directory as the root, or name another place for stages with XDG_STATE_HOME."
+    raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Hold the directory of a mission's stages, made if needed; what nobody holds and has no row is removed."""
+    descriptor = None
+    while descriptor is None:
+        _make_private(place)
+        descriptor = _hold(place)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _hold(place: Path) -> int | None:
+    """A descriptor that holds the lock of a directory; None if that was removed meanwhile."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if os.fstat(descriptor).st_nlink:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _make_private(place: Path) -> None:
+    try:
+        for part in (place.parent.parent, place.parent, place):
+            part.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as refused:
+        message = f"the directory of stages {refused.filename} cannot be used: {refused.strerror}"
+        advice = "Name a directory of your own with XDG_STATE_HOME."
+        raise LcpError(ErrorCode.FILE_SYSTEM, message, {"errno": refused.errno}, advice) from refused
+
+
+def remove_stages(database: Database, directory: Path) -> None:
+    """Remove the stages of this database that nothing needs any more, and what was left over of others."""
+    machine = this_machine()
+    for mission_id, path in database.read(lambda tx: stages_over(tx, machine)):
+        if database.write(partial(drop_stage, mission_id=mission_id, path=path)):
+            remove_tree(Path(path))
+    for place in leftovers(database, directory):
+        with suppress(OSError):
+            _remove_unless_made(database, place)
+
+
+def leftovers(database: Database, directory: Path) -> list[Path]:
+    """The directories that belong to no mission with a stage here: of processes that died, or of another database."""
+    try:
+        found = [place for place in directory.iterdir() if place.name.isdigit()]
+    except OSError:
+        return []
+    used = database.read(lambda tx: staged_missions(tx, this_machine())) if found else frozenset()
+    return sorted(place for place in found if int(place.name) not in used)
+
+
+def _remove_unless_made(database: Database, place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if database.read(lambda tx: stage_of(tx, int(place.name))) is None:
+            for part in place.iterdir():
+                remove_tree(part)
+            place.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it, whatever its mode bits are."""
+    shutil.rmtree(path, onerror=_make_writable)
+
+
+def _make_writable(function: Callable[[str], object], path: str, error: object) -> None:
+    with suppress(OSError):
+        Path(path).parent.chmod(0o700)
+        function(path)

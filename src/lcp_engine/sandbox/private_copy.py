@@ -1,0 +1,175 @@
+"""Copy a root for a mission to work in, so that the root itself stays as it is (R28).
+
+Files are cloned where the file system can do that, else copied; none shares its content with the root through a hard
+link. Left out are what belongs to git and to the engine, directories that git ignores, links that leave the root, and
+what is no file. Those of installed packages are led to instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import posixpath
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.atomic_write import is_temporary
+from lcp_engine.sandbox.list_tree import PRUNED
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.working_copy import SHARED
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+# linux/fs.h: _IOW(0x94, 9, int)
+_CLONE = 0x40049409
+_CANNOT_CLONE = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS})
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_IGNORING = 1024 * 1024
+"""Bytes of a `.gitignore` that is read."""
+_MOST_AT_ONCE = 1 << 30
+
+
+@dataclass
+class Copied:
+    """What was copied. `left_out` names links that leave the root, and what could not be read."""
+
+    files: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def copy_privately(root: Root, to: Path) -> Copied:
+    """Copy what is beneath `root` into the empty directory `to`. Raises `FILE_SYSTEM` if there is no room."""
+    copied = Copied()
+    try:
+        _Copy(root, to, copied).run()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        message = f"a stage of root {root.path!r} needs more room in {str(to.parent)!r}: {error.strerror}"
+        advice = "Make room there, or name a directory on another disk with XDG_STATE_HOME."
+        raise LcpError(ErrorCode.FILE_SYSTEM, message, {"errno": error.errno}, advice) from error
+    return copied
+
+
+class _Copy:
+    def __init__(self, root: Root, to: Path, copied: Copied) -> None:
+        self._root, self._to, self._copied = root, to, copied
+        self._can_clone = True
+        self._waiting: list[tuple[str, tuple[_Ignoring, ...]]] = [("", ())]
+
+    def run(self) -> None:
+        while self._waiting:
+            path, ignoring = self._waiting.pop()
+            try:
+                source = self._root.open_directory(path)
+            except OSError:  # it is gone, or may not be read
+                self._copied.left_out.append(f"{path}/")
+                continue
+            target = os.open(self._to / path, _DIRECTORY)
+            try:
+                self._copy_directory(source, target, path, ignoring)
+            finally:
+                os.close(target)
+                os.close(source)
+
+    def _copy_directory(self, source: int, target: int, path: str, ignoring: tuple[_Ignoring, ...]) -> None:
+        prefix = f"{path}/" if path else ""
+        with os.scandir(source) as found:
+            entries = [entry for entry in found if entry.name not in PRUNED]
+        if any(entry.name == ".gitignore" for entry in entries):
+            ignoring = (*_ignoring_of(source, prefix), *ignoring)
+        for entry in entries:
+            inner = prefix + entry.name
+            if entry.is_symlink():
+                self._copy_link(source, target, entry.name, inner)
+            elif entry.is_dir():
+                if _is_ignored(f"{inner}/", ignoring):
+                    self._lead_to(target, inner)
+                    continue
+                os.mkdir(entry.name, mode=stat.S_IMODE(entry.stat().st_mode) | 0o700, dir_fd=target)
+                self._waiting.append((inner, ignoring))
+            elif entry.is_file() and not is_temporary(entry.name):
+                self._copy_file(source, target, entry.name, inner)
+
+    def _lead_to(self, target: int, path: str) -> None:
+        """Commands can read and execute installed packages of the root; other ignored directories are not there."""
+        if path in SHARED:
+            os.symlink(f"{self._root.path}/{path}", path, dir_fd=target)
+
+    def _copy_link(self, source: int, target: int, name: str, path: str) -> None:
+        leads_to = os.readlink(name, dir_fd=source)
+        end = posixpath.normpath(posixpath.join(posixpath.dirname(path), leads_to))
+        if leads_to.startswith("/") or end == ".." or end.startswith("../"):
+            self._copied.left_out.append(path)
+        else:
+            os.symlink(leads_to, name, dir_fd=target)
+
+    def _copy_file(self, source: int, target: int, name: str, path: str) -> None:
+        try:
+            opened = self._root.open_file_in(source, path)
+        except (LcpError, OSError) as error:  # gone, a link by now, not readable, or the engine's own
+            if not isinstance(error, FileNotFoundError):
+                self._copied.left_out.append(path)
+            return
+        try:
+            mode = stat.S_IMODE(os.fstat(opened.descriptor).st_mode) & 0o777 | 0o600
+            new = os.open(name, _NEW, mode, dir_fd=target)
+            try:
+                self._fill(opened.descriptor, new, opened.size)
+                if mode & 0o077:  # the umask may have taken some
+                    os.fchmod(new, mode)
+            finally:
+                os.close(new)
+        finally:
+            os.close(opened.descriptor)
+        self._copied.files += 1
+
+    def _fill(self, source: int, target: int, size: int) -> None:
+        if not size:
+            return
+        if self._can_clone:
+            try:
+                fcntl.ioctl(target, _CLONE, source)
+            except OSError as error:
+                if error.errno not in _CANNOT_CLONE:
+                    raise
+                self._can_clone = False
+            else:
+                return
+        while os.sendfile(target, source, None, _MOST_AT_ONCE):
+            pass
+
+
+@dataclass(frozen=True)
+class _Ignoring:
+    """The patterns of one `.gitignore`, which are about what is beneath `prefix`."""
+
+    prefix: str
+    spec: GitIgnoreSpec
+
+
+def _ignoring_of(directory: int, prefix: str) -> tuple[_Ignoring, ...]:
+    from pathspec import GitIgnoreSpec  # slow to import, not needed for every root
+
+    with suppress(OSError, ValueError):
+        descriptor = os.open(".gitignore", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        with os.fdopen(descriptor, "rb") as file:
+            lines = file.read(_MOST_IGNORING).decode(errors="replace").splitlines()
+        return (_Ignoring(prefix, GitIgnoreSpec.from_lines(lines)),)
+    return ()
+
+
+def _is_ignored(path: str, ignoring: tuple[_Ignoring, ...]) -> bool:
+    """Whether git ignores the directory: of the patterns that match, those of the innermost file decide."""
+    for one in ignoring:
+        found = one.spec.check_file(path.removeprefix(one.prefix)).include
+        if found is not None:
+            return found
+    return False

@@ -1,0 +1,446 @@
+"""A mission works in a private copy of its root, and a person approves once what is merged (R28)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, JsonValue
+
+from lcp_engine import Engine, LcpError
+from lcp_engine.changes.stages import leftovers, remove_stages
+from lcp_engine.core.job_states import State
+from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.workers.base import Context, Outcome, Worker
+
+DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
+BEFORE = {"a.txt": "one\n", "b.txt": "two\n", "deep/c.txt": "three\n"}
+
+
+def ask(*jobs: JsonValue, why: str = "Improve it.") -> JsonValue:
+    return {"ok": True, "action": "create_followup_jobs", "commentary": why, "new_jobs": [*jobs]}
+
+
+def write(path: str, content: str, **more: JsonValue) -> JsonValue:
+    return {"kind": "write_file", "params": {"rel_path": path, "content": content}, **more}
+
+
+def edit(path: str, old: str, new: str) -> JsonValue:
+    return {"kind": "edit_file", "params": {"rel_path": path, "old_text": old, "new_text": new}}
+
+
+def delete(path: str) -> JsonValue:
+    return {"kind": "delete_file", "params": {"rel_path": path}}
+
+
+EDITS = ask(
+    write("new/n.txt", "new\n"),
+    edit("a.txt", "one", "ONE"),
+    delete("b.txt"),
+    {"kind": "move_file", "params": {"rel_path": "deep/c.txt", "new_path": "moved/c.txt"}},
+    {"kind": "make_directory", "params": {"rel_path": "empty"}},
+)
+AFTER = {"a.txt": "ONE\n", "moved/c.txt": "three\n", "new/n.txt": "new\n"}
+
+
+class Anything(BaseModel, extra="allow"):
+    """Any params, any result."""
+
+
+class Theatre:
+    """A root with three files, and the mission that was launched last."""
+
+    def __init__(self, engine: Engine, root: Path) -> None:
+        self.engine = engine
+        self.root = root
+        for path, text in BEFORE.items():
+            self.write(path, text)
+        self.mission = 0
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def play(self, *replies: JsonValue, **more: JsonValue) -> int:
+        """The id of a staged mission that was run as far as it goes."""
+        planner: JsonValue = {"type": "script", "replies": [*replies]}
+        spec: dict[str, JsonValue] = {"goal": "Improve it.", "planner": planner, "stage": True, **more}
+        self.mission = self.engine.launch(spec, root=self.root).id
+        self.work()
+        return self.mission
+
+    def work(self, mission: int | None = None) -> None:
+        self.engine.work(until_idle=True, mission_id=mission or self.mission)
+
+    def merge(self, mission: int | None = None) -> int:
+        """The id of the merge that waits."""
+        (job,) = self.engine.jobs(mission_id=mission or self.mission, states=[State.HELD])
+        assert job.kind == "merge"
+        return job.id
+
+    def approve(self, job: int) -> None:
+        self.engine.diff(job, by="ada")
+        self.engine.approve(job, by="ada")
+        self.work(self.engine.job(job).mission_id)
+
+    def files(self) -> dict[str, str]:
+        found = (path for path in self.root.rglob("*") if path.is_file() and not path.is_symlink())
+        return {str(path.relative_to(self.root)): path.read_text() for path in found}
+
+    def state(self, mission: int | None = None) -> tuple[str, str | None]:
+        found = self.engine.mission(mission or self.mission)
+        return found.status, found.outcome
+
+    def reason(self, job: int) -> str:
+        return str(self.engine.job(job).reason)
+
+    def staged(self) -> list[Path]:
+        """The stages that are on the disk."""
+        directory = self.engine.instance.stages
+        assert directory is not None
+        return sorted(directory.glob("*/*")) if directory.exists() else []
+
+
+@pytest.fixture(params=[Isolation.OFF, Isolation.AUTO], ids=["open", "confined"])
+def theatre(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Theatre]:
+    with _opened(database_url, request.param) as engine:
+        yield Theatre(engine, tmp_path / "root")
+    assert check_database(database_url) == []
+
+
+def _opened(url: str, isolation: Isolation) -> Engine:
+    workers = [
+        Worker("mail", Anything, Anything, _do),
+        Worker("change", Anything, Anything, _do, writes=True),
+    ]
+    return Engine(url, workers=[one.for_any_params() for one in workers], isolation=isolation)
+
+
+def _do(params: Anything, context: Context) -> Outcome:
+    return Anything()
+
+
+def test_a_staged_mission_leaves_its_root_alone_until_its_merge_is_approved(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    assert theatre.files() == BEFORE
+    merge = theatre.merge()
+    assert theatre.state() == ("waiting", None)
+    assert "6 files" in theatre.reason(merge)
+    theatre.approve(merge)
+    assert (theatre.files(), (theatre.root / "empty").is_dir()) == (AFTER, True)
+    assert theatre.state() == ("completed", "mission_complete")
+    assert theatre.engine.mission(theatre.mission).summary == "done"
+    assert theatre.staged() == []
+
+
+def test_a_merge_shows_each_file_and_what_it_was_changed_for(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    shown = {diff.path: diff for diff in theatre.engine.diff(theatre.merge(), by="ada")}
+    assert [*shown] == ["new/n.txt", "a.txt", "b.txt", "deep/c.txt", "moved/c.txt", "empty/"] or set(shown) == {
+        "new/n.txt", "a.txt", "b.txt", "deep/c.txt", "moved/c.txt", "empty/",
+    }  # fmt: skip
+    assert shown["a.txt"].lines[-2:] == ("-one", "+ONE")
+    assert "edit_file: Improve it." in (shown["a.txt"].note or "")
+    look = theatre.engine.look(theatre.merge())
+    assert look.diff is not None
+    assert look.diff.is_whole
+    assert look.diff.lines[0].startswith("# 1/6 new/n.txt: for job ")
+
+
+def test_a_merge_is_undone_as_one_and_the_undo_is_undone(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    theatre.approve(theatre.merge())
+    undone = theatre.engine.undo(theatre.mission)
+    assert (theatre.files(), (theatre.root / "empty").exists()) == (BEFORE, False)
+    assert not (theatre.root / "new").exists()
+    theatre.engine.undo(job_id=undone.job_id)
+    assert theatre.files() == AFTER
+
+
+def test_a_rejected_merge_leads_to_a_new_turn_in_the_same_stage(theatre: Theatre) -> None:
+    theatre.play(ask(write("n.txt", "1\n")), DONE, ask(edit("n.txt", "1", "2")), DONE)
+    first = theatre.merge()
+    theatre.engine.reject(first, "It has to be 2.", by="ada")
+    theatre.work()
+    assert theatre.merge() != first
+    theatre.approve(theatre.merge())
+    assert theatre.files() == {**BEFORE, "n.txt": "2\n"}
+    assert theatre.state() == ("completed", "mission_complete")
+
+
+def test_a_mission_that_changed_nothing_ends_without_a_merge(theatre: Theatre) -> None:
+    theatre.play(ask({"kind": "read_file", "params": {"rel_path": "a.txt"}}), DONE)
+    assert theatre.state() == ("completed", "mission_complete")
+    theatre.play(ask(edit("a.txt", "one", "ONE")), ask(edit("a.txt", "ONE", "one")), DONE)
+    assert theatre.state() == ("completed", "mission_complete")
+
+
+def test_a_stage_lifts_holds_of_file_changes_only(theatre: Theatre) -> None:
+    jobs: list[JsonValue] = [
+        write(".env", "x"), write("later.txt", "x", auto_dispatch=False), {"kind": "mail", "params": {}},
+        {"kind": "change", "params": {}},
+    ]  # fmt: skip
+    rules: JsonValue = [{"kinds": ["write_file"], "paths": ["deep/**"], "do": "deny"}]
+    theatre.play(ask(*jobs, write("deep/d.txt", "x")), DONE, policy=rules)
+    found = {(job.kind, job.about_path): job.state for job in _jobs(theatre)}
+    assert found == {
+        ("write_file", ".env"): "rejected",
+        ("write_file", "later.txt"): "held",
+        ("write_file", "deep/d.txt"): "rejected",
+        ("mail", None): "held",
+        ("change", None): "succeeded",
+    }
+    assert theatre.files() == BEFORE
+
+
+class _Seen:
+    def __init__(self, kind: str, path: JsonValue, state: str) -> None:
+        self.kind, self.about_path, self.state = kind, path, state
+
+
+def _jobs(theatre: Theatre) -> list[_Seen]:
+    jobs = theatre.engine.jobs(mission_id=theatre.mission)
+    return [
+        _Seen(job.kind, job.params.get("rel_path"), str(job.state))
+        for job in jobs
+        if job.kind not in ("agent_plan", "merge")
+    ]
+
+
+def test_the_root_keeps_its_name_in_a_stage(theatre: Theatre) -> None:
+    named: JsonValue = {
+        "kind": "write_file",
+        "params": {"root": str(theatre.root), "rel_path": "n.txt", "content": "n\n"},
+    }
+    theatre.play(ask(named), DONE)
+    assert "n.txt" not in theatre.files()
+    theatre.approve(theatre.merge())
+    assert theatre.files()["n.txt"] == "n\n"
+
+
+def test_what_a_mission_did_before_it_failed_can_be_taken(theatre: Theatre) -> None:
+    failed: JsonValue = {"ok": False, "action": "error", "error": "I give up."}
+    theatre.play(ask(write("n.txt", "n\n")), failed)
+    assert theatre.state() == ("failed", "error")
+    theatre.approve(theatre.merge())
+    assert theatre.files() == {**BEFORE, "n.txt": "n\n"}
+    assert theatre.state() == ("failed", "error")
+    assert theatre.staged() == []
+
+
+def test_a_mission_that_reached_a_limit_goes_on_in_its_stage(theatre: Theatre) -> None:
+    limits: JsonValue = {"max_turns": 1}
+    replies = [ask(write("n.txt", "1\n")), ask(write("m.txt", "1\n")), ask(edit("n.txt", "1", "2")), DONE]
+    theatre.play(*replies, limits=limits)
+    assert theatre.state() == ("failed", "limit:max_turns")
+    merge = theatre.merge()
+    theatre.engine.resume(theatre.mission, limits={"max_turns": 9}, by="ada")
+    theatre.work()
+    assert theatre.merge() == merge
+    theatre.approve(merge)
+    assert theatre.files()["n.txt"] == "2\n"
+    assert theatre.state() == ("completed", "mission_complete")
+
+
+def test_a_stated_plan_ends_with_the_merge(theatre: Theatre) -> None:
+    step: JsonValue = {
+        "id": "step-001", "name": "write", "tool": "write_file",
+        "parameters": {"rel_path": "n.txt", "content": "n\n"},
+    }  # fmt: skip
+    spec: dict[str, JsonValue] = {"goal": "Write.", "plan": {"steps": [step]}, "stage": True}
+    for decide in ("approve", "reject"):
+        theatre.mission = theatre.engine.launch(spec, root=theatre.root).id
+        theatre.work()
+        assert theatre.state() == ("waiting", None)
+        if decide == "approve":
+            theatre.approve(theatre.merge())
+            assert theatre.state() == ("completed", "plan_complete")
+            theatre.engine.undo(theatre.mission)
+        else:
+            theatre.engine.reject(theatre.merge(), "No.", by="ada")
+            assert theatre.state() == ("failed", "job_failed")
+    assert theatre.files() == BEFORE
+
+
+def test_a_file_that_changed_in_the_root_holds_the_merge_and_nothing_is_written(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    theatre.write("a.txt", "mine\n")
+    merge = theatre.merge()
+    shown = {diff.path: diff.note or "" for diff in theatre.engine.diff(merge, by="ada")}
+    assert "CONFLICT: it has changed in the root since the stage was made" in shown["a.txt"]
+    theatre.approve(merge)
+    assert theatre.engine.job(merge).state == "held"
+    assert theatre.reason(merge) == "not merged: changed in the root since the stage was made: a.txt"
+    assert theatre.files() == {**BEFORE, "a.txt": "mine\n"}
+    theatre.write("a.txt", BEFORE["a.txt"])
+    theatre.approve(merge)
+    assert theatre.files() == AFTER
+
+
+def test_a_file_that_became_a_directory_holds_the_merge(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    (theatre.root / "a.txt").unlink()
+    (theatre.root / "a.txt").mkdir()
+    theatre.approve(theatre.merge())
+    assert "a.txt" in theatre.reason(theatre.merge())
+    assert theatre.files() == {path: text for path, text in BEFORE.items() if path != "a.txt"}
+
+
+def test_a_directory_that_became_a_file_holds_the_merge(theatre: Theatre) -> None:
+    theatre.play(ask(write("new/n.txt", "n\n")), DONE)
+    theatre.write("new", "a file\n")
+    theatre.approve(theatre.merge())
+    assert "new/n.txt" in theatre.reason(theatre.merge())
+    assert theatre.files() == {**BEFORE, "new": "a file\n"}
+
+
+def test_a_root_that_vanished_holds_the_merge_until_it_is_back(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    away = theatre.root.rename(theatre.root.with_name("away"))
+    merge = theatre.merge()
+    theatre.approve(merge)
+    if theatre.engine.job(merge).state == "held":  # it may be on another machine, if there can be others
+        assert theatre.reason(merge).startswith("not merged: root ")
+        assert "does not exist" in theatre.reason(merge)
+    away.rename(theatre.root)
+    theatre.approve(merge)
+    assert theatre.files() == AFTER
+
+
+def test_what_was_changed_after_a_look_is_not_approved(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    merge = theatre.merge()
+    seen = theatre.engine.look(merge).sight
+    (stage,) = theatre.staged()
+    (stage / "a.txt").write_text("smuggled\n")
+    with pytest.raises(LcpError, match="is not what was shown"):
+        theatre.engine.approve(merge, by="ada", shown=seen)
+    theatre.engine.diff(merge, by="eve")
+    theatre.engine.approve(merge, by="eve")
+    theatre.work()
+    assert theatre.files() == BEFORE
+    assert "a.txt" in theatre.reason(merge)
+
+
+def test_two_missions_work_in_stages_of_one_root_side_by_side(theatre: Theatre) -> None:
+    first = theatre.play(ask(edit("a.txt", "one", "1"), write("f.txt", "f\n")), DONE)
+    second = theatre.play(ask(edit("a.txt", "one", "eins"), write("s.txt", "s\n")), DONE)
+    assert len(theatre.staged()) == 2
+    theatre.approve(theatre.merge(first))
+    theatre.approve(theatre.merge(second))
+    assert theatre.files() == {**BEFORE, "a.txt": "1\n", "f.txt": "f\n"}
+    assert "a.txt" in theatre.reason(theatre.merge(second))
+
+
+@pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+def test_a_command_sees_the_stage_only_and_is_not_held(theatre: Theatre) -> None:
+    script = f"cat a.txt; cat {theatre.root}/a.txt"
+    command: JsonValue = {"kind": "run_command", "params": {"command": ["sh", "-c", script]}}
+    allowed: JsonValue = {"allow": [["sh", "-c", "*"]]}
+    theatre.play(ask(edit("a.txt", "one", "ONE")), ask(command), DONE, commands=allowed)
+    (job,) = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
+    assert job.result is not None, job.error
+    assert job.result["stdout"] == "ONE\n"
+
+
+def test_a_stage_has_no_link_that_leaves_the_root_and_no_ignored_directory(theatre: Theatre) -> None:
+    theatre.write(".git/config", "[core]\n")
+    theatre.write(".gitignore", "build/\nnode_modules/\n")
+    theatre.write("build/out.o", "o\n")
+    theatre.write("node_modules/p/index.js", "js\n")
+    theatre.write("deep/.gitignore", "!build/\n")
+    theatre.write("deep/build/kept.txt", "kept\n")
+    (theatre.root / "run.sh").write_text("#!/bin/sh\n")
+    (theatre.root / "run.sh").chmod(0o750)
+    (theatre.root / "out").symlink_to("..")
+    (theatre.root / "absolute").symlink_to(theatre.root / "a.txt")
+    (theatre.root / "inner").symlink_to("deep/c.txt")
+    os.link(theatre.root / "a.txt", theatre.root / "hard.txt")
+    os.mkfifo(theatre.root / "fifo")
+    theatre.play(ask(write("n.txt", "n\n")), DONE)
+    (stage,) = theatre.staged()
+    names = {entry.name for entry in stage.iterdir()}
+    assert names == {
+        ".gitignore", "a.txt", "b.txt", "deep", "hard.txt", "inner", "n.txt", "node_modules", "run.sh",
+    }  # fmt: skip
+    assert (stage / "deep/build/kept.txt").read_text() == "kept\n"
+    assert (stage / "run.sh").stat().st_mode & 0o777 == 0o750
+    assert (stage / "a.txt").stat().st_nlink == 1
+    assert (stage / "node_modules").readlink() == theatre.root / "node_modules"
+    (event,) = [one for one in theatre.engine.events(theatre.mission) if one["event"] == "staged"]
+    assert event["data"] == {"files": 8, "left_out": ["absolute", "out"], "more": 0}
+
+
+def test_a_stage_is_made_anew_after_its_process_died_and_left_one(theatre: Theatre) -> None:
+    directory = theatre.engine.instance.stages
+    assert directory is not None
+    half = directory / "1" / "0123456789ab"
+    half.mkdir(parents=True)
+    (half / "a.txt").write_text("half")
+    other = directory / "77" / "0123456789ab"
+    other.mkdir(parents=True)
+    assert [place.name for place in leftovers(theatre.engine.instance.database, directory)] == ["1", "77"]
+    theatre.play(EDITS, DONE)
+    assert [path.parent.name for path in theatre.staged()] == [str(theatre.mission)]
+    theatre.approve(theatre.merge())
+    assert theatre.files() == AFTER
+
+
+def test_a_stage_that_is_gone_is_said_and_merges_nothing(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    (stage,) = theatre.staged()
+    stage.rename(stage.with_name("away"))
+    merge = theatre.merge()
+    theatre.approve(merge)
+    assert theatre.engine.job(merge).state == "held"
+    assert "not merged:" in theatre.reason(merge)
+    assert theatre.files() == BEFORE
+    theatre.engine.cancel(theatre.mission, by="ada")
+    remove_stages(theatre.engine.instance.database, stage.parent.parent)
+    assert not stage.parent.exists()
+
+
+def test_a_root_that_holds_the_stages_is_refused(theatre: Theatre) -> None:
+    directory = theatre.engine.instance.stages
+    assert directory is not None
+    directory.mkdir(parents=True, exist_ok=True)
+    spec: dict[str, JsonValue] = {
+        "goal": "a", "stage": True, "planner": {"type": "script", "replies": [EDITS]},
+    }  # fmt: skip
+    theatre.mission = theatre.engine.launch(spec, root=directory.parent).id
+    theatre.work()
+    assert "cannot be copied into itself" in str(theatre.engine.mission(theatre.mission).error)
+
+
+def test_a_staged_mission_replays_and_its_fork_has_a_stage_of_its_own(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE, EDITS, DONE)
+    theatre.approve(theatre.merge())
+    assert theatre.engine.replay(theatre.mission).is_same
+    theatre.engine.undo(theatre.mission)
+    fork = theatre.engine.fork(theatre.mission, turn=1).id
+    theatre.work(fork)
+    assert (len(theatre.staged()), theatre.files()) == (1, BEFORE)
+    theatre.approve(theatre.merge(fork))
+    assert theatre.files() == AFTER
+
+
+def test_a_late_approval_finds_the_stage_gone(theatre: Theatre) -> None:
+    theatre.play(ask(write("n.txt", "n\n"), write("late.txt", "x", auto_dispatch=False)), DONE)
+    late, merge = sorted(
+        theatre.engine.jobs(mission_id=theatre.mission, states=[State.HELD]),
+        key=lambda job: job.kind,
+        reverse=True,
+    )
+    theatre.approve(merge.id)
+    theatre.approve(late.id)
+    assert "is gone, since the mission is completed" in str(theatre.engine.job(late.id).error)
+    assert _names(theatre.root) == ["a.txt", "b.txt", "c.txt", "n.txt"]
+
+
+def _names(root: Path) -> Sequence[str]:
+    return sorted(path.name for path in root.rglob("*.txt"))
