@@ -82,7 +82,8 @@ class Killer:
 
 def _subject(given: Sequence[object]) -> str:
     """The purpose of a call of `os`, the same in every run."""
-    subject = given[-1]
+    names = [one for one in given if not isinstance(one, int)]  # beside a name a number is a mode
+    subject = names[-1] if names else given[-1]
     name = Path(f"/proc/self/fd/{subject}").readlink().name if isinstance(subject, int) else str(subject)
     return "temporary file" if is_temporary(name) else name
 

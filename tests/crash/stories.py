@@ -94,6 +94,12 @@ def _approve(engine: Engine, place: Place) -> None:
             engine.approve(job.id, by="ada")
 
 
+def _approve_merge(engine: Engine, place: Place) -> None:
+    for job in engine.jobs(mission_id=mission_of(engine, place).id, kinds=["merge"]):
+        if job.state == "held":
+            engine.approve(job.id, by="ada")
+
+
 def _answer(engine: Engine, place: Place) -> None:
     (question,) = engine.jobs(mission_id=mission_of(engine, place).id, kinds=["ask_user"])
     engine.answer(question.id, "blue", by="ada")
@@ -228,6 +234,8 @@ CHANGE = _spec(
     DONE,
 )
 
+STAGE: Object = {**CHANGE, "name": "stage", "stage": True, "policy": []}
+
 STORIES = (
     Story(
         "work",
@@ -256,6 +264,19 @@ STORIES = (
         (
             Act("launch", _launcher(CHANGE), is_killed=False),
             Act("work", _work, is_killed=False),
+            Act("undo", _undo, by_runner=True),
+            Act("redo", _redo, by_runner=True),
+        ),
+        {"a.txt": "A\nB\n", "log.txt": "zer0\n0ne\n", "new/deep/e.txt": "c\n"},
+    ),
+    Story(
+        "stage",
+        STAGE,
+        (
+            Act("launch", _launcher(STAGE), is_killed=False),
+            Act("work in the stage", _work),
+            Act("approve", _approve_merge),
+            Act("merge", _work, by_runner=True),
             Act("undo", _undo, by_runner=True),
             Act("redo", _redo, by_runner=True),
         ),
@@ -299,7 +320,7 @@ def picture(engine: Engine, place: Place) -> Object:
                 job.kind,
                 job.state,
                 _params(job),
-                job.json["result"],
+                _result(job),
             ]
             for job in jobs
         ],
@@ -323,6 +344,15 @@ def picture(engine: Engine, place: Place) -> Object:
     }
     told: Object = json.loads(json.dumps(stored))
     return told
+
+
+def _result(job: Job) -> JsonValue:
+    """Without the ids of the jobs that a merge is about."""
+    if job.kind != "merge" or job.result is None:
+        return job.json["result"]
+    files = job.result["files"]
+    assert isinstance(files, list)
+    return [[file["path"], file["change"]] for file in files if isinstance(file, dict)]
 
 
 def _params(job: Job) -> JsonValue:
