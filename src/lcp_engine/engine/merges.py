@@ -42,7 +42,7 @@ def request_merge(
             NewJobRow(
                 plan_id=plan.id,
                 turn=mission.turns or None,
-                name="merge the stage",
+                name="the stage",
                 kind=MERGE,
                 params="{}",
                 max_attempts=ATTEMPTS,
